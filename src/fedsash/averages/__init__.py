@@ -1,0 +1,12 @@
+"""Means of the trajectory of models: observed during training, without ever changing it."""
+
+from .base import Average, State
+from .ema import EMA
+from .observer import Observer
+from .swa import SWA
+from .tracker import Tracker
+from .window import Window
+
+AVERAGES: dict[str, type[Average]] = {"window": Window, "swa": SWA, "ema": EMA}
+
+__all__ = ["AVERAGES", "EMA", "SWA", "Average", "Observer", "State", "Tracker", "Window"]

@@ -1,0 +1,90 @@
+"""What an average of the trajectory is: which models it takes, what it remembers, what it shows."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..checks import check
+from ..layout import Part
+
+State = dict[str, Tensor]
+"""All that an average remembers, as named tensors; nothing lives outside it."""
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Average(ABC):
+    """A mean of the models `w_1, w_2, ...` that training passes through, `w_t` being the model after round t.
+
+    An average is a value; what it has seen is in its state. `w` is always one flat vector `[d]`, and an average knows
+    no more of it than that: `part` names the slice of the model that an `Observer` gives it (WiMA, Table 5):
+    `"all"`, `"classifier"`, `"extractor"`, or a tuple of parameter names. The initial model `w_0` is never observed.
+    No average keeps a reference to a vector that it is given, or gives one out.
+    """
+
+    _: KW_ONLY
+    part: Part = "all"
+
+    @abstractmethod
+    def init(self, w: Tensor, folder: Path | None = None) -> State:
+        """The state before the first round, for models like `w` `[d]`.
+
+        `folder` is where an average that keeps models on disk puts them.
+        """
+
+    def observes(self, round: int) -> bool:
+        """Whether the model after `round` finished rounds is one that this average takes."""
+        return round >= 1
+
+    def observe(self, state: State, w: Tensor, round: int) -> State:
+        """The state after the model `w` `[d]` of `round` (1 = the first) has been offered; updated in place.
+
+        Rounds are offered in increasing order. A model with a value that is not finite is left out, with a warning:
+        it would never leave a running sum again.
+        """
+        if self.observes(round):
+            if _finite(w):
+                self._take(state, w.detach(), round)
+            else:
+                log.warning("round %d: the model is not finite; %s leaves it out", round, type(self).__name__)
+        return state
+
+    def value(self, state: State, w: Tensor) -> Tensor:
+        """The average as a fresh vector `[d]`, of the type of `w`.
+
+        `w` is the current model; it is the answer (a copy of it) as long as nothing has been observed.
+        """
+        return self._mean(state, w.detach()) if self.count(state) else w.detach().clone()
+
+    def count(self, state: State) -> int:
+        """How many models are in the average."""
+        return int(state["seen"])
+
+    def retract(self, state: State, round: int) -> State:
+        """Take the model of `round` out again; raises `ValueError` where single models are not kept."""
+        raise ValueError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can give one up")
+
+    @abstractmethod
+    def _take(self, state: State, w: Tensor, round: int) -> None:
+        """Put `w` into the state."""
+
+    @abstractmethod
+    def _mean(self, state: State, w: Tensor) -> Tensor:
+        """The average of what has been observed, at least one model; `w` gives type and device."""
+
+
+def check_vector(w: Tensor) -> None:
+    """Raise `ValueError` unless `w` is one flat vector of floating-point numbers."""
+    check(w.dim() == 1 and w.is_floating_point(), "w", f"{w.dtype} {list(w.shape)}", "must be one flat float vector")
+
+
+def _finite(w: Tensor) -> bool:
+    """Whether all of `w` is finite; its two extremes tell, at a tenth of the cost of `isfinite(w).all()`."""
+    return bool(torch.stack(torch.aminmax(w.detach())).isfinite().all())

@@ -1,0 +1,60 @@
+"""The exponential moving average over rounds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from ..checks import check
+from . import sums
+from .base import Average, State, check_vector
+
+
+@dataclass(frozen=True)
+class EMA(Average):
+    """The exponential moving average of the models (as in Tarvainen & Valpola 2017).
+
+        ema_t = decay * ema_{t-1} + (1 - decay) * w_t
+
+    `start` names where it begins, n being the number of models observed:
+
+    - `"first"` (the default): at the first model observed, ema_1 = w_1;
+    - `"initial"`: at the initial model, ema_0 = w_0, whose weight is decay^n;
+    - `"zero"`: at ema_0 = 0, and the value is ema / (1 - decay^n) (the correction of Kingma & Ba 2015).
+
+    `decay = 0` is the model itself, bitwise; a constant model is left as it is. Before the first round it is the
+    current model.
+
+    State: `ema` float64 `[d]`; `seen` int64 `[]`, the number n.
+    """
+
+    decay: float
+    start: Literal["first", "initial", "zero"] = "first"
+
+    def __post_init__(self) -> None:
+        check(0 <= self.decay < 1, "EMA.decay", self.decay, "must be at least 0 and less than 1")
+        known = ("first", "initial", "zero")
+        check(self.start in known, "EMA.start", self.start, f"must be one of {', '.join(known)}")
+
+    def init(self, w: Tensor, folder: Path | None = None) -> State:
+        check_vector(w)
+        ema = sums.zeros(w)
+        if self.start == "initial":
+            ema.copy_(w.detach())
+        return {"ema": ema, "seen": torch.tensor(0)}
+
+    def _take(self, state: State, w: Tensor, round: int) -> None:
+        first = self.start == "first" and self.count(state) == 0
+        if first or self.decay == 0:
+            state["ema"].copy_(w)
+        else:
+            state["ema"].lerp_(w.to(state["ema"]), 1 - self.decay)
+        state["seen"] += 1
+
+    def _mean(self, state: State, w: Tensor) -> Tensor:
+        weight = 1 - self.decay ** self.count(state) if self.start == "zero" else 1.0
+        return (state["ema"] / weight).to(w)

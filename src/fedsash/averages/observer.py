@@ -1,0 +1,63 @@
+"""An average of a slice of the model, seen as a whole model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..checks import check
+from .base import Average, State
+
+
+@dataclass(frozen=True)
+class Observer:
+    """Applies an average to a slice of the model's vector; the rest of its value is the current model.
+
+    `ranges` are the index ranges of the slice in `w` `[D]`, ascending, as `Layout.ranges(average.part)` gives them
+    (WiMA's Table 5: a window over the classifier only, or over the feature extractor only).
+    Methods are those of `Average`, over whole models.
+    """
+
+    average: Average
+    ranges: list[tuple[int, int]]
+
+    def __post_init__(self) -> None:
+        bounds = [bound for pair in self.ranges for bound in pair]
+        ascending = bool(bounds) and bounds[0] >= 0 and bounds == sorted(bounds)
+        check(ascending, "Observer.ranges", self.ranges, "must be ascending ranges (start, stop), at least one")
+
+    def init(self, w: Tensor, folder: Path | None = None) -> State:
+        """The average's state for models like `w` `[D]`."""
+        return self.average.init(self._slice(w), folder)
+
+    def observe(self, state: State, w: Tensor, round: int) -> State:
+        """Offer the model `w` `[D]` of `round` to the average; the state is updated in place."""
+        return self.average.observe(state, self._slice(w), round) if self.average.observes(round) else state
+
+    def value(self, state: State, w: Tensor) -> Tensor:
+        """The current model `w` `[D]` with the slice replaced by its average, as a fresh vector."""
+        mean = self.average.value(state, self._slice(w))
+        if mean.shape == w.shape:
+            return mean
+        whole = w.detach().clone()
+        for (start, stop), piece in zip(self.ranges, torch.split(mean, self._lengths()), strict=True):
+            whole[start:stop] = piece
+        return whole
+
+    def count(self, state: State) -> int:
+        """How many models are in the average."""
+        return self.average.count(state)
+
+    def retract(self, state: State, round: int) -> State:
+        """Take the model of `round` out of the average again."""
+        return self.average.retract(state, round)
+
+    def _slice(self, w: Tensor) -> Tensor:
+        pieces = [w[start:stop] for start, stop in self.ranges]
+        return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def _lengths(self) -> list[int]:
+        return [stop - start for start, stop in self.ranges]

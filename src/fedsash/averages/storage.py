@@ -1,0 +1,83 @@
+"""Where a window keeps its models: on the device, in host memory, or in a memory-mapped file."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Storage = Literal["auto", "device", "host", "disk"]
+
+
+def ring(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Tensor:
+    """Room for `size` models like `w` `[d]`: zeros `[size, d]` of its type.
+
+    `"device"` is the device of `w`, `"host"` the CPU's memory, `"disk"` a file in `folder` (or in the system's folder
+    for temporary files) that is mapped into memory and has no name, so that it is gone with the process. `"auto"` takes
+    the first of the three in which the models fill less than a quarter of what is free (of the disk: all of it).
+    On the CPU and on disk a model's memory is taken when the model is first written.
+
+    Raises `OSError` if the disk has no room for them.
+    """
+    size_bytes = size * w.numel() * w.element_size()
+    if storage == "auto":
+        storage = _choose(size_bytes, w.device)
+    if storage == "disk":
+        return _mapped(size, w, folder)
+    if storage == "device" and w.device.type != "cpu":
+        return torch.zeros(size, w.numel(), dtype=w.dtype, device=w.device)
+    # NumPy's zeros are pages that the system provides when they are first touched; torch's are written at once.
+    return torch.from_numpy(np.zeros(size_bytes, dtype=np.uint8)).view(w.dtype).view(size, w.numel())
+
+
+def _choose(size_bytes: int, device: torch.device) -> Storage:
+    if size_bytes < _free(device) / 4:
+        return "device"
+    return "host" if device.type != "cpu" and size_bytes < _free(torch.device("cpu")) / 4 else "disk"
+
+
+def _mapped(size: int, w: Tensor, folder: Path | None) -> Tensor:
+    size_bytes = size * w.numel() * w.element_size()
+    place = folder or Path(tempfile.gettempdir())
+    place.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(place).free
+    # The file is sparse: a disk that fills up later would kill the process (SIGBUS) instead of raising an error.
+    if size_bytes > free:
+        raise OSError(f"a window of {size} models takes {size_bytes:,} bytes, but {place} has only {free:,} free")
+    with tempfile.NamedTemporaryFile(dir=place, prefix="window-") as file:
+        flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
+    return flat.view(size, w.numel())
+
+
+def _free(device: torch.device) -> int:
+    """Bytes that a new tensor could take on `device`."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.current_allocated_memory()
+    limits = [_available(), _container_limit()]
+    return min(limit for limit in limits if limit is not None)
+
+
+def _available() -> int:
+    """The machine's available memory; where the system doesn't say (macOS), half of all it has."""
+    meminfo = Path("/proc/meminfo")
+    if meminfo.exists():
+        fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
+        return int(fields["MemAvailable"].split()[0]) * 1024
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+def _container_limit() -> int | None:
+    """What a container's memory limit (cgroup v2) leaves, if there is one."""
+    limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
+    if not limit.exists() or (text := limit.read_text().strip()) == "max":
+        return None
+    return int(text) - int(used.read_text())

@@ -1,0 +1,103 @@
+"""Averages alone, in a plain PyTorch training loop."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedsash.averages import EMA, Average, Tracker, Window
+
+
+def make_model() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
+
+
+def train(model: nn.Module, epochs: int, tracker: Tracker | None = None) -> list[dict[str, Tensor]]:
+    """A few steps of SGD with momentum on noise; the model after each."""
+    generator = torch.Generator().manual_seed(1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    models = []
+    for _ in range(epochs):
+        x, y = torch.randn(8, 4, generator=generator), torch.randn(8, 2, generator=generator)
+        optimiser.zero_grad()
+        nn.functional.mse_loss(model(x), y).backward()
+        optimiser.step()
+        if tracker:
+            tracker.update()
+            with tracker.applied():
+                model(x)
+        models.append(copy.deepcopy(model.state_dict()))
+    return models
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_tracking_does_not_change_training() -> None:
+    plain, tracked = make_model(), make_model()
+    models = train(plain, 6)
+    assert all(map(equal, train(tracked, 6, Tracker(Window(3), tracked)), models))
+
+
+def test_the_average_is_applied_and_taken_back() -> None:
+    model = make_model()
+    tracker = Tracker(Window(3), model)
+    models = train(model, 6, tracker)
+    mean = {name: torch.stack([m[name] for m in models[-3:]]).mean(0) for name in models[0]}
+    own = copy.deepcopy(model.state_dict())
+    with pytest.raises(RuntimeError, match="stop"), tracker.applied() as averaged:
+        assert averaged is model
+        for name, p in model.named_parameters():
+            torch.testing.assert_close(p.detach(), mean[name])
+        raise RuntimeError("stop")
+    assert equal(model.state_dict(), own)
+
+
+def test_before_the_first_update_the_average_is_the_model() -> None:
+    model = make_model()
+    own = copy.deepcopy(model.state_dict())
+    with Tracker(EMA(0.9), model).applied():
+        assert equal(model.state_dict(), own)
+
+
+def test_copy_to_another_module() -> None:
+    model, other = make_model(), make_model()
+    tracker = Tracker(Window(1), model)
+    train(model, 2, tracker)
+    tracker.copy_to(other)
+    assert equal(other.state_dict(), model.state_dict())
+
+
+def test_an_average_of_the_classifier_leaves_the_extractor() -> None:
+    model, other = make_model(), make_model()
+    tracker = Tracker(Window(5, part="classifier"), model)
+    models = train(model, 5, tracker)
+    tracker.copy_to(other)
+    averaged, own = other.state_dict(), model.state_dict()
+    assert all(torch.equal(averaged[name], own[name]) for name in ("0.weight", "0.bias"))
+    torch.testing.assert_close(averaged["2.weight"], torch.stack([m["2.weight"] for m in models]).mean(0))
+
+
+@pytest.mark.parametrize("average", [Window(3), EMA(0.8)], ids=str)
+def test_a_saved_tracker_goes_on(average: Average) -> None:
+    model = make_model()
+    tracker = Tracker(average, model)
+    train(model, 4, tracker)
+    saved = copy.deepcopy(tracker.state_dict())
+    resumed = Tracker(average, model)
+    resumed.load_state_dict(saved)
+    train(model, 1, tracker)
+    resumed.update()
+    assert resumed.round == 5
+    assert torch.equal(resumed.value(), tracker.value())
+
+
+def test_a_state_of_another_average_is_refused() -> None:
+    model = make_model()
+    with pytest.raises(ValueError, match="the saved state is not one of"):
+        Tracker(Window(3), model).load_state_dict(Tracker(Window(4), model).state_dict())

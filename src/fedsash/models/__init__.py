@@ -1,0 +1,84 @@
+"""The papers' networks, by name, and any function that returns an `nn.Module`.
+
+A registered model is a callable `model(shape, classes, **options)`: `shape` is the shape of one input, without the
+batch. Each has two children, `features` and `classifier`; the classifier is the last linear layer.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from fedsash.checks import check
+from fedsash.models.cnn import cifar_cnn, fmnist_cnn
+from fedsash.models.mlp import MLP
+from fedsash.models.norm import batch_norms, group_norm
+from fedsash.models.resnet import resnet18_gn, resnet20_gn
+from fedsash.randomness import Purpose, key
+
+__all__ = [
+    "MLP",
+    "MODELS",
+    "batch_norms",
+    "build",
+    "cifar_cnn",
+    "fmnist_cnn",
+    "group_norm",
+    "resnet18_gn",
+    "resnet20_gn",
+]
+
+MODELS: dict[str, Callable[..., nn.Module]] = {
+    "mlp": MLP,
+    "fmnist_cnn": fmnist_cnn,
+    "cifar_cnn": cifar_cnn,
+    "resnet18_gn": resnet18_gn,
+    "resnet20_gn": resnet20_gn,
+}
+
+
+def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
+    """The model `name`, on the CPU, its initial values a pure function of `seed`.
+
+    `name` is a key of `MODELS`, called with `shape`, `classes` and the options, or `"package.module:function"`, any
+    callable that returns an `nn.Module`, called with the options alone. Initialisation draws from PyTorch's CPU
+    generator, which is seeded for it and put back afterwards.
+
+    Raises `ValueError` for a name that is not known or can't be imported, for options that don't fit, for a shape
+    that the model can't take and for a result that is no `nn.Module`.
+    """
+    make = _find(name, shape, classes)
+    signature = inspect.signature(make)
+    try:
+        signature.bind(**options)
+    except TypeError as error:
+        raise ValueError(
+            f"model.name = {name!r}: {error}; its options are {', '.join(signature.parameters) or 'none'}"
+        ) from None
+    with torch.device("cpu"), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(key(seed, Purpose.MODEL))
+        model = make(**options)
+    check(
+        isinstance(model, nn.Module), "model.name", name, f"must return an nn.Module, returned {type(model).__name__}"
+    )
+    return model
+
+
+def _find(name: str, shape: Sequence[int], classes: int) -> Callable[..., nn.Module]:
+    if name in MODELS:
+        return partial(MODELS[name], shape, classes)
+    close = "".join(f"; did you mean {match!r}?" for match in difflib.get_close_matches(name, MODELS, n=1))
+    check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{close}")
+    try:
+        make: Callable[..., nn.Module] = pkgutil.resolve_name(name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ValueError(f"model.name = {name!r}: can't be imported: {error}") from error
+    check(callable(make), "model.name", name, "must name a function that returns an nn.Module")
+    return make

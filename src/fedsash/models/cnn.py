@@ -1,0 +1,53 @@
+"""The two convolutional networks of the IMA paper (Zhou et al.), METHODS 2.2.1 and 2.2.2.
+
+    c x H x W -> conv 5x5, c->width, no padding -> ReLU -> maxpool 2
+              -> conv 5x5, width->width         -> ReLU -> maxpool 2 -> flatten
+              -> fc 384 -> ReLU -> fc 128 -> ReLU (the feature) -> fc classes
+
+They differ in `width` alone. Channels and image size follow the data: the papers' images give the papers' parameter
+counts. PyTorch's default initialisation.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+from torch import nn
+
+from fedsash.checks import check
+
+
+def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
+    """CNN of width 32 (IMA, FashionMNIST): 274,026 parameters at 1x28x28 and 10 classes.
+
+    The paper's Table 4 prints the first convolution twice and no ReLU before the classifier; this is its code's net.
+    """
+    return _cnn("fmnist_cnn", shape, classes, width=32)
+
+
+def cifar_cnn(shape: Sequence[int], classes: int) -> nn.Module:
+    """CNN of width 64 (IMA, CIFAR-10): 772,682 parameters at 3x32x32 and 10 classes."""
+    return _cnn("cifar_cnn", shape, classes, width=64)
+
+
+def _cnn(model: str, shape: Sequence[int], classes: int, width: int) -> nn.Module:
+    channels, *sides = image(model, shape, smallest=16)
+    height, breadth = (((side - 4) // 2 - 4) // 2 for side in sides)
+    features = nn.Sequential(
+        *(nn.Conv2d(channels, width, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(width, width, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        nn.Flatten(),
+        *(nn.Linear(width * height * breadth, 384), nn.ReLU()),
+        *(nn.Linear(384, 128), nn.ReLU()),
+    )
+    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+
+
+def image(model: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
+    """`shape` as (channels, height, width); `ValueError` unless it is that, with sides of at least `smallest`."""
+    valid = len(shape) == 3 and shape[0] > 0 and min(shape[1:]) >= smallest
+    right = f"must be (channels, height, width) with sides of at least {smallest} pixels"
+    check(valid, f"{model}: shape of one input", tuple(shape), right)
+    channels, height, width = shape
+    return channels, height, width

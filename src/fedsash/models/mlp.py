@@ -1,0 +1,29 @@
+"""The multi-layer perceptron."""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import pairwise
+
+from torch import nn
+
+from fedsash.checks import check
+
+
+class MLP(nn.Sequential):
+    """Multi-layer perceptron with ReLU: any input, flattened.
+
+    `shape` is the shape of one input, whose product is the first layer's width; `hidden` holds the widths of the
+    hidden layers, and `hidden = ()` leaves multinomial logistic regression. PyTorch's default initialisation.
+    Raises `ValueError` where a width is not a positive integer.
+    """
+
+    def __init__(self, shape: Sequence[int], classes: int, hidden: Sequence[int] = (64,)) -> None:
+        valid = isinstance(hidden, list | tuple) and all(type(width) is int and width > 0 for width in hidden)
+        check(valid, "mlp.hidden", hidden, "must be a list of positive integers")
+        widths = (math.prod(shape), *hidden)
+        layers = [layer for fan_in, out in pairwise(widths) for layer in (nn.Linear(fan_in, out), nn.ReLU())]
+        features = nn.Sequential(nn.Flatten(), *layers)
+        super().__init__(OrderedDict(features=features, classifier=nn.Linear(widths[-1], classes)))

@@ -1,0 +1,106 @@
+"""Residual networks with GroupNorm, as IMA and WiMA train them, METHODS 2.2.6 and 2.2.8.
+
+    c x H x W -> conv 3x3, GN, ReLU -> stages of basic blocks -> global average pool -> linear layers
+
+A basic block is `relu(residual(x) + shortcut(x))` with `residual` = conv 3x3, GN, ReLU, conv 3x3, GN. The first block
+of every stage after the first halves both sides and widens; its shortcut does the same. No convolution has a bias.
+Channels and image size follow the data.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TypeAlias
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedsash.checks import check
+from fedsash.models.cnn import image
+
+Shortcut: TypeAlias = Callable[[int, int], nn.Module]
+
+
+def resnet18_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Module:
+    """ResNet-18 with GroupNorm, CIFAR stem and projection shortcuts (IMA): 11,235,786 parameters for 10 classes.
+
+    11,247,396 for 100 classes. Stem of stride 1 without pooling; stages of 2-2-2-2 blocks with 64/128/256/512
+    channels; shortcuts conv 1x1, GN (option B of He et al. 2016); fc 512 -> 128 -> classes without a ReLU between.
+    Convolutions start Kaiming normal (fan out), linear layers as PyTorch starts them. `groups` divides 64.
+    """
+    channels, _, _ = image("resnet18_gn", shape, smallest=1)
+    check(groups > 0 and 64 % groups == 0, "resnet18_gn.groups", groups, "must divide 64, the smallest width")
+    trunk = _trunk(channels, (64, 128, 256, 512), 2, groups, partial(_project, groups=groups))
+    features = nn.Sequential(trunk, nn.Linear(512, 128))
+    for layer in features.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
+    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+
+
+def resnet20_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Module:
+    """ResNet-20 with GroupNorm and shortcuts without parameters (WiMA): 269,722 parameters for 10 classes.
+
+    275,572 for 100 classes. Stages of 3-3-3 blocks with 16/32/64 channels; option-A shortcuts. WiMA states neither
+    the number of groups nor the start: `groups = 2` and Kaiming normal for convolutions and the linear layer are
+    those of GHBM, code of the same research group (fan in, gain sqrt 2, biases as PyTorch starts them). `groups`
+    divides 16.
+    """
+    channels, _, _ = image("resnet20_gn", shape, smallest=1)
+    check(groups > 0 and 16 % groups == 0, "resnet20_gn.groups", groups, "must divide 16, the smallest width")
+    features = _trunk(channels, (16, 32, 64), 3, groups, Subsample)
+    model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(64, classes)))
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(layer.weight)
+    return model
+
+
+class Block(nn.Module):
+    """Basic block: `relu(residual(x) + shortcut(x))`."""
+
+    def __init__(self, channels: int, width: int, stride: int, groups: int, shortcut: nn.Module) -> None:
+        super().__init__()
+        self.residual = nn.Sequential(
+            *(_conv(channels, width, stride), nn.GroupNorm(groups, width), nn.ReLU()),
+            *(_conv(width, width, 1), nn.GroupNorm(groups, width)),
+        )
+        self.shortcut = shortcut
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(self.residual(x) + self.shortcut(x))
+
+
+class Subsample(nn.Module):
+    """Option-A shortcut (He et al. 2016): every other pixel, and zero channels up to `width`, half on either side."""
+
+    def __init__(self, channels: int, width: int) -> None:
+        super().__init__()
+        before = (width - channels) // 2
+        self.pad = (0, 0, 0, 0, before, width - channels - before)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.pad(x[..., ::2, ::2], self.pad)
+
+
+def _project(channels: int, width: int, groups: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(channels, width, 1, stride=2, bias=False), nn.GroupNorm(groups, width))
+
+
+def _conv(channels: int, width: int, stride: int) -> nn.Module:
+    return nn.Conv2d(channels, width, 3, stride, padding=1, bias=False)
+
+
+def _trunk(channels: int, widths: tuple[int, ...], blocks: int, groups: int, shortcut: Shortcut) -> nn.Module:
+    """From the image to the pooled features `[B, widths[-1]]`: the stem and `blocks` blocks for each width."""
+    first = widths[0]
+    layers: list[nn.Module] = [_conv(channels, first, 1), nn.GroupNorm(groups, first), nn.ReLU()]
+    for before, width in pairwise((first, *widths)):
+        same = width == before  # the first stage alone, for the stem has its width already
+        layers += [Block(before, width, 1 if same else 2, groups, nn.Identity() if same else shortcut(before, width))]
+        layers += [Block(width, width, 1, groups, nn.Identity()) for _ in range(blocks - 1)]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())

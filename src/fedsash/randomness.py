@@ -1,0 +1,98 @@
+"""Random draws as pure functions of (seed, purpose, round, client, ...).
+
+No generator lives longer than the draw it serves, so a draw depends neither on the draws before it nor on the
+engine, the device or the number of workers. Two families:
+
+- `generator`: a NumPy `Generator` (Philox) for the few draws a run or a round makes (partitions, sampling);
+- `keys` and `uniform`: a counter-based hash for draws made by the thousand, for many clients at once (shuffles,
+  crops, dropout); plain integer arithmetic, hence the same numbers on every device and inside compiled code.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+
+
+class Purpose(enum.IntEnum):
+    """What a draw is for; two purposes never share a stream."""
+
+    MODEL = 1
+    PARTITION = 2
+    SAMPLING = 3
+    AVAILABILITY = 4
+    BATCHES = 5
+    AUGMENTATION = 6
+    DROPOUT = 7
+    TORCH = 8
+
+
+def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
+    """A fresh Philox generator for `(seed, purpose, *numbers)`; every number is a non-negative integer."""
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *numbers])))
+
+
+def _mix(h: int) -> int:
+    """SplitMix64's finaliser on one Python integer."""
+    h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9 & _MASK
+    h = (h ^ (h >> 27)) * 0x94D049BB133111EB & _MASK
+    return h ^ (h >> 31)
+
+
+def _mix_array(h: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """SplitMix64's finaliser, element-wise."""
+    h = (h ^ (h >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    h = (h ^ (h >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return h ^ (h >> np.uint64(31))
+
+
+def key(seed: int, purpose: Purpose, *numbers: int) -> int:
+    """One 64-bit key for `(seed, purpose, *numbers)`."""
+    h = 0
+    for number in (seed, int(purpose), *numbers):
+        h = _mix(((h + _GOLDEN) & _MASK) ^ (number & _MASK))
+    return h
+
+
+def keys(seed: int, purpose: Purpose, round: int, clients: NDArray[Any]) -> NDArray[np.uint64]:
+    """A 64-bit key for each client, `[C]`: `keys(...)[i] == key(seed, purpose, round, clients[i])`."""
+    start = np.uint64((key(seed, purpose, round) + _GOLDEN) & _MASK)
+    return _mix_array(start ^ clients.astype(np.uint64))
+
+
+def fold(h: NDArray[np.uint64], number: int | NDArray[Any]) -> NDArray[np.uint64]:
+    """New keys from keys and a number (or an array that broadcasts with them)."""
+    number = np.asarray(number, dtype=np.uint64)
+    return _mix_array((h + np.uint64(_GOLDEN)) ^ number)
+
+
+def to_tensor(h: NDArray[np.uint64], device: torch.device | str = "cpu") -> Tensor:
+    """Keys as an int64 tensor (the same 64 bits)."""
+    return torch.from_numpy(h.view(np.int64)).to(device)
+
+
+def uniform(h: Tensor, counter: Tensor) -> Tensor:
+    """Numbers in [0, 1) on a grid of 2**-24: a hash of the int64 keys `h` and `counter`, broadcast together.
+
+    Both are cut to 32-bit words inside, so `counter` must stay below 2**32.
+    """
+    low, high = h & 0xFFFFFFFF, (h >> 32) & 0xFFFFFFFF
+    x = _mix32(_mix32(counter ^ low) ^ high)
+    return (x >> 8).to(torch.float32) * 2.0**-24
+
+
+def _mix32(x: Tensor) -> Tensor:
+    """A 32-bit finaliser with low bias (Wellons' "lowbias32"), on int64 that holds 32-bit words."""
+    x = x ^ (x >> 16)
+    x = (x * 0x7FEB352D) & 0xFFFFFFFF
+    x = x ^ (x >> 15)
+    x = (x * 0x846CA68B) & 0xFFFFFFFF
+    return x ^ (x >> 16)

@@ -1,0 +1,82 @@
+"""Decoded data sets, kept between runs: one safetensors file each, in the user's cache folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+Content = tuple[dict[str, Tensor], dict[str, Any]]
+"""Tensors by name, and whatever JSON can hold about them."""
+
+_log = logging.getLogger(__name__)
+
+
+def folder() -> Path:
+    """`$FEDSASH_CACHE`, or `fedsash` under `$XDG_CACHE_HOME`, or `~/.cache/fedsash`."""
+    if "FEDSASH_CACHE" in os.environ:
+        return Path(os.environ["FEDSASH_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash"
+
+
+def cached(files: list[Path], how: Any, make: Callable[[], Content]) -> Content:
+    """What `make` returned when it was last called for these files and this `how`; otherwise call it, and keep that.
+
+    A file counts as the same while its path, size and time of change are. A kept file that can't be read or whose
+    checksum is wrong is made again, and so is one that can't be written: a cache never fails, it is only slow.
+    """
+    stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    name = hashlib.sha256(json.dumps([1, stamps, how]).encode()).hexdigest()[:32]
+    kept = folder() / f"{name}.safetensors"
+    if kept.exists():
+        try:
+            return _read(kept)
+        except Exception as error:  # whatever a damaged file makes its reader raise
+            _log.warning("%s is damaged (%s): decoding the data again", kept, error)
+    content = make()
+    try:
+        _write(kept, content)
+    except OSError as error:
+        _log.warning("the decoded data can't be kept in %s (%s): the next run decodes them again", kept.parent, error)
+    return content
+
+
+def _checksum(tensors: dict[str, Tensor], about: str) -> str:
+    total = zlib.crc32(about.encode())
+    for name in sorted(tensors):
+        total = zlib.crc32(tensors[name].contiguous().view(-1).numpy().data, zlib.crc32(name.encode(), total))
+    return f"{total:08x}"
+
+
+def _read(file: Path) -> Content:
+    from safetensors import safe_open
+
+    with safe_open(file, framework="pt") as opened:
+        checksum, about = opened.metadata()["fedsash"].split(" ", 1)
+        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 -- not a dict
+    if _checksum(tensors, about) != checksum:
+        raise ValueError("wrong checksum")
+    return tensors, json.loads(about)
+
+
+def _write(file: Path, content: Content) -> None:
+    """Write beside the place and rename, so that no other process ever sees half a file."""
+    from safetensors.torch import save_file
+
+    tensors, info = content
+    about = json.dumps(info)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = file.with_suffix(f".{os.getpid()}")
+    try:
+        # One entry, since safetensors writes several in an order that changes from run to run.
+        save_file(tensors, unfinished, {"fedsash": f"{_checksum(tensors, about)} {about}"})
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)

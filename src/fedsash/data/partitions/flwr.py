@@ -1,0 +1,70 @@
+"""Partitioners of the library flwr-datasets."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ...checks import check
+from ...randomness import Purpose, generator
+from ..errors import library, one_line
+from .common import Ints, check_clients, check_samples
+
+
+@dataclass(frozen=True)
+class Flwr:
+    """Any partitioner of flwr-datasets by its class name, e.g. `PathologicalPartitioner`.
+
+    `options` are its arguments. `num_partitions`, `partition_by` (the label) and `seed` are filled in where it has
+    them. It sees the samples in a random order, since some partitioners neither shuffle nor know a seed.
+
+    Raises `ValueError` if there is no such partitioner, it refuses its options or the data, or it does not make
+    `clients` parts; `ImportError` without flwr-datasets.
+    """
+
+    clients: int
+    partitioner: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_clients("Flwr", self.clients)
+
+    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("Flwr", self.clients, len(labels))
+        make = self._class()
+        import datasets
+
+        rng = generator(seed, Purpose.PARTITION)
+        order = rng.permutation(len(labels))
+        ours = {"num_partitions": self.clients, "partition_by": "label", "seed": int(rng.integers(2**31))}
+        known = inspect.signature(make).parameters
+        options = {name: value for name, value in ours.items() if name in known} | dict(self.options)
+        try:
+            parts = _parts(make(**options), datasets.Dataset.from_dict({"label": labels[order], "index": order}))
+        except Exception as error:  # each partitioner has its own way of refusing
+            raise ValueError(f"Flwr: {self.partitioner} with {dict(self.options)} failed: {one_line(error)}") from error
+        check(len(parts) == self.clients, "Flwr.clients", self.clients, f"{self.partitioner} makes {len(parts)} parts")
+        return parts
+
+    def _class(self) -> Any:
+        with library("flwr-datasets", "fedsash[partitions]"):
+            from flwr_datasets import partitioner
+        names = [name for name in partitioner.__all__ if name != "Partitioner"]
+        right = f"flwr-datasets has no such partitioner, only {', '.join(names)}"
+        check(self.partitioner in names, "Flwr.partitioner", self.partitioner, right)
+        return getattr(partitioner, self.partitioner)
+
+
+def _parts(partitioner: Any, dataset: Any) -> list[Ints]:
+    """The sorted `index` column of each part that a partitioner makes of a data set."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it warns before each new attempt, and raises in the end
+        partitioner.dataset = dataset
+        parts = [partitioner.load_partition(i)["index"] for i in range(partitioner.num_partitions)]
+    return [np.sort(np.array(part, dtype=np.int64)) for part in parts]

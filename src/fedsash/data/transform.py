@@ -1,0 +1,102 @@
+"""From raw images to what a model sees: augmentation and normalisation, in batches, on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from ..checks import check
+from ..randomness import uniform
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Random crop and flip for training; scaling to [0, 1] and normalisation always. Acts on uint8 images only.
+
+    A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1]. `crop` is the
+    width of the black border from which a crop of the original size is drawn (0: none); `flip` mirrors half of the
+    images. Raises `ValueError` if `mean` and `std` differ in length, a `std` is not positive, or `crop` is negative.
+    """
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    crop: int = 0
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", tuple(self.mean))
+        object.__setattr__(self, "std", tuple(self.std))
+        check(len(self.mean) == len(self.std), "Transform.std", self.std, "must have as many numbers as mean")
+        check(all(s > 0 for s in self.std), "Transform.std", self.std, "must be positive")
+        check(self.crop >= 0, "Transform.crop", self.crop, "must be at least 0")
+
+    @property
+    def augments(self) -> bool:
+        """Whether `augment` changes anything."""
+        return self.crop > 0 or self.flip
+
+    def fits(self, x: Tensor) -> None:
+        """Raise `ValueError` unless this transform can act on samples `x`."""
+        if x.dtype == torch.uint8:
+            right = f"must have one number for each of {x.shape[-1]} channels"
+            check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, right)
+        else:
+            check(self == PLAIN, "Transform", self, f"acts on uint8 images, and the data are {x.dtype} features")
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Raw images, uint8 `[..., H, W, channels]`, as normalised float32 `[..., channels, H, W]`.
+
+        The result is a view of channels-last memory. Features that are not uint8 pass through unchanged.
+        """
+        if x.dtype != torch.uint8:
+            return x
+        width, channels = x.shape[-2:]
+        # Compiled code folds these constants by itself, and can't see through the cache.
+        affine = _affine.__wrapped__ if torch.compiler.is_compiling() else _affine
+        scale, shift = affine(self.mean, self.std, width, channels, x.device)
+        # A whole row of pixels at once: broadcasting over three channels only is several times slower.
+        rows = torch.addcmul(shift, x.flatten(-2).to(torch.float32), scale)
+        return rows.view(x.shape).movedim(-1, -3)
+
+    def augment(self, x: Tensor, keys: Tensor) -> Tensor:
+        """Crop and mirror raw images `x`, uint8 `[M, H, W, channels]`, each as its key (int64 `[M]`) says.
+
+        The image is padded by `crop` black pixels on each side; one of the `(2 crop + 1)^2` crops of the original size
+        and, with `flip`, one of the two directions are equally likely. Which, is a pure function of the key.
+        """
+        if not self.augments:
+            return x
+        m, height, width, channels = x.shape
+        draws = uniform(keys[:, None], torch.arange(3, device=x.device))
+        top, left = (draws[:, :2] * (2 * self.crop + 1)).long().unbind(1)
+        column = torch.arange(width, device=x.device).expand(m, width)
+        if self.flip:
+            column = torch.where(draws[:, 2:] < 0.5, width - 1 - column, column)
+
+        padded = functional.pad(x, (0, 0, *(self.crop,) * 4))
+        row = top[:, None] + torch.arange(height, device=x.device)
+        row = torch.arange(m, device=x.device)[:, None] * padded.shape[1] + row
+        pixel = row[:, :, None] * padded.shape[2] + (left[:, None] + column)[:, None, :]
+        return padded.reshape(-1, channels).index_select(0, pixel.view(-1)).view_as(x)
+
+
+PLAIN = Transform()
+"""Images as numbers in [0, 1], features as they are."""
+
+
+@lru_cache(maxsize=32)
+def _affine(
+    mean: tuple[float, ...], std: tuple[float, ...], width: int, channels: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """`scale` and `shift`, each `[width * channels]`, such that a row of pixels becomes `scale * row + shift`.
+
+    Kept, because a copy from host to device in every local step would cost more than the step's own arithmetic.
+    """
+    m = torch.tensor(mean or (0.0,) * channels, dtype=torch.float64)
+    s = torch.tensor(std or (1.0,) * channels, dtype=torch.float64)
+    scale, shift = (1 / (255 * s)).repeat(width), (-m / s).repeat(width)
+    return scale.float().to(device), shift.float().to(device)

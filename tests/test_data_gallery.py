@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsash.data import IID, Dirichlet, DirichletReuse, FederatedData
+from fedsash.data.gallery import picture, table
+
+
+def some_data(clients: int, classes: int = 10, names: tuple[str, ...] = ()) -> FederatedData:
+    labels = np.arange(2000) % classes
+    return FederatedData.from_arrays(np.zeros((2000, 1)), labels, Dirichlet(clients, 0.1)(labels, 0), label_names=names)
+
+
+def test_a_table_holds_the_counts() -> None:
+    data = some_data(10, 4, ("cat", "dog", "frog", "a rather long name"))
+    lines = table(data).splitlines()
+    assert lines[0] == "10 clients, 4 classes, 2,000 training samples"
+    assert lines[1] == "samples a client: 200 to 200, median 200"
+    held = (data.counts() > 0).sum(axis=1)
+    assert lines[2] == f"classes a client: {held.min()} to {held.max()}, mean {held.mean():.2f}"
+    assert lines[4].split() == ["client", "samples", "cat", "dog", "frog", "a", "rather…"]
+    rows = [[int(cell.replace(",", "").replace("·", "0")) for cell in line.split()] for line in lines[5:]]
+    assert rows == [[i, 200, *row] for i, row in enumerate(data.counts().tolist())]
+    assert len({len(line) for line in lines[4:]}) == 1
+
+
+def test_a_table_of_many_clients_shows_the_first_and_the_last() -> None:
+    rows = table(some_data(300)).splitlines()[5:]
+    assert [row.split()[0] for row in rows] == [*map(str, range(10)), "...", *map(str, range(290, 300))]
+
+
+def test_a_table_of_many_classes_names_the_largest_of_each_client() -> None:
+    labels = np.array([0] * 7 + [3] * 9 + list(range(20, 30)))
+    data = FederatedData.from_arrays(np.zeros((26, 1)), labels, IID(1)(labels, 0))
+    assert table(data).splitlines()[-1].split(maxsplit=3)[3] == "3: 9, 0: 7, 20: 1, 21: 1, 22: 1, …"
+
+
+def test_a_table_tells_of_samples_that_are_shared_or_not_used() -> None:
+    labels = np.arange(2000) % 10
+    parts = DirichletReuse(10, 0.1)(labels, 0)
+    used = np.bincount(np.concatenate(parts), minlength=2000)
+    text = table(FederatedData.from_arrays(np.zeros((2000, 1)), labels, parts))
+    assert f"not used: {(used == 0).sum()} samples; used more than once: {(used > 1).sum()}" in text
+    assert "not used" not in table(some_data(10))
+
+
+@pytest.mark.parametrize(("clients", "classes"), [(1, 1), (10, 10), (100, 10), (250, 40)])
+def test_a_picture_is_drawn(tmp_path: Path, clients: int, classes: int) -> None:
+    file = tmp_path / "clients.png"
+    picture(some_data(clients, classes), file)
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert file.stat().st_size > 5_000

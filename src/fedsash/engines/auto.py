@@ -1,0 +1,153 @@
+"""Chooses what an engine leaves open, by a short measurement on the work itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+import numpy as np
+import torch
+
+from ..batches import Ints
+from . import workers
+from .direct import threads
+from .engine import Engine, Work
+from .gradients import MemoryFormat
+
+STACKED_BYTES = 2**30
+"""The parameters of the clients in one stack take up to about so much memory."""
+
+SLOW_STEP = 0.02
+"""On the CPU, a step that takes one client longer than so many seconds gains nothing from stacking."""
+
+WORTH_COMPILING = 60.0
+"""A run that would take fewer seconds than this is not worth the 10 to 30 seconds of a first compilation."""
+
+MESSAGE = 2e-4
+"""Seconds a round that talking to worker processes costs."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete engine, and about how many seconds a round takes with it."""
+
+    engine: Engine
+    seconds: float
+
+    def __str__(self) -> str:
+        e = self.engine
+        how = f"vectorised over {e.block} clients" if e.kind == "vectorised" else "one client at a time"
+        where = f"in {e.workers} processes" if e.workers != 1 else f"on {e.threads} thread{'s' * (e.threads != 1)}"
+        return f"{how} {where}, {e.memory_format}"
+
+
+def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engine, list[str]]:
+    """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
+
+    Each way to train is tried for a few local steps; what a round costs follows from the steps that the clients of the
+    first rounds take. `rounds` is the length of the run, if it is known: only long runs are compiled for. A model that
+    can't be vectorised is trained one client at a time, with a line that says so.
+    """
+    if engine.resolved:
+        return engine, []
+    steps = work.steps()
+    sample = [steps[ids] for ids in work.sample]
+    measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
+    candidates: list[Candidate] = []
+    for option in _options(engine, work, max(map(len, sample))):
+        if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _is_slow(candidates, sample):
+            break
+        try:
+            step = measure(replace(option, workers=1))
+        except RuntimeError as error:
+            if option.kind == "sequential":
+                raise
+            line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one at a time"
+            chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
+            return chosen, [line, *notes]
+        calls = float(np.mean([_calls(option, own) for own in sample]))
+        candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
+    best, *others = sorted(candidates, key=lambda candidate: candidate.seconds)
+    compile = _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
+    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
+    if others:
+        line += f", {others[0].seconds / best.seconds:.2f} times as fast as {others[0]}"
+    line += "; to be compiled" if compile else ""
+    return replace(best.engine, compile=compile), [line]
+
+
+def _options(engine: Engine, work: Work, per_round: int) -> Iterator[Engine]:
+    """Every complete engine that agrees with what is set, one client at a time first."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    default = torch.get_num_threads()
+    several = [min(cores, per_round)] if work.on_cpu and workers.available() and min(cores, per_round) > 1 else []
+    sizes = [*several, 1] if engine.workers == "auto" else [engine.workers]
+    formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
+    for kind in ("sequential", "vectorised") if engine.kind == "auto" else (engine.kind,):
+        for memory_format in formats if engine.memory_format == "auto" else [engine.memory_format]:
+            for count in sizes:
+                counts = [1] if count > 1 else sorted({1, default})
+                for number in counts if engine.threads == "auto" else [engine.threads]:
+                    yield Engine(
+                        kind=kind,
+                        workers=count,
+                        block=_block(engine, work, kind, -(-per_round // count)),
+                        compile=False,
+                        memory_format=memory_format,
+                        threads=number,
+                    )
+
+
+def _block(engine: Engine, work: Work, kind: str, share: int) -> int:
+    """How many clients are trained as one: a process's share of a round, if their parameters fit into memory."""
+    if kind == "sequential":
+        return 1
+    if engine.block != "auto":
+        return engine.block
+    return max(min(share, STACKED_BYTES // work.model_bytes), 1)
+
+
+def _calls(engine: Engine, steps: Ints) -> float:
+    """How many steps a round takes one after another, given how many each of its clients takes."""
+    assert isinstance(engine.block, int) and isinstance(engine.workers, int)
+    pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
+    loads = [0] * engine.workers
+    for piece in sorted(pieces, reverse=True):
+        loads[loads.index(min(loads))] += piece
+    return float(max(loads))
+
+
+def _seconds_a_step(engine: Engine, work: Work) -> float:
+    """The time of one local step of a stack (or of one client), the shortest of two tries after a first."""
+    trial = replace(work, client=replace(work.client, steps=1))
+    trainer = trial.trainer(replace(engine, compile=False))
+    assert isinstance(engine.block, int) and isinstance(engine.threads, int)
+    ids = np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])
+    tries = []
+    with threads(engine.threads):
+        for _ in range(3):
+            began = time.perf_counter()
+            float(trial.first(trainer, ids).norms.sum())  # reading it waits for the device
+            tries.append(time.perf_counter() - began)
+            if tries[-1] > 1:
+                break
+    return min(tries[1:] or tries)
+
+
+def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
+    """Whether a single client's step takes so long that dispatch is no part of it."""
+    calls = [float(np.mean([_calls(c.engine, own) for own in sample])) for c in candidates]
+    return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
+
+
+def _worth_compiling(best: Candidate, rounds: int | None) -> bool:
+    return best.engine.kind == "vectorised" and rounds is not None and best.seconds * rounds > WORTH_COMPILING
+
+
+def _short(error: RuntimeError) -> str:
+    """The first line of an error, cut to fit into a line."""
+    first = str(error).strip().splitlines()[0]
+    return first if len(first) < 90 else first[:87] + "..."

@@ -1,0 +1,112 @@
+"""How good a model is: on the central test set, and at the clients."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .batches import Ints
+from .checks import check
+from .data.federated import FederatedData, Samples
+from .engines.gradients import Loss
+from .layout import Layout
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """When and on what the model and all averages are evaluated.
+
+    Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported.
+    `target` is the accuracy whose first round is reported; `clients` adds each client's accuracy on its own training
+    samples; `batch` is how many samples pass through the model at once.
+    """
+
+    every: int = 10
+    last: int = 10
+    target: float = 0.8
+    clients: bool = False
+    batch: int = 500
+
+    def __post_init__(self) -> None:
+        check(self.every >= 1, "Evaluation.every", self.every, "must be at least 1")
+        check(self.last >= 1, "Evaluation.last", self.last, "must be at least 1")
+        check(0 < self.target <= 1, "Evaluation.target", self.target, "must be above 0 and at most 1")
+        check(self.batch >= 1, "Evaluation.batch", self.batch, "must be at least 1")
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the models after `round` of `rounds` rounds are evaluated."""
+        return round % self.every == 0 or round > rounds - self.last
+
+
+@dataclass
+class Metrics:
+    """One model's results on one split; `accuracy` and the shares in `classes`, `domains` lie in [0, 1]."""
+
+    round: int
+    model: str
+    split: str
+    accuracy: float
+    loss: float
+    more: dict[str, Any] = field(default_factory=dict)
+
+    def row(self) -> dict[str, Any]:
+        """The metrics as one flat record."""
+        row = {"round": self.round, "model": self.model, "split": self.split}
+        return row | {"accuracy": self.accuracy, "loss": self.loss} | self.more
+
+
+class Evaluator:
+    """Evaluates model vectors on the data of one federation."""
+
+    def __init__(self, module: nn.Module, loss: Loss, data: FederatedData, evaluation: Evaluation) -> None:
+        self._module = copy.deepcopy(module).eval()
+        self._layout = Layout(module)
+        self._loss, self._data, self._evaluation = loss, data, evaluation
+
+    def evaluate(self, w: Tensor, round: int, model: str) -> Iterator[Metrics]:
+        """The metrics of the model `w` `[D]` on every split that is asked for."""
+        self._layout.bind(self._module, w)
+        if self._data.test is not None:
+            yield self._central(self._data.test, round, model)
+        if self._evaluation.clients:
+            yield self._at_clients(round, model)
+
+    def _central(self, test: Samples, round: int, model: str) -> Metrics:
+        hits, losses = self._outcomes(test)
+        more: dict[str, Any] = {"classes": _means(hits, test.y, self._data.classes)}
+        if test.domain is not None:
+            count = int(test.domain.max()) + 1
+            names = self._data.domain_names or tuple(str(d) for d in range(count))
+            more["domains"] = dict(zip(names, _means(hits, test.domain, count), strict=True))
+        return Metrics(round, model, "test", float(hits.mean()), float(losses.mean()), more)
+
+    def _at_clients(self, round: int, model: str) -> Metrics:
+        hits, losses = self._outcomes(self._data.train)
+        own = np.array([(hits[ids].mean(), losses[ids].mean()) for ids in self._data.clients])
+        accuracy, loss = own.mean(axis=0)
+        worst = np.sort(own[:, 0])[: max(len(own) // 10, 1)].mean()
+        return Metrics(round, model, "clients", float(accuracy), float(loss), {"worst_tenth": float(worst)})
+
+    @torch.no_grad()
+    def _outcomes(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
+        """For each sample whether the model is right, and its loss."""
+        hits, losses, size = [], [], self._evaluation.batch
+        for x, y in zip(torch.split(samples.x, size), torch.split(samples.y, size), strict=True):
+            output = self._module(self._data.transform.prepare(x).to(self._layout.dtype))
+            hits.append(output.argmax(dim=1) == y)
+            losses.append(self._loss(output, y))
+        return torch.cat(hits).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+
+
+def _means(values: np.ndarray, groups: Tensor, count: int) -> list[float | None]:
+    """The mean of the values in each of `count` groups; None where a group is empty."""
+    index: Ints = groups.cpu().numpy()
+    size = np.bincount(index, minlength=count)
+    total = np.bincount(index, weights=values, minlength=count)
+    return [float(t / n) if n else None for t, n in zip(total, size, strict=True)]

@@ -1,0 +1,220 @@
+"""Local training of a block of clients: the only loop over local steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import repeat
+from typing import Literal, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .batches import Batches, Floats, Ints, Plan
+from .checks import check
+from .data.federated import FederatedData
+from .methods import Local, Method, Step, Upload, Vectors
+from .methods.base import Scalar
+from .randomness import Purpose, fold, keys, to_tensor
+from .schedules import Constant, Flat, LocalSchedule, Schedule
+
+
+@dataclass(frozen=True)
+class Client:
+    """How every client trains: SGD with learning rate `lr` in batches of `batch` samples.
+
+    A step follows the method's direction, clipped to norm `clip`, plus `weight_decay * w`, through an undamped
+    `momentum` that starts at zero in every round (PyTorch's SGD). A round is `epochs` passes over the client's samples,
+    or `steps` steps; the last, smaller batch of a pass is kept unless `drop_last`. `schedule` moves the rate by round,
+    `local_schedule` within a round.
+    """
+
+    lr: float = 0.1
+    batch: int | Literal["full"] = 32
+    epochs: int = 1
+    steps: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    clip: float | None = None
+    drop_last: bool = False
+    schedule: Schedule = field(default_factory=Constant)
+    local_schedule: LocalSchedule = field(default_factory=Flat)
+
+    def __post_init__(self) -> None:
+        check(self.lr >= 0, "Client.lr", self.lr, "must not be negative")
+        check(self.batch == "full" or self.batch > 0, "Client.batch", self.batch, 'must be at least 1, or "full"')
+        check(self.epochs > 0, "Client.epochs", self.epochs, "must be at least 1")
+        check(self.steps is None or self.steps > 0, "Client.steps", self.steps, "must be at least 1")
+        check(0 <= self.momentum < 1, "Client.momentum", self.momentum, "must be in [0, 1)")
+        check(self.weight_decay >= 0, "Client.weight_decay", self.weight_decay, "must not be negative")
+        check(self.clip is None or self.clip > 0, "Client.clip", self.clip, "must be positive")
+
+    def batches(self, clients: Sequence[Ints], seed: int, like: Tensor) -> Batches:
+        """The planner of these clients' batches."""
+        return Batches(clients, batch=self.batch, steps=self.steps, drop_last=self.drop_last, seed=seed, like=like)
+
+    def rates(self, round: int, steps: Ints) -> Floats:
+        """The learning rate of every step, `[K, C]`, zero where a client has finished."""
+        k = np.arange(steps.max())[:, None]
+        rate = self.schedule.lr(round, self.lr) * self.local_schedule.factors(k, steps)
+        return np.where(k < steps, rate, 0.0)
+
+    def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
+        """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
+        if self.clip is not None:
+            norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
+            direction = direction * (self.clip / norm).clamp(max=1.0)
+        if self.weight_decay:
+            direction = torch.add(direction, w, alpha=self.weight_decay)
+        if v is not None:
+            direction = v.mul_(self.momentum).add_(direction)
+        if isinstance(lr, Tensor):
+            w.sub_(lr * direction)
+        else:
+            w.sub_(direction, alpha=lr)
+
+
+@dataclass
+class Batch:
+    """The samples of one step: `x` `[C, B, ...]`, `y` and `weights` `[C, B]` (a client's sum to 1), `keys` `[C]`."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+    keys: Tensor
+
+
+class Gradient(Protocol):
+    """`gradient(w, batch)`: each client's gradient `[C, D]` of its weighted loss over its batch, at `w` `[C, D]`."""
+
+    one: bool
+    """Whether it takes one client at a time (C = 1)."""
+    dropout: bool
+    """Whether the model draws dropout, so that the steps need keys."""
+
+    def __call__(self, w: Tensor, batch: Batch) -> Tensor: ...
+
+    def pieces(self, w: Tensor, batch: Batch) -> Sequence[Tensor]:
+        """The same gradients in the pieces in which they are computed, not copied into one vector."""
+        ...
+
+    def cut(self, w: Tensor) -> Sequence[Tensor]:
+        """Views of a vector, cut like `pieces`."""
+        ...
+
+
+class Trainer:
+    """Trains blocks of clients of one federation by one method, with the gradients of one engine."""
+
+    def __init__(
+        self, method: Method, client: Client, data: FederatedData, gradient: Gradient, dtype: torch.dtype, seed: int
+    ) -> None:
+        self.method, self.client, self.data, self.gradient = method, client, data, gradient
+        self._like = torch.empty(0, dtype=dtype, device=data.train.x.device)
+        self.batches = client.batches(data.clients, seed, self._like)
+        self._plain = type(method).direction is Method.direction and client.clip is None
+        self.steps: Callable[..., None] = self._steps
+        self.unrolled = 1
+        self.padded = 0
+        self._seed = seed
+
+    def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> tuple[Upload, Vectors]:
+        """Train the clients `ids` `[C]` in round `round` from `sent` `[D]`; `mine` is what each remembers, `[C, ...]`.
+
+        Returns what they send up and what they remember from now on, in fresh tensors.
+        """
+        count = len(ids)
+        if count < self.padded:
+            ids = np.pad(ids, (0, self.padded - count), mode="edge")
+            mine = {name: rows[np.minimum(np.arange(self.padded), count - 1)] for name, rows in mine.items()}
+        plan = self.batches.plan(round, ids, self.client.schedule.epochs(round, self.client.epochs))
+        if self.gradient.one:
+            plan = plan.client(0)
+        rates = self.client.rates(round, plan.steps)
+        w = sent.expand(len(ids), -1).clone()
+        v = torch.zeros_like(w) if self.client.momentum else None
+        lr = rates[:, 0].tolist() if self.gradient.one else self._tensor(rates).unsqueeze(-1)
+        data = self.data.train.x, self.data.train.y, sent
+        for k, drawn in self._draws(round, ids, plan):
+            self.steps(w, v, lr[k], *drawn, *data, shared=shared, mine=mine)
+        local = Local(
+            w=w,
+            sent=sent,
+            steps=self._scalar(plan.steps),
+            lr_sum=self._scalar(rates.sum(axis=0)),
+            shared=shared,
+            mine=mine,
+            full_grad=lambda at: self._full_gradient(round, ids, at),
+        )
+        upload, kept = self.method.finish(local)
+        return {name: rows[:count] for name, rows in upload.items()}, {
+            name: rows[:count] for name, rows in kept.items()
+        }
+
+    def _steps(
+        self,
+        w: Tensor,
+        v: Tensor | None,
+        lr: list[float] | Tensor,
+        index: Tensor,
+        weights: Tensor,
+        keys: Tensor,
+        x: Tensor,
+        y: Tensor,
+        sent: Tensor,
+        *,
+        shared: Vectors,
+        mine: Vectors,
+    ) -> None:
+        """Local steps of the block, in place: all that they need comes in, so that an engine may compile them."""
+        for k in range(len(index)):
+            batch = self._batch(index[k], weights[k], keys[k], x, y)
+            if self._plain:
+                cut = self.gradient.cut
+                moments = repeat(None) if v is None else cut(v)
+                for part in zip(cut(w), moments, self.gradient.pieces(w, batch), strict=False):
+                    self.client.advance(*part, lr[k])
+            else:
+                step = Step(w, sent, lr[k], shared, mine, grad=partial(self.gradient, batch=batch))
+                self.client.advance(w, v, self.method.direction(step), lr[k])
+
+    def _batch(self, index: Tensor, weights: Tensor, keys: Tensor, x: Tensor, y: Tensor, augment: bool = True) -> Batch:
+        """Gather, augment and normalise the samples `index` `[C, B]`."""
+        flat = index.reshape(-1)
+        drawn = x.index_select(0, flat)
+        transform = self.data.transform
+        if augment and transform.augments:
+            places = torch.arange(1, index.shape[1] + 1, device=keys.device)
+            drawn = transform.augment(drawn, (keys[:, None] + (places << 32)).reshape(-1))
+        drawn = transform.prepare(drawn).to(self._like.dtype)
+        return Batch(drawn.view(*index.shape, *drawn.shape[1:]), y[flat].view_as(index), weights, keys)
+
+    def _draws(self, round: int, ids: Ints, plan: Plan) -> Iterator[tuple[slice, tuple[Tensor, Tensor, Tensor]]]:
+        """Index, weights and keys of the steps, `unrolled` at a time; a single client's without padding."""
+        device = self.data.train.x.device
+        h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
+        if self.gradient.dropout or self.data.transform.augments:
+            h = fold(keys(self._seed, Purpose.DROPOUT, round, ids), np.arange(len(h))[:, None])
+        index, weights, step_keys = torch.from_numpy(plan.index).to(device), plan.weights, to_tensor(h, device)
+        for k in range(0, len(index), self.unrolled):
+            chunk = slice(k, k + self.unrolled)
+            width = int(plan.count[k, 0]) if self.gradient.one else index.shape[2]
+            yield chunk, (index[chunk, :, :width], weights[chunk, :, :width], step_keys[chunk])
+
+    def _full_gradient(self, round: int, ids: Ints, w: Tensor) -> Tensor:
+        """Each client's gradient over all its samples, without augmentation, in chunks of the largest batch."""
+        size = self.client.batch if self.client.batch != "full" else int(self.batches.sizes[ids].max())
+        x, y = self.data.train.x, self.data.train.y
+        total = torch.zeros_like(w)
+        for _, drawn in self._draws(round, ids, self.batches.whole(ids, size)):
+            for index, weights, step_keys in zip(*drawn, strict=True):
+                total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False))
+        return total
+
+    def _tensor(self, values: Floats | Ints) -> Tensor:
+        return torch.from_numpy(values).to(self._like)
+
+    def _scalar(self, values: Floats | Ints) -> Scalar:
+        return float(values[0]) if self.gradient.one else self._tensor(values).unsqueeze(-1)

@@ -1,0 +1,27 @@
+"""FedProx (Li et al. 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..checks import check
+from .base import Method, Step
+
+
+@dataclass(frozen=True)
+class FedProx(Method):
+    """FedAvg with a tether to the received model (Li et al. 2020).
+
+    Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`; the tether
+    passes through the local momentum. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        check(self.mu >= 0, "FedProx.mu", self.mu, "must not be negative")
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w) + self.mu * (step.w - step.sent)

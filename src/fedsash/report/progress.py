@@ -1,0 +1,154 @@
+"""How far a run is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.live import Live
+    from rich.table import Table
+
+SAMPLE = 0.5
+"""Seconds between two samples of the pace, at least; the pace is that over the last 60 samples."""
+LINE = 10.0
+"""Seconds between two lines where there is no terminal, at least."""
+BAR = 6
+"""Columns that the bar keeps before names are shortened."""
+WIDEST_BAR = 40
+
+
+class Progress:
+    """Shows the round, the time taken and left, the pace and each model's last accuracy (%) while a `with` block runs.
+
+    On a terminal that is a bar, which a thread draws four times a second; elsewhere a plain line every ten seconds at
+    most and one at the end; nothing at all unless `enabled`. The first `update` says where the run starts from.
+    """
+
+    def __init__(self, rounds: int, enabled: bool = True) -> None:
+        self._rounds, self._enabled = rounds, enabled
+        self._round = 0
+        self._accuracies: Mapping[str, float] = {}
+        self._samples: deque[tuple[float, int]] = deque(maxlen=60)
+        self._live: Live | None = None
+        self._began = self._last_line = time.monotonic()
+        self._last_sample = -SAMPLE
+        self._unsaid = False
+
+    def __enter__(self) -> Progress:
+        self._began = self._last_line = time.monotonic()
+        if self._enabled and sys.stdout.isatty():
+            self._start_bar()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        elif self._unsaid:
+            self._say_line()
+
+    def update(self, round: int, accuracies: Mapping[str, float] | None = None) -> None:
+        """`round` rounds are done. `accuracies`, shares by model, are shown until newer ones come."""
+        self._round = round
+        if accuracies:
+            self._accuracies = accuracies
+        now = time.monotonic()
+        self._unsaid = True
+        if now - self._last_sample >= SAMPLE:
+            self._last_sample = now
+            self._samples.append((now, round))
+            if self._live is None and now - self._last_line >= LINE:
+                self._last_line = now
+                self._say_line()
+
+    def say(self, line: str) -> None:
+        """Print a line, on a terminal above the bar."""
+        if self._live is not None:
+            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+        elif self._enabled:
+            print(line, flush=True)
+
+    def _start_bar(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        console = Console()
+        if not console.is_dumb_terminal:
+            self._live = Live(
+                get_renderable=lambda: self._bar(console.width),
+                console=console,
+                redirect_stderr=sys.stderr.isatty(),
+            )
+            self._live.start(refresh=True)
+
+    def _say_line(self) -> None:
+        accuracies = (f"{name} {_points(accuracy)}" for name, accuracy in self._accuracies.items())
+        self.say("  ".join((f"round {self._count()}", *self._clock(), *accuracies)))
+        self._unsaid = False
+
+    def _bar(self, columns: int) -> Table:
+        """The bar, on one line: where the terminal is narrow first the names give way, then the bar."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Column, Table
+        from rich.text import Text
+
+        count, clock, accuracies = self._count(), self._clock(), self._accuracies
+        room = columns - sum(len(word) + 1 for word in (count, *clock))
+        numbers = [_points(accuracy) for accuracy in accuracies.values()]
+        names = shorten(list(accuracies), room - BAR - 1 - sum(len(number) + 3 for number in numbers))
+        text = Text("  ").join(
+            Text.assemble((name, "cyan"), " ", number) for name, number in zip(names, numbers, strict=True)
+        )
+        text.truncate(room, overflow="ellipsis")
+        width = min(room - len(text) - 1, WIDEST_BAR)
+        bar = [ProgressBar(self._rounds, self._round, width)] if width > 0 else []
+        cells: list[RenderableType] = [count, *bar, *clock, text]
+        line = Table.grid(*(Column(no_wrap=True) for _ in cells), padding=(0, 1, 0, 0))
+        line.add_row(*cells)
+        return line
+
+    def _count(self) -> str:
+        return f"{self._round:>{len(str(self._rounds))}}/{self._rounds}"
+
+    def _clock(self) -> tuple[str, ...]:
+        """The time taken and, as soon as there is a pace, the time left and the pace."""
+        taken = _time(time.monotonic() - self._began)
+        (begin, first), (end, last) = (self._samples[0], self._samples[-1]) if self._samples else ((0, 0), (0, 0))
+        if last <= first:
+            return (taken,)
+        pace = (last - first) / (end - begin)
+        speed = f"{pace:.{1 if pace < 10 else 0}f}/s" if pace >= 1 else f"{1 / pace:.1f} s each"
+        left = f"{taken}, {_time((self._rounds - self._round) / pace)} left" if self._round < self._rounds else taken
+        return left, speed
+
+
+def shorten(names: Sequence[str], room: int) -> list[str]:
+    """The names cut, the longest first, until they fit into `room` columns or one letter is left of each.
+
+    Digits at the end of a name stay, and as they tell names apart, what stands before them goes first: `window20`
+    becomes `w20` before `model` loses much.
+    """
+    stems = [name.rstrip("0123456789") for name in names]
+    ends = [name[len(stem) :] for name, stem in zip(names, stems, strict=True)]
+    while sum(map(len, stems + ends)) > room and any(len(stem) > 1 for stem in stems):
+        longest = max(range(len(stems)), key=lambda i: len(stems[i]) * (3 if ends[i] and len(stems[i]) > 1 else 1))
+        stems[longest] = stems[longest][:-1].rstrip(" -_=.") or stems[longest][:1]
+    return [stem + end for stem, end in zip(stems, ends, strict=True)]
+
+
+def _points(accuracy: float) -> str:
+    return f"{100 * accuracy:.1f}"
+
+
+def _time(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

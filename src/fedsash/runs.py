@@ -1,0 +1,281 @@
+"""A run: rounds one after another, with its records, its saved states and its end, in a folder of its own."""
+
+from __future__ import annotations
+
+import logging
+import platform
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import state as states
+from .checks import check
+from .evaluation import Metrics
+from .federation import Federation, Outcome
+from .records import Records, summarise, write_json
+from .report import Progress, curves
+from .state import State
+
+log = logging.getLogger("fedsash")
+
+Callback = Callable[[int, list[Metrics]], None]
+"""`callback(round, metrics)`, called after every evaluation."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """When the state is saved: every `every` rounds, at the end and on Ctrl-C; the last two states are kept.
+
+    The states after the rounds in `keep` are saved and kept for ever, so that other runs can start from them.
+    """
+
+    every: int = 50
+    keep: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self.every >= 1, "Checkpoint.every", self.every, "must be at least 1")
+        check(min(self.keep, default=1) >= 1, "Checkpoint.keep", self.keep, "must be rounds, 1 or more")
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the state after `round` of `rounds` rounds is saved."""
+        return round % self.every == 0 or round in self.keep or round == rounds
+
+
+@dataclass
+class Result:
+    """What a run came to: every metric it recorded, its summary, its last state, and its folder if it has one."""
+
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+    state: State
+    folder: Path | None
+    interrupted: bool = False
+
+
+def run(
+    federation: Federation,
+    rounds: int,
+    *,
+    out: Path | str | None = None,
+    checkpoint: Checkpoint = Checkpoint(),
+    progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+    config: Mapping[str, Any] | None = None,
+    fork: tuple[Path | str, int] | None = None,
+) -> Result:
+    """Train for `rounds` rounds and evaluate on the way.
+
+    With `out` the run keeps a folder: `config.toml` (if `config` is given), `metrics.jsonl`, `summary.json`,
+    `curves.png`, `models/` and `state/`; it can be resumed from there. `fork = (folder, round)` starts from the state
+    that another run saved after that round, with that run's metrics up to there.
+
+    Raises `ValueError` if `out` holds a run already, or if the fork's state does not fit.
+    """
+    folder = None if out is None else Path(out)
+    if folder is not None and (folder / "metrics.jsonl").exists():
+        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
+    session = _Session(federation, rounds, folder, checkpoint, progress, callbacks, config)
+    return session.train(session.begin(fork))
+
+
+def resume(
+    federation: Federation,
+    rounds: int,
+    out: Path | str,
+    *,
+    checkpoint: Checkpoint = Checkpoint(),
+    progress: bool = True,
+    callbacks: Sequence[Callback] = (),
+    config: Mapping[str, Any] | None = None,
+) -> Result:
+    """Go on with the run in `out` from its newest undamaged state until `rounds` rounds are done.
+
+    The result is bitwise that of a run that was never stopped. Raises `ValueError` if `out` holds no run.
+    """
+    folder = Path(out)
+    if not (folder / "metrics.jsonl").exists():
+        raise ValueError(f"{folder} holds no run to resume")
+    session = _Session(federation, rounds, folder, checkpoint, progress, callbacks, config)
+    return session.train(session.reopen())
+
+
+class _Session:
+    """One sitting at a run: from a state to its end, or to Ctrl-C."""
+
+    def __init__(
+        self,
+        federation: Federation,
+        rounds: int,
+        folder: Path | None,
+        checkpoint: Checkpoint,
+        progress: bool,
+        callbacks: Sequence[Callback],
+        config: Mapping[str, Any] | None,
+    ) -> None:
+        check(rounds >= 1, "rounds", rounds, "must be at least 1")
+        self.federation, self.rounds, self.folder, self.checkpoint = federation, rounds, folder, checkpoint
+        self.callbacks, self.config = callbacks, config
+        self.progress = Progress(rounds, progress)
+        self.records = None if folder is None else Records(folder)
+        self.history: list[dict[str, Any]] = []
+
+    def begin(self, fork: tuple[Path | str, int] | None) -> State:
+        """The first state: a fresh one, or that of another run with its metrics so far."""
+        state = self.federation.start(self.folder)
+        if fork is not None:
+            source, round = Path(fork[0]), fork[1]
+            saved = states.saved_rounds(source / "state")
+            if round not in saved:
+                there = ", ".join(map(str, saved)) or "none"
+                raise ValueError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
+            state = states.load(source / "state" / f"{round:08d}", state)
+            self.history = [row for row in Records(source).load() if row["round"] <= round]
+            if self.folder is not None:
+                states.save(state, self.folder / "state", self.checkpoint.keep)
+        if self.records is not None:
+            self.records.append(self.history)
+        return state
+
+    def reopen(self) -> State:
+        """The newest undamaged state of the run in the folder."""
+        assert self.folder is not None and self.records is not None
+        state, notes = states.load_newest(self.folder / "state", self.federation.start(self.folder))
+        for note in notes:
+            self.progress.say(note)
+        self.records.cut(state.round)
+        self.history = self.records.load()
+        return state
+
+    def train(self, state: State) -> Result:
+        """Rounds until the end, or until Ctrl-C, which lets the round end and saves the state."""
+        with ExitStack() as stack:
+            stack.enter_context(self.federation)
+            stop = stack.enter_context(_interrupt_flag(self.progress.say))
+            stack.enter_context(self.progress)
+            self.progress.update(state.round, None)
+            for note in self.federation.prepare(self.rounds - state.round):
+                self.progress.say(note)
+            self._write_config()
+            while state.round < self.rounds and not stop.is_set():
+                state = self._round(state)
+            if stop.is_set() and self.folder is not None:
+                states.save(state, self.folder / "state", self.checkpoint.keep)
+            memory = _peak_memory() + self.federation.executor.memory()
+        result = Result(self.history, self._summary(state, memory), state, self.folder, stop.is_set())
+        self._write_end(result)
+        return result
+
+    def _round(self, state: State) -> State:
+        began = time.perf_counter()
+        state, outcome = self.federation.round(state)
+        ended = time.perf_counter()
+        state.samples += outcome.samples
+        state.training_seconds += ended - began
+        self._report(outcome)
+        accuracies = None
+        if self.federation.evaluation.due(state.round, self.rounds):
+            metrics = self.federation.evaluate(state)
+            self._record([m.row() for m in metrics])
+            accuracies = {m.model: m.accuracy for m in metrics if m.split == "test"}
+            for callback in self.callbacks:
+                callback(state.round, metrics)
+        state.seconds += time.perf_counter() - began
+        if self.folder is not None and self.checkpoint.due(state.round, self.rounds):
+            states.save(state, self.folder / "state", self.checkpoint.keep)
+        self.progress.update(state.round, accuracies)
+        return state
+
+    def _report(self, outcome: Outcome) -> None:
+        """Name what went wrong in a round, in the log and in the metrics."""
+        if outcome.refused:
+            log.warning("round %d: left out the uploads of clients %s", outcome.round + 1, outcome.refused)
+            guard = {"round": outcome.round + 1, "model": "model", "split": "guard", "refused": outcome.refused}
+            self._record([guard])
+        if not outcome.moved:
+            log.warning("round %d: skipped, there was no usable upload", outcome.round + 1)
+
+    def _record(self, rows: list[dict[str, Any]]) -> None:
+        self.history += rows
+        if self.records is not None:
+            self.records.append(rows)
+
+    def _summary(self, state: State, memory: int) -> dict[str, Any]:
+        packages = ("fedsash", "torch", "numpy")
+        return {
+            "models": summarise(self.history, self.federation.evaluation),
+            "rounds": state.round,
+            "seconds": state.seconds,
+            "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
+            "peak_memory_bytes": memory,
+            "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+            "device": str(state.w.device),
+            "engine": asdict(self.federation.engine),
+            "seed": self.federation.seed,
+        }
+
+    def _write_config(self) -> None:
+        if self.folder is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.config is not None:
+            import tomli_w
+
+            config = dict(self.config) | {"rounds": self.rounds, "engine": asdict(self.federation.engine)}
+            _replace(self.folder / "config.toml", tomli_w.dumps(config).encode())
+
+    def _write_end(self, result: Result) -> None:
+        if self.folder is None:
+            return
+        write_json(self.folder / "summary.json", result.summary)
+        models = self.federation.models(result.state)
+        models |= {f"{name}-best": best.w for name, best in result.state.best.items()}
+        (self.folder / "models").mkdir(exist_ok=True)
+        for name, w in models.items():
+            _replace(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
+        if any(row["split"] == "test" for row in result.history):
+            curves(result.history, self.folder / "curves.png", target=self.federation.evaluation.target)
+
+
+@contextmanager
+def _interrupt_flag(say: Callable[[str], None]) -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C sets; the second one interrupts at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def on_interrupt(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+        say("stopping after this round; press Ctrl-C again to stop at once")
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield asked
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _replace(path: Path, content: bytes) -> None:
+    """Write a file whole or not at all."""
+    writing = path.with_name(f".{path.name}.tmp")
+    writing.write_bytes(content)
+    writing.replace(path)
+
+
+def _peak_memory() -> int:
+    """The largest resident memory of this process so far, in bytes; on a GPU its allocated memory on top."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + on_gpu

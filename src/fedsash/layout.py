@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+
+from .models.norm import batch_norms
 
 Part = str | tuple[str, ...]
-"""A slice of the model: "all", "classifier", "extractor", or a tuple of parameter names."""
+"""A slice of the model: `"all"`, `"classifier"`, `"extractor"`, or names of parameters or modules (see `ranges`)."""
 
 
 class Layout:
     """Where each trainable parameter of a module lies in one flat vector `w` of shape `[D]`.
 
     Parameters keep the order of `module.named_parameters()`. A tied parameter counts once, under its first name;
-    frozen parameters (`requires_grad = False`) and buffers stay in the module and out of the vector. The layout
-    itself holds no values and no reference to the module.
+    frozen parameters (`requires_grad = False`) and buffers stay in the module and out of the vector. `names`, `shapes`
+    and `lengths` describe the parameters, `size` is D and `dtype` their common type. The layout itself holds no values
+    and no reference to the module.
 
-    Raises `ValueError` if the module has no trainable parameter, if its parameters differ in type, or if it holds
-    running statistics (BatchNorm), which a mean over clients or rounds would leave wrong.
+    Raises `ValueError` if the module has no trainable parameter, if these differ in type, or if a layer keeps
+    statistics of the data (BatchNorm), which a mean over clients or rounds would leave wrong.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        _refuse_batch_norm(module)
+        statistics = batch_norms(module)
+        if statistics:
+            raise ValueError(
+                f"a mean of models leaves the statistics of the data (BatchNorm) wrong in: {', '.join(statistics)}; "
+                "convert the model with fedsash.models.group_norm(module, groups=2)"
+            )
         parameters = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if not parameters:
             raise ValueError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
@@ -38,7 +45,11 @@ class Layout:
         self.lengths = tuple(p.numel() for _, p in parameters)
         self.size = sum(self.lengths)
         self.dtype = parameters[0][1].dtype
-        self._classifier = _last_linear(module, self.names)
+        first = {p: name for name, p in parameters}
+        everywhere = module.named_parameters(remove_duplicate=False)
+        self._aliases = {name: first[p] for name, p in everywhere if p in first}
+        linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
+        self._classifier = next(filter(None, map(self._parameters_of, reversed(linears))), set())
 
     def parameters(self, module: nn.Module) -> list[nn.Parameter]:
         """The module's parameters in the vector's order."""
@@ -50,7 +61,7 @@ class Layout:
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
         """Each parameter as a view of `w`: `[..., D]` gives tensors of shape `[..., *shape]`."""
-        pieces = torch.split(w, self.lengths, dim=-1)
+        pieces = torch.split(w, list(self.lengths), dim=-1)
         lead = w.shape[:-1]
         return {n: piece.view(lead + s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
 
@@ -69,18 +80,21 @@ class Layout:
     def applied(self, module: nn.Module, w: Tensor) -> Iterator[nn.Module]:
         """The module with the values of `w`, and with its own again afterwards."""
         own = [p.data for p in self.parameters(module)]
-        self.bind(module, w)
         try:
+            self.bind(module, w)
             yield module
         finally:
             for p, data in zip(self.parameters(module), own, strict=True):
                 p.data = data
 
     def ranges(self, part: Part) -> list[tuple[int, int]]:
-        """The index ranges `[(start, stop), ...]` of a part of the model, adjoining ones merged.
+        """The index ranges `[(start, stop), ...]` of a part of the model, in order, adjoining ones merged.
 
-        `"classifier"` is the last linear layer, `"extractor"` everything else, `"all"` the whole vector; a tuple
-        names parameters, or modules with all their parameters.
+        `"all"` is the whole vector, `"classifier"` the last linear layer that trains (in the order of definition) and
+        `"extractor"` everything else; any other name, or tuple of names, stands for parameters, or for modules with
+        all their parameters. A tied parameter belongs to every module that has it.
+
+        Raises `ValueError` if there is no such layer, nothing else than it, or nothing that trains has such a name.
         """
         names = self._members(part)
         ranges: list[tuple[int, int]] = []
@@ -99,28 +113,20 @@ class Layout:
         if part == "all":
             return set(self.names)
         if part in ("classifier", "extractor"):
+            rest = set(self.names) - self._classifier
             if not self._classifier:
                 raise ValueError(f"part = {part!r}: the model has no trainable nn.Linear; name its parameters instead")
-            return self._classifier if part == "classifier" else set(self.names) - self._classifier
-        asked = (part,) if isinstance(part, str) else tuple(part)
-        found = {n for n in self.names for a in asked if n == a or n.startswith(a + ".")}
-        unknown = [a for a in asked if not any(n == a or n.startswith(a + ".") for n in self.names)]
-        if unknown or not found:
-            raise ValueError(f"part = {part!r}: no parameter is called {unknown}; there are {', '.join(self.names)}")
-        return found
+            if part == "extractor" and not rest:
+                raise ValueError(f"part = {part!r}: the model has nothing but its classifier")
+            return self._classifier if part == "classifier" else rest
+        asked = (part,) if isinstance(part, str) else part
+        unknown = [name for name in asked if not self._parameters_of(name)]
+        if unknown or not asked:
+            there = ", ".join(self.names)
+            raise ValueError(f"part = {part!r}: nothing that trains is called {unknown}; there are {there}")
+        return set().union(*map(self._parameters_of, asked))
 
-
-def _last_linear(module: nn.Module, names: Sequence[str]) -> set[str]:
-    """The trainable parameters of the last linear layer (by definition order)."""
-    linears = [prefix for prefix, m in module.named_modules() if isinstance(m, nn.Linear)]
-    candidates = ({f"{prefix}.{p}".lstrip(".") for p in ("weight", "bias")} & set(names) for prefix in reversed(linears))
-    return next((own for own in candidates if own), set())
-
-
-def _refuse_batch_norm(module: nn.Module) -> None:
-    layers = [name or type(module).__name__ for name, m in module.named_modules() if isinstance(m, _BatchNorm)]
-    if layers:
-        raise ValueError(
-            f"BatchNorm keeps running statistics, which a mean of models leaves wrong: {', '.join(layers)}; "
-            "convert the model with fedsash.models.group_norm(module, groups=2)"
-        )
+    def _parameters_of(self, name: str) -> set[str]:
+        """The trainable parameter of that name, or those of the module of that name (the empty name is the root)."""
+        prefix = f"{name}." if name else ""
+        return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}

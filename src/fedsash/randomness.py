@@ -36,8 +36,8 @@ class Purpose(enum.IntEnum):
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
-    """A fresh Philox generator for `(seed, purpose, *numbers)`; every number is a non-negative integer."""
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence([seed, int(purpose), *numbers])))
+    """A fresh Philox generator, keyed with `key(seed, purpose, *numbers)`."""
+    return np.random.Generator(np.random.Philox(key=key(seed, purpose, *numbers)))
 
 
 def _mix(h: int) -> int:
@@ -55,7 +55,7 @@ def _mix_array(h: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def key(seed: int, purpose: Purpose, *numbers: int) -> int:
-    """One 64-bit key for `(seed, purpose, *numbers)`."""
+    """One 64-bit key for `(seed, purpose, *numbers)`, integers of up to 64 bits; another tuple has another key."""
     h = 0
     for number in (seed, int(purpose), *numbers):
         h = _mix(((h + _GOLDEN) & _MASK) ^ (number & _MASK))
@@ -64,8 +64,7 @@ def key(seed: int, purpose: Purpose, *numbers: int) -> int:
 
 def keys(seed: int, purpose: Purpose, round: int, clients: NDArray[Any]) -> NDArray[np.uint64]:
     """A 64-bit key for each client, `[C]`: `keys(...)[i] == key(seed, purpose, round, clients[i])`."""
-    start = np.uint64((key(seed, purpose, round) + _GOLDEN) & _MASK)
-    return _mix_array(start ^ clients.astype(np.uint64))
+    return fold(np.array([key(seed, purpose, round)], dtype=np.uint64), clients)
 
 
 def fold(h: NDArray[np.uint64], number: int | NDArray[Any]) -> NDArray[np.uint64]:

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from fedsash.checks import check
+from .checks import check
 
 State: TypeAlias = dict[str, Tensor]
 

@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from fedsash.checks import check
-from fedsash.models.cnn import cifar_cnn, fmnist_cnn
-from fedsash.models.mlp import MLP
-from fedsash.models.norm import batch_norms, group_norm
-from fedsash.models.resnet import resnet18_gn, resnet20_gn
-from fedsash.randomness import Purpose, key
+from ..checks import check
+from ..randomness import Purpose, key
+from .cnn import cifar_cnn, fmnist_cnn
+from .mlp import MLP
+from .norm import batch_norms, group_norm
+from .resnet import resnet18_gn, resnet20_gn
 
 __all__ = [
     "MLP",

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from fedsash.checks import check
+from ..checks import check
 
 
 def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from fedsash.checks import check
+from ..checks import check
 
 
 class MLP(nn.Sequential):

@@ -8,7 +8,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from fedsash.checks import check
+from ..checks import check
 
 
 def batch_norms(module: nn.Module) -> list[str]:

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash.checks import check
-from fedsash.models.cnn import image
+from ..checks import check
+from .cnn import image
 
 Shortcut: TypeAlias = Callable[[int, int], nn.Module]
 

@@ -10,7 +10,7 @@ READY := $(VENV)/.ready
 .PHONY: run test slow check bench docs clean
 
 run: $(READY)
-	$(BIN)/python examples/digits.py
+	rm -rf runs/digits && $(BIN)/python examples/main_job.py
 
 test: $(READY)
 	$(BIN)/python -m pytest

@@ -12,7 +12,7 @@ from fedsash.randomness import Purpose, keys, to_tensor
 
 
 def some_keys(m: int, seed: int = 0) -> Tensor:
-    return to_tensor(keys(seed, Purpose.AUGMENTATION, 0, np.arange(m)))
+    return to_tensor(keys(seed, Purpose.STEP, 0, np.arange(m)))
 
 
 def some_images(m: int, height: int = 5, width: int = 7, channels: int = 3) -> Tensor:

@@ -1,19 +1,36 @@
 """Federated learning whose heart is averaging global models over rounds."""
 
+from importlib import import_module
 from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
 
-from .aggregation import Mean
-from .averages import EMA, SWA, Tracker, Window
-from .data import FederatedData
-from .engines import Engine
-from .evaluation import Evaluation
-from .federation import Federation, Feed
-from .layout import Layout
-from .local import Client
-from .methods import FedAvg, FedProx, Scaffold
-from .runs import Checkpoint, Result, resume, run
+if TYPE_CHECKING:
+    from .aggregation import Mean
+    from .averages import EMA, SWA, Tracker, Window
+    from .data import FederatedData
+    from .engines import Engine
+    from .evaluation import Evaluation
+    from .federation import Federation, Feed
+    from .layout import Layout
+    from .local import Client
+    from .methods import FedAvg, FedProx, Scaffold
+    from .runs import Checkpoint, Result, resume, run
 
 __version__ = version("fedsash")
+
+_ROOMS = {
+    "aggregation": ("Mean",),
+    "averages": ("EMA", "SWA", "Tracker", "Window"),
+    "data": ("FederatedData",),
+    "engines": ("Engine",),
+    "evaluation": ("Evaluation",),
+    "federation": ("Federation", "Feed"),
+    "layout": ("Layout",),
+    "local": ("Client",),
+    "methods": ("FedAvg", "FedProx", "Scaffold"),
+    "runs": ("Checkpoint", "Result", "resume", "run"),
+}
+_HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "EMA",
@@ -36,3 +53,10 @@ __all__ = [
     "resume",
     "run",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name's room when it is first asked for: `fedsash --help` need not wait for PyTorch."""
+    if name not in _HOME:
+        raise AttributeError(f"module 'fedsash' has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

@@ -21,9 +21,10 @@ Floats = NDArray[np.float64]
 class Plan:
     """The batches of C clients for up to K local steps of up to B samples.
 
-    `index` `[K, C, B]` numbers training samples (0 where there is none). `weights` `[K, C, B]` is 1/b for the b samples
-    of a batch and 0 elsewhere, so that a weighted sum of losses is the batch's mean loss; `count` `[K, C]` is b, and
-    `steps` `[C]` the number of steps each client takes.
+    `index` `[K, C, B]` numbers training samples. `weights` `[K, C, B]` is 1/b for the b samples of a batch, so that a
+    weighted sum of losses is the batch's mean loss. They come first; where there is none, `weights` is 0 and `index`
+    any of the client's samples, so that the padding can't bring in a value that is not finite. `count` `[K, C]` is b,
+    and `steps` `[C]` the number of steps each client takes.
     """
 
     index: Ints
@@ -45,7 +46,9 @@ class Batches:
     A client's samples are shuffled afresh in every local epoch and cut into batches of `batch` (`"full"`: all of
     them); the last, smaller batch is kept, or dropped with `drop_last` (a client with fewer samples than one batch
     keeps it, since it would not train at all). With `steps` the client takes that many steps, through as many epochs
-    as that needs; otherwise `epochs` full epochs.
+    as that needs; otherwise `epochs` full epochs. `clients[i]` are the indices of client `i`'s samples, `sizes` `[N]`
+    counts them, and `like` gives the type and device of a plan's weights. All plans have the same `width`, the largest
+    batch B of any client.
     """
 
     def __init__(
@@ -63,18 +66,16 @@ class Batches:
         self._first = np.cumsum(self.sizes) - self.sizes
         self._batch, self._steps, self._drop_last, self._seed = batch, steps, drop_last, seed
         self._like = like
-        self.width = int(np.minimum(self._shape(self.sizes)[0], self.sizes).max())
+        self.width = int(np.minimum(self._epoch(self.sizes)[0], self.sizes).max())
         self._cut = lru_cache(maxsize=64)(self._cut_uncached)
 
     def plan(self, round: int, ids: Ints, epochs: int) -> Plan:
-        """The plan of the clients `ids` `[C]` in round `round` (0-based)."""
+        """The plan of the clients `ids` `[C]` in round `round` (0-based), which may be any block of the round's."""
         sizes = self.sizes[ids]
         passes, position, weights, count, steps = self._cut(sizes.tobytes(), epochs)
-        order = self._shuffle(round, ids, int(sizes.max()), sizes, passes)
-        local = np.take_along_axis(order.reshape(len(ids), -1), position, axis=1)
-        index = self._members[local + self._first[ids, None]]
-        shape = (len(ids), *weights.shape[::2])
-        return Plan(np.ascontiguousarray(index.reshape(shape).swapaxes(0, 1)), weights, count, steps)
+        order = self._shuffle(round, ids, sizes, passes)
+        index = self._members.take(order.take(position) + self._first[ids][:, None])
+        return Plan(index, weights, count, steps)
 
     def whole(self, ids: Ints, batch: int) -> Plan:
         """One pass over all samples of the clients, in chunks of `batch`; the weights of a client sum to 1."""
@@ -88,45 +89,54 @@ class Batches:
 
     def steps(self, epochs: int) -> Ints:
         """How many local steps each client of the federation takes in a round, `[N]`."""
-        _, per_epoch = self._shape(self.sizes)
-        return per_epoch * epochs if self._steps is None else np.full_like(self.sizes, self._steps)
+        return self._steps_of(self.sizes, epochs)
 
     def samples(self, epochs: int) -> Ints:
         """How many samples each client of the federation trains on in a round, `[N]`."""
-        size, per_epoch = self._shape(self.sizes)
+        size, per_epoch = self._epoch(self.sizes)
         per_pass = np.minimum(self.sizes, per_epoch * size)
         passes, more = np.divmod(self.steps(epochs), per_epoch)
-        return passes * per_pass + np.minimum(more * size, per_pass)
+        samples: Ints = passes * per_pass + np.minimum(more * size, per_pass)
+        return samples
 
-    def _shape(self, sizes: Ints) -> tuple[Ints, Ints]:
-        """Each client's batch size and number of batches an epoch."""
+    def _epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
+        """For clients of so many samples: the batch size, and how many batches an epoch has."""
         size = sizes if self._batch == "full" else np.full_like(sizes, int(self._batch))
         return size, np.maximum(sizes // size, 1) if self._drop_last else -(-sizes // size)
 
+    def _steps_of(self, sizes: Ints, epochs: int) -> Ints:
+        steps: Ints = self._epoch(sizes)[1] * epochs if self._steps is None else np.full_like(sizes, self._steps)
+        return steps
+
     def _cut_uncached(self, sizes_bytes: bytes, epochs: int) -> tuple[int, Ints, Tensor, Ints, Ints]:
-        """How shuffled epochs are cut into batches: depends on the sizes alone, hence kept."""
+        """How the shuffled epochs of clients of these sizes are cut into batches; the same in every round, hence kept.
+
+        Returns the number of epochs begun, each place's position in the flat result of `_shuffle` `[K, C, B]`, and the
+        plan's weights, count and steps.
+        """
         sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
-        size, per_epoch = self._shape(sizes)
-        steps = per_epoch * epochs if self._steps is None else np.full_like(sizes, self._steps)
+        size, per_epoch = self._epoch(sizes)
+        steps = self._steps_of(sizes, epochs)
         k = np.arange(steps.max())[:, None]
-        number, batch = np.divmod(k, per_epoch)
+        epoch, batch = np.divmod(k, per_epoch)
         place = np.arange(self.width)
         position = (batch * size)[:, :, None] + place
-        valid = (position < sizes[:, None]) & (place < size[:, None]) & (k < steps)[:, :, None]
+        valid = (position < sizes[:, None]) & (k < steps)[:, :, None]
         count = valid.sum(axis=2)
         weights = self._tensor(valid / np.maximum(count, 1)[:, :, None])
-        flat = np.where(valid, number[:, :, None] * int(sizes.max()) + position, 0)
-        passes = int(number[k < steps].max(initial=0)) + 1 if steps.max() else 1
-        flat = np.ascontiguousarray(flat.swapaxes(0, 1)).reshape(len(sizes), -1)
+        longest, passes = int(sizes.max()), int(epoch[k < steps].max()) + 1
+        row = np.arange(len(sizes))[:, None] * passes * longest
+        flat = row + np.where(valid, epoch[:, :, None] * longest + position, 0)
         return passes, flat, weights, count, steps
 
     def _tensor(self, values: Floats) -> Tensor:
-        return torch.from_numpy(values).to(self._like)
+        return torch.from_numpy(values).to(self._like.dtype).to(self._like.device)
 
-    def _shuffle(self, round: int, ids: Ints, longest: int, sizes: Ints, passes: int) -> Ints:
+    def _shuffle(self, round: int, ids: Ints, sizes: Ints, passes: int) -> Ints:
         """Each client's samples in a new order for each local epoch, `[C, passes, longest]`; padding comes last."""
+        longest = int(sizes.max())
         places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
         h = fold(keys(self._seed, Purpose.BATCHES, round, ids)[:, None, None], places)
         if sizes.min() < longest:
             h[np.broadcast_to(np.arange(longest) >= sizes[:, None, None], h.shape)] = np.iinfo(np.uint64).max
-        return h.argsort(axis=2, kind="stable")
+        return h.argsort(axis=2)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .batches import Ints
+from .batches import Floats, Ints
 from .checks import check
 from .data.federated import FederatedData, Samples
 from .engines.gradients import Loss
@@ -23,8 +23,8 @@ class Evaluation:
     """When and on what the model and all averages are evaluated.
 
     Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported.
-    `target` is the accuracy whose first round is reported; `clients` adds each client's accuracy on its own training
-    samples; `batch` is how many samples pass through the model at once.
+    `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
+    training samples; `batch` is how many samples pass through the model at once.
     """
 
     every: int = 10
@@ -46,7 +46,12 @@ class Evaluation:
 
 @dataclass
 class Metrics:
-    """One model's results on one split; `accuracy` and the shares in `classes`, `domains` lie in [0, 1]."""
+    """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
+
+    The split `"test"` is the central test set; `more` holds the accuracy of each class, `classes`, and of each domain
+    by its name, `domains` (None where there is no sample of it). The split `"clients"` is the unweighted mean over the
+    clients; `more` holds `worst_tenth`, the mean accuracy of the tenth of the clients (at least one) with the lowest.
+    """
 
     round: int
     model: str
@@ -62,7 +67,7 @@ class Metrics:
 
 
 class Evaluator:
-    """Evaluates model vectors on the data of one federation."""
+    """Evaluates model vectors on the data of one federation; `loss(output, y)` gives one number a sample."""
 
     def __init__(self, module: nn.Module, loss: Loss, data: FederatedData, evaluation: Evaluation) -> None:
         self._module = copy.deepcopy(module).eval()
@@ -81,9 +86,8 @@ class Evaluator:
         hits, losses = self._outcomes(test)
         more: dict[str, Any] = {"classes": _means(hits, test.y, self._data.classes)}
         if test.domain is not None:
-            count = int(test.domain.max()) + 1
-            names = self._data.domain_names or tuple(str(d) for d in range(count))
-            more["domains"] = dict(zip(names, _means(hits, test.domain, count), strict=True))
+            names = self._data.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
+            more["domains"] = dict(zip(names, _means(hits, test.domain, len(names)), strict=True))
         return Metrics(round, model, "test", float(hits.mean()), float(losses.mean()), more)
 
     def _at_clients(self, round: int, model: str) -> Metrics:
@@ -101,10 +105,16 @@ class Evaluator:
             output = self._module(self._data.transform.prepare(x).to(self._layout.dtype))
             hits.append(output.argmax(dim=1) == y)
             losses.append(self._loss(output, y))
-        return torch.cat(hits).double().cpu().numpy(), torch.cat(losses).double().cpu().numpy()
+        return _doubles(hits), _doubles(losses)
 
 
-def _means(values: np.ndarray, groups: Tensor, count: int) -> list[float | None]:
+def _doubles(batches: list[Tensor]) -> Floats:
+    """The batches' numbers as one float64 array, made on the host: Apple's GPUs have no float64."""
+    doubles: Floats = torch.cat(batches).cpu().double().numpy()
+    return doubles
+
+
+def _means(values: Floats, groups: Tensor, count: int) -> list[float | None]:
     """The mean of the values in each of `count` groups; None where a group is empty."""
     index: Ints = groups.cpu().numpy()
     size = np.bincount(index, minlength=count)

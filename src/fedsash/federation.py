@@ -217,7 +217,8 @@ class Federation:
             block = ids[trained.first : trained.first + len(trained.norms)]
             for name, rows in trained.mine.items():
                 state.mine[name][torch.from_numpy(block[good])] = rows[good]
-            outcome.refused += [int(client) for i, client in enumerate(block) if i not in good]
+            if len(good) < len(block):
+                outcome.refused += [int(client) for i, client in enumerate(block) if i not in good]
         return sums
 
     def _before_server(self, state: State, sent: Tensor, delta: Tensor) -> Tensor:

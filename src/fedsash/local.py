@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import Literal, Protocol
 
@@ -55,11 +55,10 @@ class Client:
         """The planner of these clients' batches."""
         return Batches(clients, batch=self.batch, steps=self.steps, drop_last=self.drop_last, seed=seed, like=like)
 
-    def rates(self, round: int, steps: Ints) -> Floats:
-        """The learning rate of every step, `[K, C]`, zero where a client has finished."""
+    def rates(self, lr: float, steps: Ints) -> Floats:
+        """The learning rate of every step, `[K, C]`, in a round of rate `lr`; zero where a client has finished."""
         k = np.arange(steps.max())[:, None]
-        rate = self.schedule.lr(round, self.lr) * self.local_schedule.factors(k, steps)
-        return np.where(k < steps, rate, 0.0)
+        return np.where(k < steps, lr * self.local_schedule.factors(k, steps), 0.0)
 
     def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
         """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
@@ -118,6 +117,7 @@ class Trainer:
         self.steps: Callable[..., None] = self._steps
         self.unrolled = 1
         self.padded = 0
+        self._rates = lru_cache(maxsize=64)(self._rates_uncached)
         self._seed = seed
 
     def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> tuple[Upload, Vectors]:
@@ -132,26 +132,15 @@ class Trainer:
         plan = self.batches.plan(round, ids, self.client.schedule.epochs(round, self.client.epochs))
         if self.gradient.one:
             plan = plan.client(0)
-        rates = self.client.rates(round, plan.steps)
+        lr, steps, lr_sum = self._rates(self.client.schedule.lr(round, self.client.lr), plan.steps.tobytes())
         w = sent.expand(len(ids), -1).clone()
         v = torch.zeros_like(w) if self.client.momentum else None
-        lr = rates[:, 0].tolist() if self.gradient.one else self._tensor(rates).unsqueeze(-1)
         data = self.data.train.x, self.data.train.y, sent
         for k, drawn in self._draws(round, ids, plan):
             self.steps(w, v, lr[k], *drawn, *data, shared=shared, mine=mine)
-        local = Local(
-            w=w,
-            sent=sent,
-            steps=self._scalar(plan.steps),
-            lr_sum=self._scalar(rates.sum(axis=0)),
-            shared=shared,
-            mine=mine,
-            full_grad=lambda at: self._full_gradient(round, ids, at),
-        )
+        local = Local(w, sent, steps, lr_sum, shared, mine, full_grad=partial(self._full_gradient, round, ids))
         upload, kept = self.method.finish(local)
-        return {name: rows[:count] for name, rows in upload.items()}, {
-            name: rows[:count] for name, rows in kept.items()
-        }
+        return _first(count, upload), _first(count, kept)
 
     def _steps(
         self,
@@ -196,7 +185,7 @@ class Trainer:
         device = self.data.train.x.device
         h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
         if self.gradient.dropout or self.data.transform.augments:
-            h = fold(keys(self._seed, Purpose.DROPOUT, round, ids), np.arange(len(h))[:, None])
+            h = fold(keys(self._seed, Purpose.STEP, round, ids), np.arange(len(h))[:, None])
         index, weights, step_keys = torch.from_numpy(plan.index).to(device), plan.weights, to_tensor(h, device)
         for k in range(0, len(index), self.unrolled):
             chunk = slice(k, k + self.unrolled)
@@ -213,8 +202,16 @@ class Trainer:
                 total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False))
         return total
 
-    def _tensor(self, values: Floats | Ints) -> Tensor:
-        return torch.from_numpy(values).to(self._like)
+    def _rates_uncached(self, lr: float, steps_bytes: bytes) -> tuple[list[float] | Tensor, Scalar, Scalar]:
+        """Each step's learning rate, each client's number of steps and sum of rates: the same in most rounds."""
+        steps = np.frombuffer(steps_bytes, dtype=np.int64)
+        rates = self.client.rates(lr, steps)
+        if self.gradient.one:
+            return rates[:, 0].tolist(), float(steps[0]), float(rates.sum())
+        each = (torch.from_numpy(values).to(self._like).unsqueeze(-1) for values in (rates, steps.copy(), rates.sum(0)))
+        return next(each), next(each), next(each)
 
-    def _scalar(self, values: Floats | Ints) -> Scalar:
-        return float(values[0]) if self.gradient.one else self._tensor(values).unsqueeze(-1)
+
+def _first(count: int, vectors: Vectors) -> Vectors:
+    """The first `count` rows of each, without the padding."""
+    return {name: rows if len(rows) == count else rows[:count] for name, rows in vectors.items()}

@@ -3,9 +3,9 @@
 No generator lives longer than the draw it serves, so a draw depends neither on the draws before it nor on the
 engine, the device or the number of workers. Two families:
 
-- `generator`: a NumPy `Generator` (Philox) for the few draws a run or a round makes (partitions, sampling);
-- `keys` and `uniform`: a counter-based hash for draws made by the thousand, for many clients at once (shuffles,
-  crops, dropout); plain integer arithmetic, hence the same numbers on every device and inside compiled code.
+- `generator`: a NumPy `Generator` (Philox) for the few draws that a run makes once (partitions, a held-out test set);
+- `keys` and `uniform`: a counter-based hash for draws made by the thousand, for many clients at once (sampling,
+  shuffles, crops, dropout); plain integer arithmetic, hence the same numbers on every device and in compiled code.
 """
 
 from __future__ import annotations
@@ -23,16 +23,14 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for; two purposes never share a stream."""
+    """What a draw is for; two purposes never share a stream. `STEP` is augmentation and dropout in a local step."""
 
     MODEL = 1
     PARTITION = 2
     SAMPLING = 3
     AVAILABILITY = 4
     BATCHES = 5
-    AUGMENTATION = 6
-    DROPOUT = 7
-    TORCH = 8
+    STEP = 6
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
@@ -81,7 +79,7 @@ def to_tensor(h: NDArray[np.uint64], device: torch.device | str = "cpu") -> Tens
 def uniform(h: Tensor, counter: Tensor) -> Tensor:
     """Numbers in [0, 1) on a grid of 2**-24: a hash of the int64 keys `h` and `counter`, broadcast together.
 
-    Both are cut to 32-bit words inside, so `counter` must stay below 2**32.
+    `counter` (int64) numbers the draws of a key, from 0 to 2**32 - 1.
     """
     low, high = h & 0xFFFFFFFF, (h >> 32) & 0xFFFFFFFF
     x = _mix32(_mix32(counter ^ low) ^ high)

@@ -27,11 +27,15 @@ class Records:
     def __init__(self, folder: Path | str) -> None:
         self.path = Path(folder) / "metrics.jsonl"
 
+    def create(self, rows: list[dict[str, Any]]) -> None:
+        """Make the file, with these rows, whole or not at all."""
+        replace_file(self.path, _lines(rows))
+
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Add the rows in one write; with none, still create the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
-            file.write("".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows).encode())
+            file.write(_lines(rows))
 
     def load(self) -> list[dict[str, Any]]:
         """All rows. Raises `ValueError` with the file and the line if a finished line is no JSON object."""
@@ -157,6 +161,10 @@ def replace_file(path: Path | str, content: bytes) -> None:
     except BaseException:
         writing.unlink(missing_ok=True)
         raise
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows).encode()
 
 
 def _plain(value: Any) -> Any:

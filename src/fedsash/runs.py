@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import platform
 import resource
@@ -20,9 +21,10 @@ import torch
 
 from . import state as states
 from .checks import check
+from .engines import Engine
 from .evaluation import Metrics
 from .federation import Federation, Outcome
-from .records import Records, summarise, write_json
+from .records import Records, replace_file, summarise, write_json
 from .report import Progress, curves
 from .state import State
 
@@ -75,16 +77,14 @@ def run(
 ) -> Result:
     """Train for `rounds` rounds and evaluate on the way.
 
-    With `out` the run keeps a folder: `config.toml` (if `config` is given), `metrics.jsonl`, `summary.json`,
-    `curves.png`, `models/` and `state/`; it can be resumed from there. `fork = (folder, round)` starts from the state
-    that another run saved after that round, with that run's metrics up to there.
+    With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
+    `metrics.jsonl`, `summary.json`, `curves.png`, `models/` and `state/`; it can be resumed from there.
+    `fork = (folder, round)` starts from the state that another run saved after that round, with that run's metrics up
+    to there.
 
-    Raises `ValueError` if `out` holds a run already, or if the fork's state does not fit.
+    Raises `ValueError` if `out` holds a run already, or if the fork's state is not there or does not fit.
     """
-    folder = None if out is None else Path(out)
-    if folder is not None and (folder / "metrics.jsonl").exists():
-        raise ValueError(f"{folder} holds a run already: resume it, or choose another folder")
-    session = _Session(federation, rounds, folder, checkpoint, progress, callbacks, config)
+    session = _Session(federation, rounds, out, checkpoint, progress, callbacks, config)
     return session.train(session.begin(fork))
 
 
@@ -98,14 +98,14 @@ def resume(
     callbacks: Sequence[Callback] = (),
     config: Mapping[str, Any] | None = None,
 ) -> Result:
-    """Go on with the run in `out` from its newest undamaged state until `rounds` rounds are done.
+    """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
 
-    The result is bitwise that of a run that was never stopped. Raises `ValueError` if `out` holds no run.
+    The models are bitwise those of a run that was never stopped; what the federation's engine leaves open is as the run
+    began. `rounds` may differ from before, but evaluations of what were to be the last rounds stay in the metrics.
+
+    Raises `ValueError` if `out` holds no run, if all its states are damaged, or if they are of another experiment.
     """
-    folder = Path(out)
-    if not (folder / "metrics.jsonl").exists():
-        raise ValueError(f"{folder} holds no run to resume")
-    session = _Session(federation, rounds, folder, checkpoint, progress, callbacks, config)
+    session = _Session(federation, rounds, out, checkpoint, progress, callbacks, config)
     return session.train(session.reopen())
 
 
@@ -116,21 +116,24 @@ class _Session:
         self,
         federation: Federation,
         rounds: int,
-        folder: Path | None,
+        out: Path | str | None,
         checkpoint: Checkpoint,
         progress: bool,
         callbacks: Sequence[Callback],
         config: Mapping[str, Any] | None,
     ) -> None:
         check(rounds >= 1, "rounds", rounds, "must be at least 1")
-        self.federation, self.rounds, self.folder, self.checkpoint = federation, rounds, folder, checkpoint
+        self.federation, self.rounds, self.checkpoint = federation, rounds, checkpoint
         self.callbacks, self.config = callbacks, config
         self.progress = Progress(rounds, progress)
-        self.records = None if folder is None else Records(folder)
+        self.folder = None if out is None else Path(out)
+        self.records = None if self.folder is None else Records(self.folder)
         self.history: list[dict[str, Any]] = []
 
     def begin(self, fork: tuple[Path | str, int] | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
+        if self.records is not None and self.records.path.exists():
+            raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
         state = self.federation.start(self.folder)
         if fork is not None:
             source, round = Path(fork[0]), fork[1]
@@ -138,22 +141,22 @@ class _Session:
             if round not in saved:
                 there = ", ".join(map(str, saved)) or "none"
                 raise ValueError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
-            state = states.load(source / "state" / f"{round:08d}", state)
+            state = states.load(states.place(source / "state", round), state)
+            state.forked = round
             self.history = [row for row in Records(source).load() if row["round"] <= round]
-            if self.folder is not None:
-                states.save(state, self.folder / "state", self.checkpoint.keep)
-        if self.records is not None:
-            self.records.append(self.history)
         return state
 
     def reopen(self) -> State:
-        """The newest undamaged state of the run in the folder."""
-        assert self.folder is not None and self.records is not None
+        """The newest readable state of the run in the folder; everything after it is dropped."""
+        if self.folder is None or self.records is None or not self.records.path.exists():
+            raise ValueError(f"{self.folder} holds no run to resume")
         state, notes = states.load_newest(self.folder / "state", self.federation.start(self.folder))
         for note in notes:
-            self.progress.say(note)
+            log.warning(note)
+        states.cut(self.folder / "state", state.round)
         self.records.cut(state.round)
         self.history = self.records.load()
+        self._take_engine(self.folder / "engine.json")
         return state
 
     def train(self, state: State) -> Result:
@@ -162,16 +165,17 @@ class _Session:
             stack.enter_context(self.federation)
             stop = stack.enter_context(_interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
-            self.progress.update(state.round, None)
+            self.progress.update(state.round)
             for note in self.federation.prepare(self.rounds - state.round):
                 self.progress.say(note)
-            self._write_config()
+            self._write_beginning(state)
             while state.round < self.rounds and not stop.is_set():
                 state = self._round(state)
-            if stop.is_set() and self.folder is not None:
-                states.save(state, self.folder / "state", self.checkpoint.keep)
+            if self.folder is not None and state.round not in states.saved_rounds(self.folder / "state"):
+                self._save(state)
             memory = _peak_memory() + self.federation.executor.memory()
-        result = Result(self.history, self._summary(state, memory), state, self.folder, stop.is_set())
+        interrupted = state.round < self.rounds
+        result = Result(self.history, self._summary(state, memory), state, self.folder, interrupted)
         self._write_end(result)
         return result
 
@@ -191,7 +195,7 @@ class _Session:
                 callback(state.round, metrics)
         state.seconds += time.perf_counter() - began
         if self.folder is not None and self.checkpoint.due(state.round, self.rounds):
-            states.save(state, self.folder / "state", self.checkpoint.keep)
+            self._save(state)
         self.progress.update(state.round, accuracies)
         return state
 
@@ -209,6 +213,10 @@ class _Session:
         if self.records is not None:
             self.records.append(rows)
 
+    def _save(self, state: State) -> None:
+        if self.folder is not None:
+            states.save(state, self.folder / "state", self.checkpoint.keep)
+
     def _summary(self, state: State, memory: int) -> dict[str, Any]:
         packages = ("fedsash", "torch", "numpy")
         return {
@@ -223,15 +231,31 @@ class _Session:
             "seed": self.federation.seed,
         }
 
-    def _write_config(self) -> None:
-        if self.folder is None:
+    def _take_engine(self, file: Path) -> None:
+        """Take the engine that the run began with, which a measurement chose, if the federation's leaves that open."""
+        if self.federation.engine.resolved or not file.exists():
+            return
+        began = json.loads(file.read_text())
+        if all(value in ("auto", began[name]) for name, value in asdict(self.federation.engine).items()):
+            self.federation.engine = Engine(**began)
+
+    def _write_beginning(self, state: State) -> None:
+        """Write how the run begins; the metrics come last, since their file says that there is a run to resume."""
+        if self.folder is None or self.records is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
+        engine = asdict(self.federation.engine)
+        write_json(self.folder / "engine.json", engine)
         if self.config is not None:
             import tomli_w
 
-            config = dict(self.config) | {"rounds": self.rounds, "engine": asdict(self.federation.engine)}
-            _replace(self.folder / "config.toml", tomli_w.dumps(config).encode())
+            config = dict(self.config) | {"rounds": self.rounds, "engine": engine}
+            replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
+        if not self.records.path.exists():
+            states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+            if state.forked:
+                self._save(state)
+            self.records.create(self.history)
 
     def _write_end(self, result: Result) -> None:
         if self.folder is None:
@@ -241,9 +265,11 @@ class _Session:
         models |= {f"{name}-best": best.w for name, best in result.state.best.items()}
         (self.folder / "models").mkdir(exist_ok=True)
         for name, w in models.items():
-            _replace(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
+            replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
         if any(row["split"] == "test" for row in result.history):
-            curves(result.history, self.folder / "curves.png", target=self.federation.evaluation.target)
+            feed, state, target = self.federation.feed, result.state, self.federation.evaluation.target
+            start = None if feed is None else max(feed.start + 1, state.forked)
+            curves(result.history, self.folder / "curves.png", target=target, feed_start=start)
 
 
 @contextmanager
@@ -265,13 +291,6 @@ def _interrupt_flag(say: Callable[[str], None]) -> Iterator[threading.Event]:
         yield asked
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _replace(path: Path, content: bytes) -> None:
-    """Write a file whole or not at all."""
-    writing = path.with_name(f".{path.name}.tmp")
-    writing.write_bytes(content)
-    writing.replace(path)
 
 
 def _peak_memory() -> int:

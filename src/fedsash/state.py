@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,12 +16,16 @@ from torch import Tensor
 from .methods import Vectors
 
 FORMAT = 1
-STATE_FILE = "state.safetensors"
-CLOCK = ("samples", "seconds", "training_seconds")
+TENSORS, MANIFEST = "state.safetensors", "state.json"
+NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds")
 
 
 class StateError(ValueError):
-    """A saved state that is damaged, or that does not fit the experiment."""
+    """A saved state that can't be used here."""
+
+
+class UnreadableError(StateError):
+    """A saved state whose files are not what was written, or were written in another format."""
 
 
 @dataclass
@@ -39,8 +43,9 @@ class State:
 
     `w` `[D]` is the global model as the server has it, `server` what the server optimiser remembers, `shared` what the
     method remembers at the server and `mine` at each of the N clients (`[N, ...]`), `averages` what each average has
-    seen, `best` the best model of each name. `samples` counts the samples trained on, `seconds` the time taken,
-    `training_seconds` that of the rounds alone. Nothing else is kept anywhere.
+    seen, `best` the best model of each name. `forked` is the round at which the run left another one, 0 if it did not.
+    `samples` counts the samples trained on, `seconds` the time that rounds and evaluations took, of which
+    `training_seconds` in rounds. Nothing else is kept anywhere.
     """
 
     round: int
@@ -50,161 +55,197 @@ class State:
     mine: Vectors
     averages: dict[str, Vectors]
     best: dict[str, Best] = field(default_factory=dict)
+    forked: int = 0
     samples: int = 0
     seconds: float = 0.0
     training_seconds: float = 0.0
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of the state but the best models, by a path-like name."""
+        """Every tensor by a path-like name, but for the best models and the single models in windows."""
         yield "w", self.w
         for group in ("server", "shared", "mine"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
         for average, vectors in self.averages.items():
             for name, value in vectors.items():
-                yield f"averages/{average}/{name}", value
+                if name != "models":
+                    yield f"averages/{average}/{name}", value
+
+    def windows(self) -> Iterator[tuple[str, Vectors]]:
+        """The averages that keep single models: `models` `[size, d]`, and in `rounds` `[size]` whose they are."""
+        return ((name, vectors) for name, vectors in self.averages.items() if "models" in vectors)
 
 
 def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
-    """Save the state as `folder/<round>`, whole or not at all; keep it, the one before, and the rounds in `keep`.
+    """Save the state as `folder/<round>`; keep it, the one before, and those of the rounds in `keep`.
 
-    The models in a window lie in a file each, which is linked, not written again, as long as the window holds them.
-    Each file's checksum is in `state.json`. Raises `OSError` (a full disk, say) with everything as it was.
+    The models in a window lie in a file each, which is linked, not written again, as long as the window holds them:
+    the newest state in `folder` must be an earlier one of the same run (see `cut`). A process that is killed leaves the
+    new state whole or not at all; a machine that crashes may leave it damaged, which `load` finds by the checksums in
+    `state.json`. Raises `OSError` (a full disk, say) with everything as it was.
     """
-    final = folder / f"{state.round:08d}"
-    before = saved_rounds(folder)
+    before = place(folder, max(saved_rounds(folder), default=0))
+    final = place(folder, state.round)
     writing = folder / f".{final.name}.tmp"
-    shutil.rmtree(writing, ignore_errors=True)
-    writing.mkdir(parents=True)
+    _clear(folder)
     try:
-        _write(state, writing, folder / f"{before[-1]:08d}" if before else None)
+        writing.mkdir(parents=True)
+        _write(state, writing, before)
         shutil.rmtree(final, ignore_errors=True)
-        os.replace(writing, final)
+        writing.rename(final)
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise
-    for round in [r for r in saved_rounds(folder) if r not in keep][:-2]:
-        shutil.rmtree(folder / f"{round:08d}", ignore_errors=True)
+    for round in saved_rounds(folder)[:-2]:
+        if round not in keep:
+            shutil.rmtree(place(folder, round), ignore_errors=True)
     return final
 
 
 def load(path: Path, state: State) -> State:
-    """Fill `state`, the start of the same experiment, with the state saved at `path`; averages it lacks stay empty.
+    """Fill `state`, the start of the same experiment, with the state saved at `path`.
 
-    Raises `StateError` if a file is missing or damaged, or if the saved tensors are not those of the experiment.
+    Averages that the saved state does not have stay empty, and those that only it has are left out: they may differ
+    between a run and its fork. Raises `StateError` if other tensors are not those of the experiment,
+    `UnreadableError` if a file is missing or damaged; then `state` is as it was.
     """
     manifest, saved = _read(path)
-    for name, tensor in state.tensors():
-        kind, average, *_ = (*name.split("/"), "")
-        if kind == "averages" and average not in manifest["averages"]:
-            continue
-        if name.endswith("/models") and kind == "averages":
-            _fill_ring(tensor, path, average, manifest["averages"][average])
-            continue
-        found = saved.get(name)
-        if found is None or found.shape != tensor.shape or found.dtype != tensor.dtype:
-            had = "is missing" if found is None else f"is {found.dtype} {list(found.shape)}"
-            raise StateError(f"{path}: {name} {had}; this experiment needs {tensor.dtype} {list(tensor.shape)}")
-        tensor.copy_(found)
-    state.round = manifest["round"]
-    for name in CLOCK:
-        setattr(state, name, manifest["clock"][name])
+    common = state.averages.keys() & {name.split("/")[1] for name in saved if name.startswith("averages/")}
+    ours = {name: tensor for name, tensor in state.tensors() if _belongs(name, common)}
+    theirs = {name: tensor for name, tensor in saved.items() if _belongs(name, common)}
+    for name in ours | theirs:
+        here, there = _kind(ours.get(name)), _kind(theirs.get(name))
+        if here != there:
+            raise StateError(f"{path} is of another experiment: {name} is {there} there and {here} here")
+    for name, tensor in ours.items():
+        tensor.copy_(theirs[name])
+    for average, vectors in state.windows():
+        for slot, round in enumerate(vectors["rounds"].tolist()):
+            if round >= 0:  # an average that was not saved is empty
+                vectors["models"][slot].copy_(_tensors(path / _model_file(average, round))["w"])
+    for name in NUMBERS:
+        setattr(state, name, manifest[name])
     state.best = {
-        name: Best(best["accuracy"], best["round"], saved[f"best/{name}"].to(state.w.device))
+        name: Best(best["accuracy"], best["round"], saved[f"best/{name}"].to(state.w.device, copy=True))
         for name, best in manifest["best"].items()
+        if name == "model" or name in state.averages
     }
     return state
 
 
 def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
-    """The newest undamaged state of a run, and a line for each damaged one; the start if there is none."""
+    """The newest readable state of a run, the start if none was saved; and a line for each one that is unreadable.
+
+    Raises `StateError` if all are unreadable, or if the newest readable one is of another experiment.
+    """
     notes: list[str] = []
     for round in reversed(saved_rounds(folder)):
         try:
-            return load(folder / f"{round:08d}", start), notes
-        except DamagedError as error:
-            notes.append(f"{error}; using the state before it")
-    return start, notes
+            return load(place(folder, round), start), [f"{note}; using the state before it" for note in notes]
+        except UnreadableError as error:
+            notes.append(str(error))
+    if notes:
+        raise StateError(f"there is no usable state: {'; '.join(notes)}")
+    return start, []
 
 
-class DamagedError(StateError):
-    """A saved state whose files are not what was written."""
+def cut(folder: Path, round: int) -> None:
+    """Drop the states after `round`, and what was half written."""
+    _clear(folder)
+    for later in saved_rounds(folder):
+        if later > round:
+            shutil.rmtree(place(folder, later))
 
 
 def saved_rounds(folder: Path) -> list[int]:
     """The rounds whose states are saved, ascending."""
-    return sorted(int(p.name) for p in folder.glob("[0-9]*") if p.name.isdigit() and p.is_dir())
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit() and len(path.name) >= 8)
 
 
-def _write(state: State, writing: Path, before: Path | None) -> None:
-    from safetensors.torch import save_file
+def place(folder: Path, round: int) -> Path:
+    """Where the state after `round` is saved."""
+    return folder / f"{round:08d}"
 
-    small: Vectors = {f"best/{name}": best.w for name, best in state.best.items()}
-    sums: dict[str, int] = {}
-    linked = _links(before)
-    for name, tensor in state.tensors():
-        if not (name.startswith("averages/") and name.endswith("/models")):
-            small[name] = tensor
-            continue
-        average = name.split("/")[1]
-        for slot, round in enumerate(state.averages[average]["rounds"].tolist()):
-            if round >= 0:
-                file = _model_file(average, round)
-                if before and file in linked:
-                    os.link(before / file, writing / file)
-                    sums[file] = linked[file]
-                else:
-                    save_file({"w": tensor[slot].detach().cpu().contiguous()}, writing / file)
-                    sums[file] = _checksum(writing / file)
-    save_file({name: t.detach().cpu().contiguous() for name, t in small.items()}, writing / STATE_FILE)
-    sums[STATE_FILE] = _checksum(writing / STATE_FILE)
+
+def _clear(folder: Path) -> None:
+    """Drop what a killed process had half written."""
+    for path in folder.glob(".*.tmp"):
+        shutil.rmtree(path)
+
+
+def _write(state: State, writing: Path, before: Path) -> None:
+    """Write all files of a state; the models in windows that the state `before` has as well become links."""
+    try:
+        known: dict[str, int] = _manifest(before)["files"]
+    except StateError:
+        known = {}
+    files: dict[str, int] = {}
+    for average, vectors in state.windows():
+        for model, round in zip(vectors["models"], vectors["rounds"].tolist(), strict=True):
+            file = _model_file(average, round)
+            if round >= 0 and file in known and _link(before / file, writing / file):
+                files[file] = known[file]
+            elif round >= 0:
+                files[file] = _write_tensors({"w": model}, writing / file)
+    best = {f"best/{name}": best.w for name, best in state.best.items()}
+    files[TENSORS] = _write_tensors(dict(state.tensors()) | best, writing / TENSORS)
     manifest = {
         "format": FORMAT,
-        "round": state.round,
-        "averages": {name: _rounds(vectors) for name, vectors in state.averages.items()},
+        **{name: getattr(state, name) for name in NUMBERS},
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
-        "clock": {name: getattr(state, name) for name in CLOCK},
-        "files": sums,
+        "files": files,
     }
-    (writing / "state.json").write_text(json.dumps(manifest, indent=1))
+    (writing / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}, indent=1))
 
 
-def _links(before: Path | None) -> dict[str, int]:
-    """The files of the state before that a new state may link, with their checksums."""
+def _write_tensors(tensors: Vectors, path: Path) -> int:
+    """Write tensors into a file; its checksum."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
     try:
-        return dict(_manifest(before)["files"]) if before else {}
-    except StateError:
-        return {}
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} can't be written: {error}") from error
+    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets the owner only read what it writes
+    return _checksum(path)
 
 
-def _rounds(vectors: Vectors) -> list[int]:
-    """The rounds of the models in a window, slot by slot; empty for other averages."""
-    return [int(r) for r in vectors["rounds"].tolist()] if "models" in vectors else []
+def _link(source: Path, target: Path) -> bool:
+    """Give a file a second name; False where the file is gone, or its file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Vectors]:
-    """The manifest of a saved state and its tensors but for the windows' models; every file is checked."""
-    from safetensors.torch import load_file
-
+    """The manifest of a saved state, and its tensors but for the single models; every file is checked."""
     manifest = _manifest(path)
     for file, expected in manifest["files"].items():
         if not (path / file).is_file() or _checksum(path / file) != expected:
-            raise DamagedError(f"{path / file} is missing or damaged")
-    return manifest, load_file(path / STATE_FILE)
+            raise UnreadableError(f"{path / file} is missing or damaged")
+    return manifest, _tensors(path / TENSORS)
 
 
 def _manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
     try:
-        manifest: dict[str, Any] = json.loads((path / "state.json").read_text())
-        if manifest["format"] != FORMAT:
-            raise StateError(f"{path}: written in format {manifest['format']}, this version of fedsash reads {FORMAT}")
-        if not {"round", "averages", "best", "clock", "files"} <= manifest.keys():
-            raise KeyError
-        return manifest
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        if isinstance(error, StateError):
-            raise
-        raise DamagedError(f"{path / 'state.json'} is missing or damaged") from None
+        manifest: dict[str, Any] = json.loads(file.read_text())
+        checksum, format = manifest.pop("checksum"), manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UnreadableError(f"{file} is missing or damaged") from None
+    if checksum != _own_checksum(manifest):
+        raise UnreadableError(f"{file} is damaged")
+    if format != FORMAT:
+        raise UnreadableError(f"{path} is in format {format}, and this version of fedsash reads {FORMAT}")
+    return manifest
+
+
+def _own_checksum(manifest: dict[str, Any]) -> int:
+    """The checksum of the manifest itself, which must stay the same in all formats."""
+    return zlib.crc32(json.dumps(manifest).encode())
 
 
 def _checksum(path: Path) -> int:
@@ -215,14 +256,21 @@ def _checksum(path: Path) -> int:
     return value
 
 
-def _fill_ring(ring: Tensor, path: Path, average: str, rounds: list[int]) -> None:
+def _tensors(path: Path) -> Vectors:
     from safetensors.torch import load_file
 
-    if len(rounds) != len(ring):
-        raise StateError(f"{path}: averages.{average} holds {len(rounds)} models, this experiment's {len(ring)}")
-    for slot, round in enumerate(rounds):
-        if round >= 0:
-            ring[slot].copy_(load_file(path / _model_file(average, round))["w"])
+    tensors: Vectors = load_file(path)
+    return tensors
+
+
+def _belongs(name: str, averages: Set[str]) -> bool:
+    """Whether a tensor has to be the same in both states: not the best models, and of the averages only `averages`."""
+    group, *rest = name.split("/")
+    return rest[0] in averages if group == "averages" else group != "best"
+
+
+def _kind(tensor: Tensor | None) -> str:
+    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
 
 
 def _model_file(average: str, round: int) -> str:

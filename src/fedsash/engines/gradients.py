@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from ..layout import Layout
 from ..local import Batch
-from .dropout import SeededDropout
+from .dropout import SeededDropout, seed_torch
 
 Loss = Callable[[Any, Tensor], Tensor]
 """`loss(output, y)`: one number a sample, `[B]`."""
@@ -45,9 +45,11 @@ class OneByOne:
             self._layout.bind(self._module, w[0])
             self._bound = w
         x = batch.x[0].contiguous(memory_format=self._format) if batch.x.dim() == 5 else batch.x[0]
+        if self.dropout:
+            seed_torch(batch.keys[0])
         with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
             loss = self._loss(self._module(x), batch.y[0]) @ batch.weights[0]
-        return torch.autograd.grad(loss, self._parameters)
+        return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
 
 class Stacked:

@@ -1,0 +1,47 @@
+"""The main job: what averaging the global models of successive rounds does for a federated model.
+
+One run of FedAvg on scikit-learn's digits (digits.toml) observes two windows, an EMA and SWA; a second run
+(digits_ima.toml) starts from the state that the first one saved after round 225 and sends its window of five models to
+the clients, which is IMA. Takes well under a minute on two cores.
+"""
+
+from pathlib import Path
+
+import rich
+
+from fedsash import runs
+from fedsash.config import load
+from fedsash.records import summarise
+from fedsash.report import curves, table
+
+here, out = Path(__file__).parent, Path("runs/digits")
+START = 225
+
+experiment = load(here / "digits.toml")
+print(f"FedAvg, {experiment.rounds} rounds, with four averages looking on:")
+observed = runs.run(
+    experiment.federation(),
+    experiment.rounds,
+    out=out / "observed",
+    checkpoint=experiment.checkpoint,
+    config=experiment.table(),
+)
+
+experiment = load(here / "digits_ima.toml")
+print(f"\nIMA, from round {START} on:")
+fed = runs.run(
+    experiment.federation(),
+    experiment.rounds,
+    out=out / "ima",
+    config=experiment.table(),
+    fork=(out / "observed", START),
+)
+
+began = [row | {"model": "ima"} for row in observed.history if row["model"] == "model" and row["round"] <= START]
+went_on = [row | {"model": "ima"} for row in fed.history if row["model"] == "window5" and row["round"] > START]
+history = observed.history + began + went_on
+summary = observed.summary | {"models": summarise(history, experiment.evaluation)}
+print()
+rich.print(table(summary, experiment.evaluation))
+curves(history, out / "curves.png", target=experiment.evaluation.target, feed_start=START)
+print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench docs clean
+.PHONY: run test slow check bench clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py

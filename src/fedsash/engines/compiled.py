@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from torch import Tensor
-from torch import _inductor as inductor
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ..local import Trainer
 from ..methods import Vectors
@@ -65,6 +63,9 @@ def cache_folder() -> Path:
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
     """The steps as machine code; as they are, with a line in the log, where there is no C++ compiler."""
+    from torch import _inductor as inductor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
     try:
         copies = [t.clone() for t in tensors]
         run: Callable[..., Any] = inductor.compile(make_fx(steps)(*copies), list[Any](copies))

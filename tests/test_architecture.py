@@ -1,0 +1,123 @@
+"""The code keeps to docs/architecture.md: who may use whom, how long a file is, what an import costs."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "src" / "fedsash"
+PAGE = (ROOT / "docs" / "architecture.md").read_text()
+PICTURE = (ROOT / "docs" / "architecture.svg").read_text()
+TABLE = PAGE.split("| room |")[1].split("\n\n")[0]
+ROWS = [re.findall(r"`([\w./]+)`", line.split("|")[1]) for line in TABLE.splitlines()[2:]]
+LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
+"""Every room's row on the page; a higher number is further down."""
+
+FRONT = [Path("__init__.py"), Path("__main__.py")]
+FILES = sorted(file for path in PACKAGE.rglob("*.py") if (file := path.relative_to(PACKAGE)) not in FRONT)
+LONGEST = 320
+HEAVY = (
+    *("datasets", "flwr", "flwr_datasets", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
+    *("matplotlib", "plotly", "rich", "pydantic", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
+    *("transformers", "ray", "torchvision", "triton", "torch._inductor", "torch._dynamo", "sympy"),
+)
+
+
+def room(file: Path) -> str:
+    """The room in which a file of the package lies: `"methods/"`, or a file's own name."""
+    return file.name if len(file.parts) == 1 else f"{file.parts[0]}/"
+
+
+def imports(file: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of all that a file imports, at any depth and for type checking as well."""
+    package = ("fedsash", *file.parent.parts)
+    for node in ast.walk(ast.parse((PACKAGE / file).read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) + 1 - node.level] if node.level else ()
+            module = ".".join((*base, *filter(None, [node.module])))
+            yield from ((node.lineno, f"{module}.{alias.name}") for alias in node.names)
+
+
+def room_of(name: str) -> str:
+    """The room that an import names: `fedsash.data.federated.Samples` is of `data/`."""
+    first = name.split(".")[1]
+    return f"{first}/" if (PACKAGE / first).is_dir() else f"{first}.py"
+
+
+def test_the_page_has_every_room_in_one_row() -> None:
+    rooms = [name for rooms in ROWS for name in rooms]
+    assert len(rooms) == len(set(rooms))
+    assert set(rooms) == {room(file) for file in FILES}
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_imports_point_downwards_only(file: Path) -> None:
+    own = room(file)
+    wrong = []
+    for line, name in imports(file):
+        if name.split(".")[0] == "fedsash" and (used := room_of(name)) != own and LEVEL[used] <= LEVEL[own]:
+            wrong.append(f"{file}:{line} imports {name}, and {used} is not below {own}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_check_on_imports_sees_them_all() -> None:
+    """At the top, in a function, for type checking; relative to the file's own folder and to those above it."""
+    seen = {file.as_posix(): {name for _, name in imports(file)} for file in FILES}
+    assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
+    assert "fedsash.checks.check" in seen["data/partitions/even.py"]
+    assert "fedsash.models" in seen["config/model.py"]
+    assert "fedsash.report.table" in seen["cli.py"]
+    assert "fedsash.runs.Result" in seen["cli.py"]
+    assert [room_of(name) for name in ("fedsash.models", "fedsash.runs.Result")] == ["models/", "runs.py"]
+
+
+def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_bar() -> None:
+    """But for the bar of `data/reading.py`, which the page names."""
+    below = [file for file in FILES if LEVEL[room(file)] > LEVEL["federation.py"]]
+    found = {(f.as_posix(), name.split(".")[0]) for f in [*below, Path("federation.py")] for _, name in imports(f)}
+    assert {(file, name) for file, name in found if name in ("argparse", "rich", "tomllib")} == {
+        ("data/reading.py", "rich")
+    }
+
+
+def test_only_runs_saves_and_loads_states() -> None:
+    users = {
+        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.state.")}
+        for file in FILES
+    }
+    assert {file: names for file, names in users.items() if names} == {
+        "federation.py": {"fedsash.state.Best", "fedsash.state.State"},
+        "runs.py": {"fedsash.state", "fedsash.state.State"},
+    }
+
+
+@pytest.mark.parametrize("file", FILES, ids=str)
+def test_no_file_is_too_long_for_one_sitting(file: Path) -> None:
+    assert len((PACKAGE / file).read_text().splitlines()) <= LONGEST
+
+
+@pytest.mark.parametrize(
+    "statement, banned",
+    [("import fedsash.cli", ("torch", "numpy", *HEAVY)), ("from fedsash import *", HEAVY)],
+)
+def test_nothing_heavy_is_imported_before_it_is_used(statement: str, banned: tuple[str, ...]) -> None:
+    program = f"{statement}; import sys; print(*[name for name in {banned} if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.split() == []
+
+
+def test_what_page_and_picture_name_is_there() -> None:
+    """Files, and folders, which end with a slash."""
+    path = r"((?:\w+/)*\w+(?:\.py|/))"
+    named = {*re.findall(f"`{path}`", PAGE), *re.findall(f">{path}<", PICTURE)} - {"state/"}  # state/ is a run's
+    assert named > LEVEL.keys()
+    assert not {name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()}

@@ -82,7 +82,7 @@ def run(
     `fork = (folder, round)` starts from the state that another run saved after that round, with that run's metrics up
     to there.
 
-    Raises `ValueError` if `out` holds a run already, or if the fork's state is not there or does not fit.
+    Raises `ValueError` if `out` holds a run already, or if the fork's state is missing, damaged or does not fit.
     """
     session = _Session(federation, rounds, out, checkpoint, progress, callbacks, config)
     return session.train(session.begin(fork))
@@ -141,6 +141,9 @@ class _Session:
             if round not in saved:
                 there = ", ".join(map(str, saved)) or "none"
                 raise ValueError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
+            check(
+                self.rounds > round, "rounds", self.rounds, f"must be more than the {round} that the fork starts with"
+            )
             state = states.load(states.place(source / "state", round), state)
             state.forked = round
             self.history = [row for row in Records(source).load() if row["round"] <= round]
@@ -174,8 +177,8 @@ class _Session:
             if self.folder is not None and state.round not in states.saved_rounds(self.folder / "state"):
                 self._save(state)
             memory = _peak_memory() + self.federation.executor.memory()
-        interrupted = state.round < self.rounds
-        result = Result(self.history, self._summary(state, memory), state, self.folder, interrupted)
+        summary = self._summary(state, memory)
+        result = Result(self.history, summary, state, self.folder, interrupted=state.round < self.rounds)
         self._write_end(result)
         return result
 
@@ -232,7 +235,7 @@ class _Session:
         }
 
     def _take_engine(self, file: Path) -> None:
-        """Take the engine that the run began with, which a measurement chose, if the federation's leaves that open."""
+        """Take the engine that the run began with, if it is one that the federation's engine leaves open."""
         if self.federation.engine.resolved or not file.exists():
             return
         began = json.loads(file.read_text())
@@ -253,7 +256,7 @@ class _Session:
             replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
         if not self.records.path.exists():
             states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
-            if state.forked:
+            if state.forked is not None:
                 self._save(state)
             self.records.create(self.history)
 
@@ -267,8 +270,8 @@ class _Session:
         for name, w in models.items():
             replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
         if any(row["split"] == "test" for row in result.history):
-            feed, state, target = self.federation.feed, result.state, self.federation.evaluation.target
-            start = None if feed is None else max(feed.start + 1, state.forked)
+            feed, target = self.federation.feed, self.federation.evaluation.target
+            start = None if feed is None else max(feed.start + 1, result.state.forked or 0)
             curves(result.history, self.folder / "curves.png", target=target, feed_start=start)
 
 

@@ -43,8 +43,8 @@ class State:
 
     `w` `[D]` is the global model as the server has it, `server` what the server optimiser remembers, `shared` what the
     method remembers at the server and `mine` at each of the N clients (`[N, ...]`), `averages` what each average has
-    seen, `best` the best model of each name. `forked` is the round at which the run left another one, 0 if it did not.
-    `samples` counts the samples trained on, `seconds` the time that rounds and evaluations took, of which
+    seen, `best` the best model of each name. `forked` is the round at which the run left another one, None if it did
+    not. `samples` counts the samples trained on, `seconds` the time that rounds and evaluations took, of which
     `training_seconds` in rounds. Nothing else is kept anywhere.
     """
 
@@ -55,7 +55,7 @@ class State:
     mine: Vectors
     averages: dict[str, Vectors]
     best: dict[str, Best] = field(default_factory=dict)
-    forked: int = 0
+    forked: int | None = None
     samples: int = 0
     seconds: float = 0.0
     training_seconds: float = 0.0

@@ -442,7 +442,7 @@ def test_a_fork_of_a_round_that_is_not_saved_says_which_are(source: Path, tmp_pa
         start(observed(), 8, tmp_path / "b", fork=(source, 5))
     with pytest.raises(ValueError, match="nowhere has no state of round 5; saved are: none"):
         start(observed(), 8, tmp_path / "b", fork=(tmp_path / "nowhere", 5))
-    with pytest.raises(ValueError, match="rounds = 4: must be more than the 4 that the fork starts with"):
+    with pytest.raises(ValueError, match="rounds = 4: must be more than the 4 of the fork's state"):
         start(observed(), 4, tmp_path / "b", fork=(source, 4))
     assert not (tmp_path / "b" / "metrics.jsonl").exists()
 
@@ -647,7 +647,8 @@ def assert_gone_within(seconds: float, pids: list[int]) -> None:
 def survives_kills(script: Script, engine: str, tmp_path: Path, kills: int) -> None:
     """Kill a run again and again at random moments; in the end it is the run that was not killed."""
     rounds, whole, killed = 15 * kills, tmp_path / "whole", tmp_path / "killed"
-    start(killed_world(engine), rounds, whole, every=3)
+    script.begin(whole, engine, rounds)
+    assert int(script.wait_for("ended")) == 0
     for i in range(kills):
         pid = script.begin(killed, engine, rounds)
         if i % 2:  # in the midst of its rounds; otherwise at any moment from its beginning on

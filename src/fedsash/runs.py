@@ -109,24 +109,22 @@ def resume(
     return session.train(session.reopen())
 
 
+@dataclass
 class _Session:
     """One sitting at a run: from a state to its end, or to Ctrl-C."""
 
-    def __init__(
-        self,
-        federation: Federation,
-        rounds: int,
-        out: Path | str | None,
-        checkpoint: Checkpoint,
-        progress: bool,
-        callbacks: Sequence[Callback],
-        config: Mapping[str, Any] | None,
-    ) -> None:
-        check(rounds >= 1, "rounds", rounds, "must be at least 1")
-        self.federation, self.rounds, self.checkpoint = federation, rounds, checkpoint
-        self.callbacks, self.config = callbacks, config
-        self.progress = Progress(rounds, progress)
-        self.folder = None if out is None else Path(out)
+    federation: Federation
+    rounds: int
+    out: Path | str | None
+    checkpoint: Checkpoint
+    show: bool
+    callbacks: Sequence[Callback]
+    config: Mapping[str, Any] | None
+
+    def __post_init__(self) -> None:
+        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        self.progress = Progress(self.rounds, self.show)
+        self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
         self.history: list[dict[str, Any]] = []
 
@@ -141,9 +139,7 @@ class _Session:
             if round not in saved:
                 there = ", ".join(map(str, saved)) or "none"
                 raise ValueError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
-            check(
-                self.rounds > round, "rounds", self.rounds, f"must be more than the {round} that the fork starts with"
-            )
+            check(self.rounds > round, "rounds", self.rounds, f"must be more than the {round} of the fork's state")
             state = states.load(states.place(source / "state", round), state)
             state.forked = round
             self.history = [row for row in Records(source).load() if row["round"] <= round]

@@ -26,6 +26,9 @@ SLOW_STEP = 0.02
 WORTH_COMPILING = 60.0
 """A run that would take fewer seconds than this is not worth the 10 to 30 seconds of a first compilation."""
 
+CLOSE = 1.05
+"""An engine is as good as the fastest if it takes at most so many times as long; the simplest of those is chosen."""
+
 MESSAGE = 2e-4
 """Seconds a round that talking to worker processes costs."""
 
@@ -70,7 +73,9 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
             return chosen, [line, *notes]
         calls = float(np.mean([_calls(option, own) for own in sample]))
         candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
-    best, *others = sorted(candidates, key=lambda candidate: candidate.seconds)
+    fastest = min(candidate.seconds for candidate in candidates)
+    best = next(candidate for candidate in candidates if candidate.seconds < CLOSE * fastest)
+    others = sorted((c for c in candidates if c is not best), key=lambda candidate: candidate.seconds)
     compile = _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
     line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
     if others:
@@ -80,11 +85,11 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
 
 
 def _options(engine: Engine, work: Work, per_round: int) -> Iterator[Engine]:
-    """Every complete engine that agrees with what is set, one client at a time first."""
+    """Every complete engine that agrees with what is set, the simplest first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     default = torch.get_num_threads()
     several = [min(cores, per_round)] if work.on_cpu and workers.available() and min(cores, per_round) > 1 else []
-    sizes = [*several, 1] if engine.workers == "auto" else [engine.workers]
+    sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
     formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
     for kind in ("sequential", "vectorised") if engine.kind == "auto" else (engine.kind,):
         for memory_format in formats if engine.memory_format == "auto" else [engine.memory_format]:

@@ -20,7 +20,7 @@ from torch import Tensor
 from ..batches import Ints
 from ..local import Trainer
 from ..methods import Vectors
-from .direct import Trained, train
+from .direct import Trained, threads, train
 
 Pieces = list[tuple[int, Ints]]
 """Parts of a round that are trained as one: the place of the first client, and the clients."""
@@ -89,10 +89,11 @@ class Workers:
         self._buffers.sent.copy_(sent)
         for name, vector in shared.items():
             self._buffers.shared[name].copy_(vector)
-        for begin in range(0, len(ids), self._capacity):
-            wave = slice(begin, begin + self._capacity)
-            own = {name: rows[wave] for name, rows in mine.items()}
-            yield from self._wave(round, begin, ids[wave], own)
+        with threads(1):  # the cores are the workers'; a second thread here would wait for one at every sum
+            for begin in range(0, len(ids), self._capacity):
+                wave = slice(begin, begin + self._capacity)
+                own = {name: rows[wave] for name, rows in mine.items()}
+                yield from self._wave(round, begin, ids[wave], own)
 
     def memory(self) -> int:
         """The largest resident memory of each worker so far, added up, in bytes; shared pages count in each."""

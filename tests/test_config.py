@@ -317,7 +317,7 @@ WINDOW = 'averages.w = { name = "window", size = 3 }\n'
         ('averages.w = { name = "window", size = 0 }', "averages.w.size = 0: must be at least 1"),
         ('averages.w = { name = "window", size = 3, part = 3 }', "must be a string or a list of strings"),
         ('averages."a/b" = { name = "window", size = 3 }', "averages = 'a/b': must be a name of letters"),
-        ('averages.model = { name = "window", size = 3 }', "averages = 'model': is the name of the global model"),
+        ('averages.model = { name = "window", size = 3 }', "averages = 'model': must be a name"),
         ('feed = "w"', 'feed.average = "w": must be an average; there is none: add a table [averages.NAME]'),
         ('feed = "x"\n' + WINDOW, 'feed.average = "x": must be an average; there is w'),
         ("feed = { start = 3 }\n" + WINDOW, "feed.average is missing: must be a string"),

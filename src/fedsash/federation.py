@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -245,16 +245,20 @@ class Federation:
         return draws_dropout(lambda: model(x))
 
     def _check(self) -> None:
-        for name in self.averages:
-            check(re.fullmatch(r"[\w.-]+", name) is not None, "averages", name, "a name has letters, digits, - _ .")
-        check(
-            "model" not in self.averages, "averages", "model", "is the name of the global model itself; choose another"
-        )
+        check_names(self.averages)
         if self.feed is not None:
             known = ", ".join(self.averages) or "none"
             check(self.feed.average in self.averages, "Feed.average", self.feed.average, f"must be an average: {known}")
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         self.sampling.clients(0, self.data.sizes, self.seed)
+
+
+def check_names(averages: Iterable[str]) -> None:
+    """Raise `ValueError` for an average whose name can't be a file's, or is taken."""
+    right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
+    for name in averages:
+        taken = name == "model" or name.endswith("-best")
+        check(bool(re.fullmatch(r"[\w-]+", name)) and not taken, "averages", name, right)
 
 
 def pick_device(name: str) -> torch.device:

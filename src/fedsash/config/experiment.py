@@ -17,7 +17,7 @@ from ..checks import check
 from ..data import Digits, Dirichlet, FederatedData, Source
 from ..engines import Engine
 from ..evaluation import Evaluation
-from ..federation import Federation, Feed
+from ..federation import Federation, Feed, check_names
 from ..layout import Layout
 from ..local import Client
 from ..methods import FedAvg, Method
@@ -75,9 +75,7 @@ class Experiment:
     def __post_init__(self) -> None:
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
         check(self.seed >= 0, "seed", self.seed, "must not be negative")
-        for name in self.averages:
-            check(bool(re.fullmatch(r"[\w-]+", name)), "averages", name, "must be a name of letters, digits, _ and -")
-            check(name != "model", "averages", name, "is the name of the global model itself; choose another")
+        check_names(self.averages)
         if self.feed is not None and self.feed.average not in self.averages:
             known = ", ".join(self.averages) or "none: add a table [averages.NAME]"
             raise ConfigError(f"feed.average = {show(self.feed.average)}: must be an average; there is {known}")

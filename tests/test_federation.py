@@ -94,6 +94,22 @@ def test_observing_changes_nothing(method: str, server: str) -> None:
     assert same(plain, State(**vars(watched) | {"averages": {}}))
 
 
+def test_five_averages_cost_not_one_gradient_more() -> None:
+    asked: list[int] = []
+
+    class Counted(FedAvg):
+        def direction(self, step: Any) -> Tensor:
+            asked.append(len(step.w))
+            return super().direction(step)
+
+    counts = []
+    for averages in ({}, AVERAGES):
+        asked.clear()
+        after(federation(method=Counted(), averages=averages), 5)
+        counts.append(sum(asked))
+    assert counts[0] == counts[1] > 0
+
+
 def test_many_averages_in_one_run_are_as_many_runs_with_one() -> None:
     together = after(federation(averages=AVERAGES), 6)
     for name, average in AVERAGES.items():

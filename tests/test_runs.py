@@ -615,7 +615,10 @@ class Script:
     def close(self) -> None:
         self.orders.close()
         self.answers.close()
-        assert self.process.wait() == 0
+        try:
+            assert self.process.wait(timeout=10) == 0
+        finally:
+            self.process.kill()
 
 
 @pytest.fixture(scope="module")
@@ -668,6 +671,7 @@ def survives_kills(script: Script, engine: str, tmp_path: Path, kills: int) -> N
     assert not leftovers and saved_rounds(killed / "state") == saved_rounds(whole / "state")
 
 
+@pytest.mark.timeout(100)
 @pytest.mark.parametrize("engine", ENGINES)
 def test_kill_minus_nine_at_any_moment_changes_nothing(engine: str, script: Script, tmp_path: Path) -> None:
     survives_kills(script, engine, tmp_path, kills=4)
@@ -681,6 +685,7 @@ def test_many_kills_at_any_moment_change_nothing(engine: str, script: Script, tm
     survives_kills(script, engine, tmp_path, kills=15)
 
 
+@pytest.mark.timeout(100)
 def test_no_worker_outlives_a_killed_run(script: Script, tmp_path: Path) -> None:
     pid = script.begin(tmp_path, "workers", 1000)
     script.wait_for("round")
@@ -691,6 +696,7 @@ def test_no_worker_outlives_a_killed_run(script: Script, tmp_path: Path) -> None
     script.wait_for("ended")
 
 
+@pytest.mark.timeout(100)
 def test_a_fork_killed_before_its_first_own_save_resumes_from_the_fork(script: Script, tmp_path: Path) -> None:
     source, whole, killed = tmp_path / "source", tmp_path / "whole", tmp_path / "killed"
     start(killed_world("sequential"), 6, source, every=4)
@@ -704,6 +710,7 @@ def test_a_fork_killed_before_its_first_own_save_resumes_from_the_fork(script: S
     assert final(killed) == final(whole)
 
 
+@pytest.mark.timeout(100)
 def test_ctrl_c_to_a_run_and_its_workers_ends_after_the_round(script: Script, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     start(killed_world("sequential"), 40, whole)

@@ -48,7 +48,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "everything": {
         "method": Scaffold("I"),
         "server": Adam(),
-        "averages": {"w.3": Window(3), "long": Window(4, every=2), "e": EMA(0.5), "s-1": SWA(1)},
+        "averages": {"w-3": Window(3), "long": Window(4, every=2), "e": EMA(0.5), "s-1": SWA(1)},
     },
 }
 
@@ -461,6 +461,7 @@ def saves_until_killed(folder: Path) -> int:
     if pid:
         return pid
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
         for round in range(1, 10**6):
             save(_numbered(round), folder)
     except KeyboardInterrupt:

@@ -67,7 +67,7 @@ class Batches:
         self._batch, self._steps, self._drop_last, self._seed = batch, steps, drop_last, seed
         self._like = like
         self.width = int(np.minimum(self._epoch(self.sizes)[0], self.sizes).max())
-        self._cut = lru_cache(maxsize=64)(self._cut_uncached)
+        self._cut = lru_cache(maxsize=8)(self._cut_uncached)
 
     def plan(self, round: int, ids: Ints, epochs: int) -> Plan:
         """The plan of the clients `ids` `[C]` in round `round` (0-based), which may be any block of the round's."""

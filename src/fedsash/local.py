@@ -105,7 +105,11 @@ class Gradient(Protocol):
 
 
 class Trainer:
-    """Trains blocks of clients of one federation by one method, with the gradients of one engine."""
+    """Trains blocks of clients of one federation by one method, with the gradients of one engine.
+
+    An engine that compiles replaces `steps` by machine code for one shape: `unrolled` local steps at a time, of blocks
+    padded to `padded` clients.
+    """
 
     def __init__(
         self, method: Method, client: Client, data: FederatedData, gradient: Gradient, dtype: torch.dtype, seed: int

@@ -17,6 +17,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from . import state as states
@@ -217,14 +218,18 @@ class _Session:
             states.save(state, self.folder / "state", self.checkpoint.keep)
 
     def _summary(self, state: State, memory: int) -> dict[str, Any]:
-        packages = ("fedsash", "torch", "numpy")
         return {
             "models": summarise(self.history, self.federation.evaluation),
             "rounds": state.round,
             "seconds": state.seconds,
             "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
             "peak_memory_bytes": memory,
-            "versions": {"python": platform.python_version()} | {name: version(name) for name in packages},
+            "versions": {
+                "python": platform.python_version(),
+                "fedsash": version("fedsash"),
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+            },
             "device": str(state.w.device),
             "engine": asdict(self.federation.engine),
             "seed": self.federation.seed,

@@ -24,7 +24,7 @@ from torch import nn
 import fedsash as fs
 from fedsash import models
 
-REPEATS = 4
+REPEATS = 3
 """How often each way is timed."""
 
 

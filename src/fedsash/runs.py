@@ -165,9 +165,9 @@ class _Session:
             stack.enter_context(self.federation)
             stop = stack.enter_context(_interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
-            self.progress.update(state.round)
             for note in self.federation.prepare(self.rounds - state.round):
                 self.progress.say(note)
+            self.progress.update(state.round)
             self._write_beginning(state)
             while state.round < self.rounds and not stop.is_set():
                 state = self._round(state)

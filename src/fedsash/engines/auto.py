@@ -79,7 +79,8 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
     compile = _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
     line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
     if others:
-        line += f", {others[0].seconds / best.seconds:.2f} times as fast as {others[0]}"
+        gain = others[0].seconds / best.seconds
+        line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {others[0]}"
     line += "; to be compiled" if compile else ""
     return replace(best.engine, compile=compile), [line]
 

@@ -120,11 +120,12 @@ class Progress:
 
     def _clock(self) -> tuple[str, ...]:
         """The time taken and, as soon as there is a pace, the time left and the pace."""
-        taken = _time(time.monotonic() - self._began)
-        (begin, first), (end, last) = (self._samples[0], self._samples[-1]) if self._samples else ((0, 0), (0, 0))
-        if last <= first:
+        now = time.monotonic()
+        taken = _time(now - self._began)
+        begin, first = self._samples[0] if self._samples else (now, self._round)
+        if self._round <= first:
             return (taken,)
-        pace = (last - first) / (end - begin)
+        pace = (self._round - first) / (now - begin)
         speed = f"{pace:.{1 if pace < 10 else 0}f}/s" if pace >= 1 else f"{1 / pace:.1f} s each"
         left = f"{taken}, {_time((self._rounds - self._round) / pace)} left" if self._round < self._rounds else taken
         return left, speed

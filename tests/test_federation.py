@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
+import re
 from typing import Any
 
 import numpy as np
@@ -227,6 +229,28 @@ def test_one_client_with_one_sample_and_a_window_longer_than_the_run() -> None:
     f = federation(data=data(sizes=(1,)), sampling=Uniform(1), averages={"wima": Window(500)})
     state = after(f, 3)
     assert torch.isfinite(f.models(state)["wima"]).all()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_error_in_a_users_loss_names_the_clients_and_the_round(engine: str) -> None:
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        if broken():
+            raise ArithmeticError("no such loss")
+        return nn.functional.cross_entropy(output, y, reduction="none")
+
+    parent = os.getpid()
+    started: list[bool] = []
+
+    def broken() -> bool:
+        """Not before the engine has started; then in a worker, or here where there are none."""
+        return bool(started) or os.getpid() != parent
+
+    f = federation(loss=loss, engine=ENGINES[engine])
+    f.prepare()
+    started.append(True)
+    with f, pytest.raises(ArithmeticError, match="no such loss") as error:
+        f.round(f.start())
+    assert re.search(r"while training clients \[[\d, ]+\] in round 0", "\n".join(error.value.__notes__))
 
 
 def test_seeds_differ_and_the_same_seed_repeats() -> None:

@@ -27,10 +27,17 @@ class Trained:
 
 
 def train(trainer: Trainer, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors, first: int) -> Trained:
-    """Train one block of clients; `first` is its first client's place in the round."""
-    with torch.no_grad():
-        upload, kept = trainer.train(round, ids, sent, shared, mine)
-        return Trained(first, upload, kept, largest_norms(upload))
+    """Train one block of clients; `first` is its first client's place in the round.
+
+    What is raised on the way, by a model or a loss say, gets a note that names the clients and the round.
+    """
+    try:
+        with torch.no_grad():
+            upload, kept = trainer.train(round, ids, sent, shared, mine)
+            return Trained(first, upload, kept, largest_norms(upload))
+    except Exception as error:
+        error.add_note(f"while training clients {ids.tolist()} in round {round}")
+        raise
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import itertools
 import logging
 import os
 import re
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,13 @@ def test_a_round_in_which_all_are_bad_or_nobody_answers_is_skipped() -> None:
     trace = np.zeros((1, 6), dtype=bool)
     state, outcome = federation(sampling=Uniform(4, trace=trace)).round(federation().start())
     assert not outcome.moved and len(outcome.clients) == 0 and state.round == 1
+
+
+def test_a_server_step_that_overflows_leaves_the_round_as_if_it_had_not_been() -> None:
+    f = federation(method=Scaffold(), server=SGD(lr=1e300), averages={"wima": Window(3)})
+    state, outcome = f.round(f.start())
+    assert not outcome.moved and state.round == 1
+    assert same(state, replace(f.start(), round=1))
 
 
 def test_one_client_with_one_sample_and_a_window_longer_than_the_run() -> None:

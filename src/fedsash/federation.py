@@ -28,7 +28,7 @@ from .engines.gradients import Loss
 from .evaluation import Evaluation, Evaluator, Metrics
 from .layout import Layout
 from .local import Client
-from .methods import FedAvg, Method
+from .methods import FedAvg, Method, Vectors
 from .sampling import Sampling, Uniform
 from .servers import SGD, Server
 from .state import Best, State
@@ -122,15 +122,20 @@ class Federation:
         ids = self.sampling.clients(t, self._sizes, self.seed)
         samples = self._samples(self.client.schedule.epochs(t, self.client.epochs))
         outcome = Outcome(t, ids, int(samples[ids].sum()))
+        if not len(ids):
+            return self._skip(state, outcome)
         sent = self.sent(state)
-        sums = self._train(state, sent, outcome) if len(ids) else None
-        if sums is None or not sums.accepted:
+        mine = {name: rows[torch.from_numpy(ids)] for name, rows in state.mine.items()}
+        sums = self._train(state, sent, mine, outcome)
+        if not sums.accepted:
             return self._skip(state, outcome)
         mean = sums.mean()
         delta = self._before_server(state, sent, mean.pop("delta"))
         w, server = self.server.step(sent, delta, state.server)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return self._skip(state, outcome)
+        for name, rows in mine.items():
+            state.mine[name][torch.from_numpy(ids)] = rows
         shared = self.method.absorb(state.shared, mean, sums.accepted / len(self.data.clients))
         for name, observer in self.observers.items():
             if not self._feeds(name, "before"):
@@ -207,16 +212,15 @@ class Federation:
         assert self._executor is not None
         return self._executor
 
-    def _train(self, state: State, sent: Tensor, outcome: Outcome) -> Sums:
-        """Train the round's clients, add up what they send, keep what they remember."""
+    def _train(self, state: State, sent: Tensor, mine: Vectors, outcome: Outcome) -> Sums:
+        """Train the round's clients and add up what they send; `mine` `[s, ...]` becomes what they remember."""
         ids = outcome.clients
         sums = self.aggregation.begin(self.method, self._sizes[ids])
-        mine = {name: rows[torch.from_numpy(ids)] for name, rows in state.mine.items()}
         for trained in self.executor.train(state.round, ids, sent, state.shared, mine):
             good = sums.add(trained.first, trained.upload, trained.norms)
             block = ids[trained.first : trained.first + len(trained.norms)]
             for name, rows in trained.mine.items():
-                state.mine[name][torch.from_numpy(block[good])] = rows[good]
+                mine[name][[trained.first + i for i in good]] = rows[good]
             if len(good) < len(block):
                 outcome.refused += [int(client) for i, client in enumerate(block) if i not in good]
         return sums

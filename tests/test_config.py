@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import tomli_w
+from choices import AGGREGATIONS, METHODS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -133,7 +134,7 @@ weighting = st.sampled_from(["samples", "uniform"])
 methods = st.one_of(
     st.builds(FedAvg, weighting=weighting),
     st.builds(FedProx, small, weighting=weighting),
-    st.builds(Scaffold, st.sampled_from(["I", "II"]), weighting=weighting),
+    st.sampled_from(list(METHODS.values())),
     st.builds(Halved, positive, st.lists(text).map(tuple)),
 )
 servers = st.one_of(
@@ -169,7 +170,10 @@ engines = st.builds(
 @st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
     observed: dict[str, Average] = draw(st.dictionaries(names, averages, max_size=3))
-    feeds = st.builds(Feed, st.sampled_from(sorted(observed)), ints, st.sampled_from(["after", "before"]))
+    one = st.sampled_from(sorted(observed) or [""])
+    feeds = st.builds(Feed, one, ints, st.sampled_from(["after", "before", "code"])) | st.builds(
+        Feed, one | st.just(tuple(observed)), ints | st.just("auto"), patience=ints
+    )
     return draw(
         st.builds(
             Experiment,
@@ -182,11 +186,13 @@ def experiments(draw: st.DrawFn) -> Experiment:
             model=models,
             client=clients,
             method=methods,
-            aggregation=st.builds(Mean, positive),
+            aggregation=st.builds(Mean, positive) | st.sampled_from(list(AGGREGATIONS.values())),
             server=servers,
             sampling=samplings,
             averages=st.just(observed),
-            evaluation=st.builds(Evaluation, ints, ints, st.floats(0.01, 1), st.booleans(), ints),
+            evaluation=st.builds(
+                Evaluation, ints, ints, st.floats(0.01, 1), st.booleans(), ints, st.floats(0.01, 0.99)
+            ),
             engine=engines,
             checkpoint=st.builds(Checkpoint, ints, st.lists(ints).map(tuple)),
             records=st.builds(Recording, st.booleans()),
@@ -299,7 +305,9 @@ WINDOW = 'averages.w = { name = "window", size = 3 }\n'
         ("rounds = 0", "rounds = 0: must be at least 1"),
         ("sed = 3", "unknown key sed; did you mean seed?"),
         ('method.name = "fedpro"', "did you mean fedprox?"),
-        ("method.name = 3", 'method.name = 3: must be one of fedavg, fedprox, scaffold, or "package.module:Class"'),
+        ("method.name = 3", "method.name = 3: must be one of fedavg, fedprox, ewc, scaffold, "),
+        ('method.name = "fednova"', 'package.module:Class"; there is aggregation.name = "fednova"'),
+        ('aggregation.name = "fedsam"', 'package.module:Class"; there is method.name = "fedsam"'),
         ('method.name = "nowhere:Method"', 'method.name = "nowhere:Method": can\'t be imported: No module named'),
         ('method.name = "test_config:linear"', "must be a dataclass that extends fedsash.methods.base.Method"),
         ('method = { name = "fedprox", wight = 1 }', "unknown key method.wight; did you mean method.weighting?"),
@@ -318,10 +326,11 @@ WINDOW = 'averages.w = { name = "window", size = 3 }\n'
         ('averages.w = { name = "window", size = 3, part = 3 }', "must be a string or a list of strings"),
         ('averages."a/b" = { name = "window", size = 3 }', "averages = 'a/b': must be a name of letters"),
         ('averages.model = { name = "window", size = 3 }', "averages = 'model': must be a name"),
-        ('feed = "w"', 'feed.average = "w": must be an average; there is none: add a table [averages.NAME]'),
-        ('feed = "x"\n' + WINDOW, 'feed.average = "x": must be an average; there is w'),
+        ('feed = "w"', "feed.average = 'w': must be an average; there is none, add one"),
+        ('feed = "x"\n' + WINDOW, "feed.average = 'x': must be an average; there is w"),
+        ('feed = { average = "w", start = "auto" }\n' + WINDOW, "feed.start: to be chosen it needs held-out data"),
         ("feed = { start = 3 }\n" + WINDOW, "feed.average is missing: must be a string"),
-        ('feed = { average = "w", start = -3 }\n' + WINDOW, "feed.start = -3: must not be negative"),
+        ('feed = { average = "w", start = -3 }\n' + WINDOW, 'feed.start = -3: must be 0 or more, or "auto"'),
         ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be a count"),
         ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),
         ('engine = { kind = "sequential", block = 4 }', 'compile and block go with kind = "vectorised"'),

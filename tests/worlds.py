@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from fedsash.engines import Engine
 from fedsash.federation import Federation
 from fedsash.local import Client
 from fedsash.sampling import Uniform
-from fedsash.state import State
+from fedsash.state import State, save
 
 SEQUENTIAL = Engine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 VECTORISED = Engine("vectorised", workers=1, block=3, compile=False, memory_format="contiguous", threads=1)
@@ -99,4 +100,34 @@ def after(federation: Federation, rounds: int, state: State | None = None) -> St
         state = federation.start() if state is None else state
         for _ in range(rounds):
             state, _ = federation.round(state)
+    return state
+
+
+def bits(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes]:
+    return str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes()
+
+
+def snapshot(state: State) -> dict[str, Any]:
+    """All that a state holds, as plain values."""
+    models = {f"{name}/models": kept["models"] for name, kept in state.averages.items() if "models" in kept}
+    best = {f"best/{name}": best.w for name, best in state.best.items()}
+    numbers = (state.round, state.forked, state.samples, state.seconds, state.training_seconds)
+    bests = {name: (best.accuracy, best.round) for name, best in state.best.items()}
+    tensors = dict(state.tensors()) | models | best
+    return {name: bits(tensor) for name, tensor in tensors.items()} | {"numbers": numbers, "bests": bests}
+
+
+def listing(folder: Path) -> list[str]:
+    """All that lies in a folder, at any depth."""
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+
+
+def trained(world: Federation, rounds: int, folder: Path, every: int = 2, keep: tuple[int, ...] = ()) -> State:
+    """The state after so many rounds, with a state saved every so often, evaluated each time."""
+    state = world.start()
+    for round in range(every, rounds + 1, every):
+        state = after(world, every, state)
+        world.evaluate(state)
+        state.samples, state.seconds, state.training_seconds = 10 * round, 0.1 + round, round / 3
+        save(state, folder, keep)
     return state

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from .data import FederatedData
     from .engines import Engine
     from .evaluation import Evaluation
-    from .federation import Federation, Feed
+    from .federation import Federation
+    from .feed import Feed
     from .layout import Layout
     from .local import Client
     from .methods import FedAvg, FedProx, Scaffold
@@ -24,7 +25,8 @@ _ROOMS = {
     "data": ("FederatedData",),
     "engines": ("Engine",),
     "evaluation": ("Evaluation",),
-    "federation": ("Federation", "Feed"),
+    "federation": ("Federation",),
+    "feed": ("Feed",),
     "layout": ("Layout",),
     "local": ("Client",),
     "methods": ("FedAvg", "FedProx", "Scaffold"),

@@ -89,24 +89,24 @@ class Batches:
 
     def steps(self, epochs: int) -> Ints:
         """How many local steps each client of the federation takes in a round, `[N]`."""
-        return self._steps_of(self.sizes, epochs)
+        return self.numbers(self.sizes, epochs)[0]
 
     def samples(self, epochs: int) -> Ints:
         """How many samples each client of the federation trains on in a round, `[N]`."""
-        size, per_epoch = self._epoch(self.sizes)
-        per_pass = np.minimum(self.sizes, per_epoch * size)
-        passes, more = np.divmod(self.steps(epochs), per_epoch)
-        samples: Ints = passes * per_pass + np.minimum(more * size, per_pass)
-        return samples
+        return self.numbers(self.sizes, epochs)[2]
+
+    def numbers(self, sizes: Ints, epochs: int) -> tuple[Ints, Ints, Ints]:
+        """For clients of `sizes` `[C]` samples: their steps a round, their steps an epoch, their samples a round."""
+        size, per_epoch = self._epoch(sizes)
+        steps = per_epoch * epochs if self._steps is None else np.full_like(sizes, self._steps)
+        per_pass = np.minimum(sizes, per_epoch * size)
+        passes, more = np.divmod(steps, per_epoch)
+        return steps, per_epoch, passes * per_pass + np.minimum(more * size, per_pass)
 
     def _epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
         """For clients of so many samples: the batch size, and how many batches an epoch has."""
         size = sizes if self._batch == "full" else np.full_like(sizes, int(self._batch))
         return size, np.maximum(sizes // size, 1) if self._drop_last else -(-sizes // size)
-
-    def _steps_of(self, sizes: Ints, epochs: int) -> Ints:
-        steps: Ints = self._epoch(sizes)[1] * epochs if self._steps is None else np.full_like(sizes, self._steps)
-        return steps
 
     def _cut_uncached(self, sizes_bytes: bytes, epochs: int) -> tuple[int, Ints, Tensor, Ints, Ints]:
         """How the shuffled epochs of clients of these sizes are cut into batches; the same in every round, hence kept.
@@ -116,7 +116,7 @@ class Batches:
         """
         sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
         size, per_epoch = self._epoch(sizes)
-        steps = self._steps_of(sizes, epochs)
+        steps = self.numbers(sizes, epochs)[0]
         k = np.arange(steps.max())[:, None]
         epoch, batch = np.divmod(k, per_epoch)
         place = np.arange(self.width)

@@ -24,7 +24,8 @@ class Evaluation:
 
     Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported.
     `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
-    training samples; `batch` is how many samples pass through the model at once.
+    training samples; `batch` is how many samples pass through the model at once. `held_out` is the fraction of each
+    client's training samples that nobody trains on and that the models are evaluated on, to choose among them.
     """
 
     every: int = 10
@@ -32,11 +33,13 @@ class Evaluation:
     target: float = 0.8
     clients: bool = False
     batch: int = 500
+    held_out: float = 0.0
 
     def __post_init__(self) -> None:
         check(self.every >= 1, "Evaluation.every", self.every, "must be at least 1")
         check(self.last >= 1, "Evaluation.last", self.last, "must be at least 1")
         check(0 < self.target <= 1, "Evaluation.target", self.target, "must be above 0 and at most 1")
+        check(0 <= self.held_out < 1, "Evaluation.held_out", self.held_out, "must be at least 0 and below 1")
         check(self.batch >= 1, "Evaluation.batch", self.batch, "must be at least 1")
 
     def due(self, round: int, rounds: int) -> bool:
@@ -49,8 +52,10 @@ class Metrics:
     """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
 
     The split `"test"` is the central test set; `more` holds the accuracy of each class, `classes`, and of each domain
-    by its name, `domains` (None where there is no sample of it). The split `"clients"` is the unweighted mean over the
-    clients; `more` holds `worst_tenth`, the mean accuracy of the tenth of the clients (at least one) with the lowest.
+    by its name, `domains` (None where there is no sample of it). The split `"held_out"` are the samples held out from
+    the clients. The split `"clients"` is the unweighted mean over the clients; `more` holds `worst_tenth`, the mean
+    accuracy of the tenth of the clients (at least one) with the lowest. The split `"feed"` says what an adaptive feed
+    has chosen, `model` being the average.
     """
 
     round: int
@@ -67,18 +72,27 @@ class Metrics:
 
 
 class Evaluator:
-    """Evaluates model vectors on the data of one federation; `loss(output, y)` gives one number a sample."""
+    """Evaluates model vectors on the data of one federation; `loss(output, y)` gives one number a sample.
 
-    def __init__(self, module: nn.Module, loss: Loss, data: FederatedData, evaluation: Evaluation) -> None:
+    `held_out` are the indices of the training samples held out from the clients.
+    """
+
+    def __init__(
+        self, module: nn.Module, loss: Loss, data: FederatedData, evaluation: Evaluation, held_out: Ints
+    ) -> None:
         self._module = copy.deepcopy(module).eval()
         self._layout = Layout(module)
         self._loss, self._data, self._evaluation = loss, data, evaluation
+        self._held_out = data.train[torch.from_numpy(held_out).to(data.train.x.device)] if len(held_out) else None
 
     def evaluate(self, w: Tensor, round: int, model: str) -> Iterator[Metrics]:
         """The metrics of the model `w` `[D]` on every split that is asked for."""
         self._layout.bind(self._module, w)
         if self._data.test is not None:
             yield self._central(self._data.test, round, model)
+        if self._held_out is not None:
+            hits, losses = self._outcomes(self._held_out)
+            yield Metrics(round, model, "held_out", float(hits.mean()), float(losses.mean()))
         if self._evaluation.clients:
             yield self._at_clients(round, model)
 

@@ -10,58 +10,47 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .aggregation import Mean, Sums
+from .aggregation import Effort, Mean, Sums
 from .averages import Average, Observer
+from .batches import Ints
 from .checks import check
 from .data.federated import FederatedData
 from .engines import Engine, Executor, Work, resolve, start
-from .engines.direct import threads
+from .engines.direct import Job, threads
 from .engines.dropout import draws_dropout
 from .engines.gradients import Loss
 from .evaluation import Evaluation, Evaluator, Metrics
+from .feed import Feed
 from .layout import Layout
 from .local import Client
-from .methods import FedAvg, Method, Vectors
+from .methods import FedAvg, Method, Received, Vectors
+from .methods.base import overrides
 from .sampling import Sampling, Uniform
 from .servers import SGD, Server
 from .state import Best, State
-
-
-@dataclass(frozen=True)
-class Feed:
-    """Sends an average to the clients instead of the model (IMA).
-
-    From the end of round `start` (0-based; the papers' t_s) on, `average` takes the model's place: first in what the
-    clients of round `start + 1` receive. `order`: `"after"` the server optimiser, IMA's eq. 5: the average is of
-    global models and is sent in their place. `"before"` it, as in IMA's published code with FedAdam and FedYogi: the
-    average is of the clients' means, and its distance from the model is the update that the server optimiser gets;
-    clients receive the model. With the plain server step both are the same.
-    """
-
-    average: str
-    start: int = 0
-    order: Literal["after", "before"] = "after"
-
-    def __post_init__(self) -> None:
-        check(self.start >= 0, "Feed.start", self.start, "must not be negative")
+from .storage import client_rows
 
 
 @dataclass
 class Outcome:
-    """What a round was: who took part, on how many samples, whose upload was refused, whether the model moved."""
+    """What a round was: who took part, on how many samples, whose upload was refused, why the model did not move."""
 
     round: int
     clients: np.ndarray
     samples: int = 0
     refused: list[int] = field(default_factory=list)
-    moved: bool = True
+    skipped: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the model is another one than before the round."""
+        return not self.skipped
 
 
 @dataclass
@@ -95,11 +84,12 @@ class Federation:
         self.model = copy.deepcopy(self.model).to(device)
         self.data = self.data.to(device)
         self.layout = Layout(self.model)
+        self.data, held_out = self.data.hold_out(self.evaluation.held_out, self.seed)
         self._sizes = self.data.sizes
-        batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
-        self._samples = lru_cache(batches.samples)
+        self._batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
+        self._samples = lru_cache(self._batches.samples)
         self.observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
-        self._evaluator = Evaluator(self.model, self.loss, self.data, self.evaluation)
+        self._evaluator = Evaluator(self.model, self.loss, self.data, self.evaluation, held_out)
         self._executor: Executor | None = None
 
     def start(self, folder: Path | None = None) -> State:
@@ -110,9 +100,11 @@ class Federation:
             round=0,
             w=w,
             server=self.server.init(w),
-            shared=self.method.shared(w),
-            mine={name: _for_all(value, clients) for name, value in self.method.mine(w).items()},
+            shared=self.method.shared(w, self.layout),
+            mine={name: client_rows(value, clients, folder) for name, value in self.method.mine(w).items()},
             averages={name: observer.init(w, folder) for name, observer in self.observers.items()},
+            last=torch.zeros(clients, dtype=torch.int64),
+            choice=self.feed.first() if self.feed and self.feed.adaptive else None,
         )
 
     @torch.no_grad()
@@ -123,31 +115,33 @@ class Federation:
         samples = self._samples(self.client.schedule.epochs(t, self.client.epochs))
         outcome = Outcome(t, ids, int(samples[ids].sum()))
         if not len(ids):
-            return self._skip(state, outcome)
-        sent = self.sent(state)
-        mine = {name: rows[torch.from_numpy(ids)] for name, rows in state.mine.items()}
-        sums = self._train(state, sent, mine, outcome)
+            return self._skip(state, outcome, "nobody answered")
+        sent, vectors = self._send(state)
+        places = torch.from_numpy(ids)
+        mine = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
+        probed = self._probe(sent, vectors, mine, outcome)
+        if len(outcome.refused) == len(ids):
+            return self._skip(state, outcome, "no upload was usable")
+        sums = self._collect("train", self._sums(t, ids), sent, vectors | probed, mine, outcome)
         if not sums.accepted:
-            return self._skip(state, outcome)
-        mean = sums.mean()
-        delta = self._before_server(state, sent, mean.pop("delta"))
-        w, server = self.server.step(sent, delta, state.server)
+            return self._skip(state, outcome, "no upload was usable")
+        mean, total = sums.mean(), len(self.data.clients)
+        received = Received(sent, sums.update(mean), mean, state.shared | probed, sums.accepted, total)
+        delta, shared = self.method.absorb(received)
+        w, server = self._step(state, sent, delta)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
-            return self._skip(state, outcome)
+            return self._skip(state, outcome, "the server's step was not finite")
         for name, rows in mine.items():
-            state.mine[name][torch.from_numpy(ids)] = rows
-        shared = self.method.absorb(state.shared, mean, sums.accepted / len(self.data.clients))
+            state.mine[name][places] = rows.to(state.mine[name].device)
+            state.last[places] = t + 1
         for name, observer in self.observers.items():
-            if not self._feeds(name, "before"):
+            if not self._feeds_before(name):
                 observer.observe(state.averages[name], w, t + 1)
         return replace(state, round=t + 1, w=w, server=server, shared=shared), outcome
 
     def sent(self, state: State) -> Tensor:
         """The model `[D]` that the clients of the next round receive."""
-        feed = self.feed
-        if feed is None or feed.order == "before" or state.round <= feed.start:
-            return state.w
-        return self.observers[feed.average].value(state.averages[feed.average], state.w)
+        return self._send(state)[0]
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model, as `"model"`, and by its name the value of every average that has seen a model."""
@@ -155,7 +149,7 @@ class Federation:
         return {"model": state.w} | {name: o.value(state.averages[name], state.w) for name, o in seen.items()}
 
     def evaluate(self, state: State) -> list[Metrics]:
-        """Evaluate the model and all averages, and keep the best of each in the state."""
+        """Evaluate the model and all averages, keep the best of each in the state, and let an adaptive feed choose."""
         results = []
         settled = self.engine.workers == 1 and isinstance(self.engine.threads, int)
         count = self.engine.threads if settled else torch.get_num_threads()
@@ -166,7 +160,7 @@ class Federation:
             test = next((m for m in metrics if m.split == "test"), None)
             if test and (name not in state.best or test.accuracy > state.best[name].accuracy):
                 state.best[name] = Best(test.accuracy, state.round, w.clone())
-        return results
+        return results + self._choose(state, results)
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
@@ -212,35 +206,77 @@ class Federation:
         assert self._executor is not None
         return self._executor
 
-    def _train(self, state: State, sent: Tensor, mine: Vectors, outcome: Outcome) -> Sums:
-        """Train the round's clients and add up what they send; `mine` `[s, ...]` becomes what they remember."""
+    def _send(self, state: State) -> tuple[Tensor, Vectors]:
+        """What the clients of the next round receive: a model, and the method's vectors."""
+        w = state.w
+        if self.feed is not None and self.feed.order == "after":
+            choice = state.choice or self.feed.first()
+            if choice.sends(state.round):
+                w = self.observers[choice.average].value(state.averages[choice.average], w)
+        return self.method.send(w, state.shared, state.round)
+
+    def _choose(self, state: State, results: list[Metrics]) -> list[Metrics]:
+        """Let an adaptive feed decide on what was held out; its choice as one more record."""
+        if self.feed is None or state.choice is None:
+            return []
+        accuracy = {m.model: m.accuracy for m in results if m.split == "held_out"}
+        state.choice = state.choice.after(self.feed, state.round, accuracy)
+        chosen, more = state.choice.average, state.choice.evidence(accuracy)
+        found = next((m for m in results if m.split == "held_out" and m.model == chosen), results[0])
+        return [replace(found, model=chosen, split="feed", more=more)]
+
+    def _probe(self, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Vectors:
+        """The means of what the round's clients answer before their training, if the method asks for it."""
+        if not overrides(self.method, "probe"):
+            return {}
+        sums = Mean(self.aggregation.limit).begin(self.method, self._sizes[outcome.clients])
+        return self._collect("probe", sums, sent, vectors, mine, outcome).mean()
+
+    def _sums(self, round: int, ids: Ints) -> Sums:
+        """Empty sums for the uploads of a round."""
+        if not self.aggregation.needs_effort:
+            return self.aggregation.begin(self.method, self._sizes[ids])
+        schedule, client = self.client.schedule, self.client
+        steps = self._batches.numbers(self._sizes[ids], schedule.epochs(round, client.epochs))[0]
+        a = client.coefficients(schedule.lr(round, client.lr), steps, self.method)
+        return self.aggregation.begin(
+            self.method, self._sizes[ids], Effort(torch.from_numpy(steps), torch.from_numpy(a))
+        )
+
+    def _collect(self, job: Job, sums: Sums, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Sums:
+        """Let the round's clients do a job and add up what they send; `mine` `[s, ...]` becomes what they remember."""
         ids = outcome.clients
-        sums = self.aggregation.begin(self.method, self._sizes[ids])
-        for trained in self.executor.train(state.round, ids, sent, state.shared, mine):
+        for trained in self.executor.work(job, outcome.round, ids, sent, vectors, mine):
             good = sums.add(trained.first, trained.upload, trained.norms)
             block = ids[trained.first : trained.first + len(trained.norms)]
             for name, rows in trained.mine.items():
                 mine[name][[trained.first + i for i in good]] = rows[good]
-            if len(good) < len(block):
-                outcome.refused += [int(client) for i, client in enumerate(block) if i not in good]
+            refused = (int(client) for i, client in enumerate(block) if i not in good)
+            outcome.refused += [client for client in refused if client not in outcome.refused]
         return sums
 
-    def _before_server(self, state: State, sent: Tensor, delta: Tensor) -> Tensor:
-        """The update that the server optimiser gets: with a feed before it, the average's distance from the model."""
-        if self.feed is None or self.feed.order == "after":
-            return delta
-        observer, seen = self.observers[self.feed.average], state.averages[self.feed.average]
-        mean = sent + delta
-        observer.observe(seen, mean, state.round + 1)
-        return observer.value(seen, mean) - sent if state.round >= self.feed.start else delta
+    def _step(self, state: State, sent: Tensor, delta: Tensor) -> tuple[Tensor, Vectors]:
+        """The server optimiser's step; with a feed before it, the update is the average's distance from the model."""
+        feed, t = self.feed, state.round
+        if feed is None or feed.order == "after":
+            return self.server.step(sent, delta, state.server)
+        choice = feed.first()
+        observer, seen = self.observers[choice.average], state.averages[choice.average]
+        observer.observe(seen, sent + delta, t + 1)
+        if not choice.sends(t + 1):
+            return self.server.step(sent, delta, state.server)
+        mean = observer.value(seen, sent + delta) - sent
+        if feed.order == "code" and t == choice.start:
+            return self.server.step(sent, mean, self.server.init(sent))[0], state.server
+        return self.server.step(sent, mean, state.server)
 
-    def _skip(self, state: State, outcome: Outcome) -> tuple[State, Outcome]:
-        """Leave everything as it was: nobody answered, or nothing that came can be used."""
-        outcome.moved = False
+    def _skip(self, state: State, outcome: Outcome, why: str) -> tuple[State, Outcome]:
+        """Leave everything as it was, and say why."""
+        outcome.skipped = why
         return replace(state, round=state.round + 1), outcome
 
-    def _feeds(self, name: str, order: str) -> bool:
-        return self.feed is not None and self.feed.average == name and self.feed.order == order
+    def _feeds_before(self, name: str) -> bool:
+        return self.feed is not None and self.feed.order != "after" and self.feed.average == name
 
     def _draws_dropout(self) -> bool:
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
@@ -251,8 +287,7 @@ class Federation:
     def _check(self) -> None:
         check_names(self.averages)
         if self.feed is not None:
-            known = ", ".join(self.averages) or "none"
-            check(self.feed.average in self.averages, "Feed.average", self.feed.average, f"must be an average: {known}")
+            self.feed.fits(self.averages, self.evaluation.held_out)
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         self.sampling.clients(0, self.data.sizes, self.seed)
 
@@ -275,10 +310,3 @@ def pick_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-def _for_all(value: Tensor, clients: int) -> Tensor:
-    """A row for each client, `[N, ...]`; zeros take no memory before they are written to."""
-    if not bool(value.any()):
-        return value.new_zeros((clients, *value.shape))
-    return value.expand(clients, *value.shape).clone()

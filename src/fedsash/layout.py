@@ -46,10 +46,19 @@ class Layout:
         self.size = sum(self.lengths)
         self.dtype = parameters[0][1].dtype
         first = {p: name for name, p in parameters}
+        self._masks: dict[tuple[str, torch.device], Tensor] = {}
         everywhere = module.named_parameters(remove_duplicate=False)
         self._aliases = {name: first[p] for name, p in everywhere if p in first}
         linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-        self._classifier = next(filter(None, map(self._parameters_of, reversed(linears))), set())
+        self._last_linear: str | None = next(filter(self._parameters_of, reversed(linears)), None)
+        self._classifier = self._parameters_of(self._last_linear) if self._last_linear is not None else set()
+
+    @property
+    def classifier(self) -> str:
+        """The name of the last linear layer that trains; `ValueError` if there is none."""
+        if self._last_linear is None:
+            raise ValueError("the model has no trainable nn.Linear, hence no classifier")
+        return self._last_linear
 
     def parameters(self, module: nn.Module) -> list[nn.Parameter]:
         """The module's parameters in the vector's order."""
@@ -86,6 +95,13 @@ class Layout:
         finally:
             for p, data in zip(self.parameters(module), own, strict=True):
                 p.data = data
+
+    def mask(self, word: str, device: torch.device) -> Tensor:
+        """Whether each entry of the vector belongs to a parameter with `word` in its name, bool `[D]`."""
+        if (word, device) not in self._masks:
+            pieces = [torch.full((length,), word in n) for n, length in zip(self.names, self.lengths, strict=True)]
+            self._masks[word, device] = torch.cat(pieces).to(device)
+        return self._masks[word, device]
 
     def ranges(self, part: Part) -> list[tuple[int, int]]:
         """The index ranges `[(start, stop), ...]` of a part of the model, in order, adjoining ones merged.

@@ -15,8 +15,9 @@ from torch import Tensor
 from .batches import Batches, Floats, Ints, Plan
 from .checks import check
 from .data.federated import FederatedData
+from .layout import Layout
 from .methods import Local, Method, Step, Upload, Vectors
-from .methods.base import Scalar
+from .methods.base import Scalar, overrides
 from .randomness import Purpose, fold, keys, to_tensor
 from .schedules import Constant, Flat, LocalSchedule, Schedule
 
@@ -55,10 +56,24 @@ class Client:
         """The planner of these clients' batches."""
         return Batches(clients, batch=self.batch, steps=self.steps, drop_last=self.drop_last, seed=seed, like=like)
 
-    def rates(self, lr: float, steps: Ints) -> Floats:
+    def rates(self, lr: float, steps: Ints, method: Method) -> Floats:
         """The learning rate of every step, `[K, C]`, in a round of rate `lr`; zero where a client has finished."""
         k = np.arange(steps.max())[:, None]
-        return np.where(k < steps, lr * self.local_schedule.factors(k, steps), 0.0)
+        schedules = filter(None, (self.local_schedule, method.local_schedule))
+        return np.where(k < steps, lr * np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)
+
+    def coefficients(self, lr: float, steps: Ints, method: Method) -> Floats:
+        """FedNova's normaliser a_i of clients that take `steps` `[C]` steps in a round of rate `lr`, `[C]`.
+
+        It is the sum of the weights, in units of `lr`, with which a client's gradients enter its update: what the
+        update would be for gradients of -1, by the recursion of its momentum and of the method's tether. Weight decay
+        is left out, as published.
+        """
+        moved = v = np.zeros(len(steps))
+        for eta in self.rates(1.0, steps, method):
+            v = self.momentum * v + 1 - method.tether * lr * moved
+            moved = moved + eta * v
+        return moved
 
     def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
         """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
@@ -75,6 +90,10 @@ class Client:
             w.sub_(direction, alpha=lr)
 
 
+Numbers = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
+"""`size`, `steps`, `per_epoch`, `samples` and `lr_sum` of a `Local`."""
+
+
 @dataclass
 class Batch:
     """The samples of one step: `x` `[C, B, ...]`, `y` and `weights` `[C, B]` (a client's sum to 1), `keys` `[C]`."""
@@ -86,21 +105,28 @@ class Batch:
 
 
 class Gradient(Protocol):
-    """`gradient(w, batch)`: each client's gradient `[C, D]` of its weighted loss over its batch, at `w` `[C, D]`."""
+    """`gradient(w, batch, shared)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
+
+    What the method adds to the loss may need the vectors that were sent, `shared`.
+    """
 
     one: bool
     """Whether it takes one client at a time (C = 1)."""
     dropout: bool
     """Whether the model draws dropout, so that the steps need keys."""
 
-    def __call__(self, w: Tensor, batch: Batch) -> Tensor: ...
+    def __call__(self, w: Tensor, batch: Batch, shared: Vectors) -> Tensor: ...
 
-    def pieces(self, w: Tensor, batch: Batch) -> Sequence[Tensor]:
+    def pieces(self, w: Tensor, batch: Batch, shared: Vectors) -> Sequence[Tensor]:
         """The same gradients in the pieces in which they are computed, not copied into one vector."""
         ...
 
     def cut(self, w: Tensor) -> Sequence[Tensor]:
         """Views of a vector, cut like `pieces`."""
+        ...
+
+    def features(self) -> Tensor:
+        """What entered the classifier in the last gradient, `[C, B, d]`, if the method's objective needs it."""
         ...
 
 
@@ -112,16 +138,18 @@ class Trainer:
     """
 
     def __init__(
-        self, method: Method, client: Client, data: FederatedData, gradient: Gradient, dtype: torch.dtype, seed: int
+        self, method: Method, client: Client, data: FederatedData, gradient: Gradient, layout: Layout, seed: int
     ) -> None:
         self.method, self.client, self.data, self.gradient = method, client, data, gradient
-        self._like = torch.empty(0, dtype=dtype, device=data.train.x.device)
+        self._layout = layout
+        self._like = torch.empty(0, dtype=layout.dtype, device=data.train.x.device)
         self.batches = client.batches(data.clients, seed, self._like)
-        self._plain = type(method).direction is Method.direction and client.clip is None
+        self._in_pieces = not overrides(method, "direction") and client.clip is None
+        self._has_after = overrides(method, "after")
         self.steps: Callable[..., None] = self._steps
         self.unrolled = 1
         self.padded = 0
-        self._rates = lru_cache(maxsize=64)(self._rates_uncached)
+        self._numbers = lru_cache(maxsize=64)(self._numbers_uncached)
         self._seed = seed
 
     def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> tuple[Upload, Vectors]:
@@ -133,18 +161,29 @@ class Trainer:
         if count < self.padded:
             ids = np.pad(ids, (0, self.padded - count), mode="edge")
             mine = {name: rows[np.minimum(np.arange(self.padded), count - 1)] for name, rows in mine.items()}
-        plan = self.batches.plan(round, ids, self.client.schedule.epochs(round, self.client.epochs))
-        if self.gradient.one:
-            plan = plan.client(0)
-        lr, steps, lr_sum = self._rates(self.client.schedule.lr(round, self.client.lr), plan.steps.tobytes())
-        w = sent.expand(len(ids), -1).clone()
-        v = torch.zeros_like(w) if self.client.momentum else None
+        lr, local = self._begin(round, ids, sent, shared, mine)
+        local.work = self.method.begin(local)
+        v = torch.zeros_like(local.w) if self.client.momentum else None
         data = self.data.train.x, self.data.train.y, sent
-        for k, drawn in self._draws(round, ids, plan):
-            self.steps(w, v, lr[k], *drawn, *data, shared=shared, mine=mine)
-        local = Local(w, sent, steps, lr_sum, shared, mine, full_grad=partial(self._full_gradient, round, ids))
+        plan = self.batches.plan(round, ids, self._epochs(round))
+        for k, drawn in self._draws(round, ids, plan.client(0) if self.gradient.one else plan):
+            self.steps(local.w, v, lr[k], *drawn, *data, vectors=(shared, mine, local.work))
         upload, kept = self.method.finish(local)
         return _first(count, upload), _first(count, kept)
+
+    def probe(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> tuple[Upload, Vectors]:
+        """What the clients `ids` `[C]` send before the training; they remember nothing of it."""
+        return self.method.probe(self._begin(round, ids, sent, shared, mine)[1]), {}
+
+    def _begin(
+        self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors
+    ) -> tuple[list[float] | Tensor, Local]:
+        """The rate of each step, and the clients before the first one."""
+        sizes = self.batches.sizes[ids].tobytes()
+        lr, numbers = self._numbers(self.client.schedule.lr(round, self.client.lr), self._epochs(round), sizes)
+        w = sent.expand(len(ids), -1).clone()
+        full_grad = partial(self._full_gradient, round, ids, shared)
+        return lr, Local(round, w, sent, *numbers, shared, mine, {}, self._layout, full_grad)
 
     def _steps(
         self,
@@ -158,20 +197,26 @@ class Trainer:
         y: Tensor,
         sent: Tensor,
         *,
-        shared: Vectors,
-        mine: Vectors,
+        vectors: tuple[Vectors, Vectors, Vectors],
     ) -> None:
-        """Local steps of the block, in place: all that they need comes in, so that an engine may compile them."""
+        """Local steps of the block, in place: all that they need comes in, so that an engine may compile them.
+
+        `vectors` are those that were sent, the clients' own, and those of this round.
+        """
         for k in range(len(index)):
             batch = self._batch(index[k], weights[k], keys[k], x, y)
-            if self._plain:
+            grad = partial(self.gradient, batch=batch, shared=vectors[0])
+            labels = batch.y, batch.weights
+            step = Step(w, sent, lr[k], *vectors, *labels, self._layout, grad, self.gradient.features)
+            if self._in_pieces:
                 cut = self.gradient.cut
                 moments = repeat(None) if v is None else cut(v)
-                for part in zip(cut(w), moments, self.gradient.pieces(w, batch), strict=False):
+                for part in zip(cut(w), moments, self.gradient.pieces(w, batch, vectors[0]), strict=False):
                     self.client.advance(*part, lr[k])
             else:
-                step = Step(w, sent, lr[k], shared, mine, grad=partial(self.gradient, batch=batch))
                 self.client.advance(w, v, self.method.direction(step), lr[k])
+            if self._has_after:
+                self.method.after(step)
 
     def _batch(self, index: Tensor, weights: Tensor, keys: Tensor, x: Tensor, y: Tensor, augment: bool = True) -> Batch:
         """Gather, augment and normalise the samples `index` `[C, B]`."""
@@ -196,24 +241,33 @@ class Trainer:
             width = int(plan.count[k, 0]) if self.gradient.one else index.shape[2]
             yield chunk, (index[chunk, :, :width], weights[chunk, :, :width], step_keys[chunk])
 
-    def _full_gradient(self, round: int, ids: Ints, w: Tensor) -> Tensor:
+    def _full_gradient(self, round: int, ids: Ints, shared: Vectors, w: Tensor) -> Tensor:
         """Each client's gradient over all its samples, without augmentation, in chunks of the largest batch."""
         size = self.client.batch if self.client.batch != "full" else int(self.batches.sizes[ids].max())
         x, y = self.data.train.x, self.data.train.y
         total = torch.zeros_like(w)
         for _, drawn in self._draws(round, ids, self.batches.whole(ids, size)):
             for index, weights, step_keys in zip(*drawn, strict=True):
-                total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False))
+                total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False), shared)
         return total
 
-    def _rates_uncached(self, lr: float, steps_bytes: bytes) -> tuple[list[float] | Tensor, Scalar, Scalar]:
-        """Each step's learning rate, each client's number of steps and sum of rates: the same in most rounds."""
-        steps = np.frombuffer(steps_bytes, dtype=np.int64)
-        rates = self.client.rates(lr, steps)
-        if self.gradient.one:
-            return rates[:, 0].tolist(), float(steps[0]), float(rates.sum())
-        each = (torch.from_numpy(values).to(self._like).unsqueeze(-1) for values in (rates, steps.copy(), rates.sum(0)))
-        return next(each), next(each), next(each)
+    def _epochs(self, round: int) -> int:
+        return self.client.schedule.epochs(round, self.client.epochs)
+
+    def _numbers_uncached(self, lr: float, epochs: int, sizes_bytes: bytes) -> tuple[list[float] | Tensor, Numbers]:
+        """Each step's learning rate, and the numbers of a `Local`: the same in most rounds.
+
+        The rates are a tensor `[K, C, 1]`; a single client's are plain floats, which take less time.
+        """
+        sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
+        steps, per_epoch, samples = self.batches.numbers(sizes, epochs)
+        rates = self.client.rates(lr, steps, self.method)
+        column = self._column
+        numbers = column(sizes), column(steps), column(per_epoch), column(samples), column(rates.sum(axis=0))
+        return (rates[:, 0].tolist() if self.gradient.one else column(rates)), numbers
+
+    def _column(self, values: Ints | Floats) -> Tensor:
+        return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)
 
 
 def _first(count: int, vectors: Vectors) -> Vectors:

@@ -31,6 +31,7 @@ class Purpose(enum.IntEnum):
     AVAILABILITY = 4
     BATCHES = 5
     STEP = 6
+    HELD_OUT = 7
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

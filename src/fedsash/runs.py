@@ -205,8 +205,8 @@ class _Session:
             log.warning("round %d: left out the uploads of clients %s", outcome.round + 1, outcome.refused)
             guard = {"round": outcome.round + 1, "model": "model", "split": "guard", "refused": outcome.refused}
             self._record([guard])
-        if not outcome.moved:
-            log.warning("round %d: skipped, there was no usable upload", outcome.round + 1)
+        if outcome.skipped:
+            log.warning("round %d: skipped, %s", outcome.round + 1, outcome.skipped)
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
         self.history += rows
@@ -271,9 +271,14 @@ class _Session:
         for name, w in models.items():
             replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
         if any(row["split"] == "test" for row in result.history):
-            feed, target = self.federation.feed, self.federation.evaluation.target
-            start = None if feed is None else max(feed.start + 1, result.state.forked or 0)
+            target, start = self.federation.evaluation.target, self._feed_start(result.state)
             curves(result.history, self.folder / "curves.png", target=target, feed_start=start)
+
+    def _feed_start(self, state: State) -> int | None:
+        """From which round on the clients have received an average."""
+        feed = self.federation.feed
+        choice = state.choice or (feed.first() if feed else None)
+        return None if choice is None or choice.start is None else max(choice.start + 1, state.forked or 0)
 
 
 @contextmanager

@@ -7,15 +7,17 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Set
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from .feed import Choice
 from .methods import Vectors
 
-FORMAT = 1
+FORMAT = 2
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds")
 
@@ -43,9 +45,11 @@ class State:
 
     `w` `[D]` is the global model as the server has it, `server` what the server optimiser remembers, `shared` what the
     method remembers at the server and `mine` at each of the N clients (`[N, ...]`), `averages` what each average has
-    seen, `best` the best model of each name. `forked` is the round at which the run left another one, None if it did
-    not. `samples` counts the samples trained on, `seconds` the time that rounds and evaluations took, of which
-    `training_seconds` in rounds. Nothing else is kept anywhere.
+    seen, `best` the best model of each name. `last` int64 `[N]` is the number of finished rounds when a client's memory
+    was last written, 0 = it is as at the start; where clients remember nothing it says nothing. `forked` is the round
+    at which the run left another one, None if it did not. `choice` is what an adaptive feed has decided. `samples`
+    counts the samples trained on, `seconds` the time that rounds and evaluations took, of which `training_seconds` in
+    rounds. Nothing else is kept anywhere.
     """
 
     round: int
@@ -56,9 +60,11 @@ class State:
     averages: dict[str, Vectors]
     best: dict[str, Best] = field(default_factory=dict)
     forked: int | None = None
+    choice: Choice | None = None
     samples: int = 0
     seconds: float = 0.0
     training_seconds: float = 0.0
+    last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor by a path-like name, but for the best models and the single models in windows."""
@@ -66,23 +72,36 @@ class State:
         for group in ("server", "shared", "mine"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
+        if self.mine:
+            yield "last", self.last
         for average, vectors in self.averages.items():
             for name, value in vectors.items():
                 if name != "models":
                     yield f"averages/{average}/{name}", value
 
-    def windows(self) -> Iterator[tuple[str, Vectors]]:
-        """The averages that keep single models: `models` `[size, d]`, and in `rounds` `[size]` whose they are."""
-        return ((name, vectors) for name, vectors in self.averages.items() if "models" in vectors)
+    def pieces(self) -> Iterator[tuple[str, Vectors]]:
+        """What has a file of its own, by the file's name: views of the models in windows and of clients' memories.
+
+        A window is an average with `models` `[size, d]`, and in `rounds` `[size]` whose they are, -1 = an empty slot.
+        """
+        for average, vectors in self.averages.items():
+            for slot, round in enumerate(vectors["rounds"].tolist() if "models" in vectors else ()):
+                if round >= 0:
+                    yield f"{average}-{round:08d}.safetensors", {"w": vectors["models"][slot]}
+        for client, round in enumerate(self.last.tolist() if self.mine else ()):
+            if round > 0:  # the name has a dot, which no average's has
+                memory = {name: rows[client] for name, rows in self.mine.items()}
+                yield f"client-{client}.{round:08d}.safetensors", memory
 
 
 def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
     """Save the state as `folder/<round>`; keep it, the one before, and those of the rounds in `keep`.
 
-    The models in a window lie in a file each, which is linked, not written again, as long as the window holds them:
-    the newest state in `folder` must be an earlier one of the same run (see `cut`). A process that is killed leaves the
-    new state whole or not at all; a machine that crashes may leave it damaged, which `load` finds by the checksums in
-    `state.json`. Raises `OSError` (a full disk, say) with everything as it was.
+    Each model in a window and the memory of each client that has taken part lie in a file of their own, which is
+    linked, not written again, as long as they stay: the newest state in `folder` must be an earlier one of the same run
+    (see `cut`). A process that is killed leaves the new state whole or not at all; a machine that crashes may leave it
+    damaged, which `load` finds by the checksums in `state.json`. Raises `OSError` (a full disk, say) with everything as
+    it was.
     """
     before = place(folder, max(saved_rounds(folder), default=0))
     final = place(folder, state.round)
@@ -105,26 +124,28 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
 def load(path: Path, state: State) -> State:
     """Fill `state`, the start of the same experiment, with the state saved at `path`.
 
-    Averages that the saved state does not have stay empty, and those that only it has are left out: they may differ
-    between a run and its fork. Raises `StateError` if other tensors are not those of the experiment,
-    `UnreadableError` if a file is missing or damaged; then `state` is as it was.
+    Clients that had not taken part keep the memory of the start. Averages that the saved state does not have stay
+    empty, and those that only it has are left out: they may differ between a run and its fork. Raises `StateError` if
+    other tensors are not those of the experiment, `UnreadableError` if a file is missing or damaged; then `state` is as
+    it was.
     """
     manifest, saved = _read(path)
-    common = state.averages.keys() & {name.split("/")[1] for name in saved if name.startswith("averages/")}
-    ours = {name: tensor for name, tensor in state.tensors() if _belongs(name, common)}
-    theirs = {name: tensor for name, tensor in saved.items() if _belongs(name, common)}
-    for name in ours | theirs:
-        here, there = _kind(ours.get(name)), _kind(theirs.get(name))
-        if here != there:
-            raise StateError(f"{path} is of another experiment: {name} is {there} there and {here} here")
-    for name, tensor in ours.items():
-        tensor.copy_(theirs[name])
-    for average, vectors in state.windows():
-        for slot, round in enumerate(vectors["rounds"].tolist()):
-            if round >= 0:  # an average that was not saved is empty
-                vectors["models"][slot].copy_(_tensors(path / _model_file(average, round))["w"])
+    here, there = _kinds(state), manifest["tensors"]
+    common = state.averages.keys() & {name.split("/")[1] for name in there if name.startswith("averages/")}
+    for name in here | there:
+        kinds = there.get(name, "missing"), here.get(name, "missing")
+        if kinds[0] != kinds[1] and _belongs(name, common):
+            raise StateError(f"{path} is of another experiment: {name} is {kinds[0]} there and {kinds[1]} here")
+    for name, tensor in state.tensors():
+        if name in saved:
+            tensor.copy_(saved[name])
+    for file, views in state.pieces():
+        for name, tensor in _tensors(path / file).items():
+            views[name].copy_(tensor)
     for name in NUMBERS:
         setattr(state, name, manifest[name])
+    if state.choice and manifest["choice"]:
+        state.choice = Choice(**manifest["choice"])
     state.best = {
         name: Best(best["accuracy"], best["round"], saved[f"best/{name}"].to(state.w.device, copy=True))
         for name, best in manifest["best"].items()
@@ -174,25 +195,24 @@ def _clear(folder: Path) -> None:
 
 
 def _write(state: State, writing: Path, before: Path) -> None:
-    """Write all files of a state; the models in windows that the state `before` has as well become links."""
+    """Write all files of a state; the pieces that the state `before` has as well become links."""
     try:
         known: dict[str, int] = _manifest(before)["files"]
     except StateError:
         known = {}
     files: dict[str, int] = {}
-    for average, vectors in state.windows():
-        for model, round in zip(vectors["models"], vectors["rounds"].tolist(), strict=True):
-            file = _model_file(average, round)
-            if round >= 0 and file in known and _link(before / file, writing / file):
-                files[file] = known[file]
-            elif round >= 0:
-                files[file] = _write_tensors({"w": model}, writing / file)
+    for file, views in state.pieces():
+        linked = file in known and _link(before / file, writing / file)
+        files[file] = known[file] if linked else _write_tensors(views, writing / file)
+    whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("mine/")}
     best = {f"best/{name}": best.w for name, best in state.best.items()}
-    files[TENSORS] = _write_tensors(dict(state.tensors()) | best, writing / TENSORS)
+    files[TENSORS] = _write_tensors(whole | best, writing / TENSORS)
     manifest = {
         "format": FORMAT,
         **{name: getattr(state, name) for name in NUMBERS},
+        "choice": state.choice and asdict(state.choice),
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
+        "tensors": _kinds(state),
         "files": files,
     }
     (writing / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}, indent=1))
@@ -221,7 +241,7 @@ def _link(source: Path, target: Path) -> bool:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Vectors]:
-    """The manifest of a saved state, and its tensors but for the single models; every file is checked."""
+    """The manifest of a saved state, and its tensors but for the pieces; every file is checked."""
     manifest = _manifest(path)
     for file, expected in manifest["files"].items():
         if not (path / file).is_file() or _checksum(path / file) != expected:
@@ -264,14 +284,10 @@ def _tensors(path: Path) -> Vectors:
 
 
 def _belongs(name: str, averages: Set[str]) -> bool:
-    """Whether a tensor has to be the same in both states: not the best models, and of the averages only `averages`."""
+    """Whether a tensor has to be the same in both states: of the averages only those in `averages`."""
     group, *rest = name.split("/")
-    return rest[0] in averages if group == "averages" else group != "best"
+    return group != "averages" or rest[0] in averages
 
 
-def _kind(tensor: Tensor | None) -> str:
-    return "missing" if tensor is None else f"{tensor.dtype} {list(tensor.shape)}"
-
-
-def _model_file(average: str, round: int) -> str:
-    return f"{average}-{round:08d}.safetensors"
+def _kinds(state: State) -> dict[str, str]:
+    return {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}

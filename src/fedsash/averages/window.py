@@ -9,8 +9,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
+from .. import storage as storages
 from ..checks import check
-from . import storage as storages
 from . import sums
 from .base import Average, State, check_vector
 
@@ -32,7 +32,7 @@ class Window(Average):
     float64's precision (see `sums`), so the mean is the exact one to one rounding, also after 10,000 rounds and after
     values a billion times larger have passed through. The mean of a single model is that model, bitwise.
 
-    `storage` is where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.ring`).
+    `storage` is where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`).
 
     State: `models` `[size, d]` in the model's type, a ring; `rounds` int64 `[size]`, the round of the model in each
     slot, -1 = empty; `seen` int64 `[]`, how many models were ever taken; `high`, `low` float64 `[d]`, the sum.
@@ -52,7 +52,7 @@ class Window(Average):
     def init(self, w: Tensor, folder: Path | None = None) -> State:
         check_vector(w)
         return {
-            "models": storages.ring(self.size, w, self.storage, folder),
+            "models": storages.rows(self.size, w, self.storage, folder),
             "rounds": torch.full((self.size,), -1),
             "seen": torch.tensor(0),
             "high": sums.zeros(w),

@@ -17,7 +17,8 @@ from ..checks import check
 from ..data import Digits, Dirichlet, FederatedData, Source
 from ..engines import Engine
 from ..evaluation import Evaluation
-from ..federation import Federation, Feed, check_names
+from ..federation import Federation, check_names
+from ..feed import Feed
 from ..layout import Layout
 from ..local import Client
 from ..methods import FedAvg, Method
@@ -27,7 +28,6 @@ from ..servers import SGD, Server
 from . import tables
 from .errors import ConfigError, located, one_line, prefixed
 from .model import Model
-from .registry import show
 
 
 class Dataset(Protocol):
@@ -76,9 +76,9 @@ class Experiment:
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
         check(self.seed >= 0, "seed", self.seed, "must not be negative")
         check_names(self.averages)
-        if self.feed is not None and self.feed.average not in self.averages:
-            known = ", ".join(self.averages) or "none: add a table [averages.NAME]"
-            raise ConfigError(f"feed.average = {show(self.feed.average)}: must be an average; there is {known}")
+        if self.feed is not None:
+            with located("feed"):
+                self.feed.fits(self.averages, self.evaluation.held_out)
 
     def federated_data(self) -> FederatedData:
         """The data, shared out over the clients."""

@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ..aggregation import Mean
+from ..aggregation import AGGREGATIONS, Mean
 from ..averages import AVERAGES, Average
 from ..data import DATASETS, PARTITIONS
 from ..methods import METHODS, Method
@@ -43,8 +43,10 @@ class Room:
         what = "function" if self.key == "model" else "Class"
         field = f"name = {show(name)}"
         if not isinstance(name, str) or ":" not in name:
+            elsewhere = [room.key for room in ROOMS.values() if name in room.things]
             close = suggestion(str(name), self.things)
             hint = f"; did you mean {close}?" if close else ""
+            hint = f"; there is {elsewhere[0]}.name = {show(name)}" if elsewhere else hint
             raise ValueError(f'{field}: must be one of {", ".join(self.things)}, or "package.module:{what}"{hint}')
         try:
             make = pkgutil.resolve_name(name)
@@ -67,7 +69,7 @@ class Room:
 
 ROOMS: dict[str, Room] = {
     "methods": Room("method", METHODS, Method),
-    "aggregations": Room("aggregation", {"mean": Mean}, Mean),
+    "aggregations": Room("aggregation", AGGREGATIONS, Mean),
     "servers": Room("server", SERVERS, Server),
     "averages": Room("averages.*", AVERAGES, Average),
     "samplings": Room("sampling", SAMPLINGS, Sampling),

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ..federation import Feed
+from ..feed import Feed
 from .errors import ConfigError, join, located
 from .model import Model
 from .registry import REQUIRED, ROOMS, Make, Option, Room, describe, options, show, suggestion

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..checks import check
+from ..randomness import Purpose, generator
 from .transform import PLAIN, Transform
 
 
@@ -134,6 +135,20 @@ class FederatedData:
     def sizes(self) -> NDArray[np.int64]:
         """How many samples each client holds, `[N]`."""
         return np.array([client.size for client in self.clients], dtype=np.int64)
+
+    def hold_out(self, fraction: float, seed: int) -> tuple[FederatedData, NDArray[np.int64]]:
+        """The same data without a `fraction` of each client's samples, drawn by `seed`, and the samples held out.
+
+        Of n samples a client gives floor(fraction * n), and always keeps one. No client trains on what is held out,
+        also where several hold the same sample.
+        """
+        draws = [generator(seed, Purpose.HELD_OUT, i).permutation(client) for i, client in enumerate(self.clients)]
+        taken = set(np.concatenate([d[: int(fraction * len(d))] for d in draws]).tolist())
+        for drawn in draws:
+            if taken.issuperset(drawn.tolist()):
+                taken.discard(int(drawn[-1]))
+        held = np.array(sorted(taken), dtype=np.int64)
+        return replace(self, clients=[client[~np.isin(client, held)] for client in self.clients]), held
 
     def counts(self) -> NDArray[np.int64]:
         """How many samples of each class each client holds, `[N, classes]`."""

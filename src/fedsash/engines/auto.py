@@ -134,9 +134,10 @@ def _seconds_a_step(engine: Engine, work: Work) -> float:
     ids = np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])
     tries = []
     with threads(engine.threads):
+        first = trial.first(trainer, ids)
         for _ in range(3):
             began = time.perf_counter()
-            float(trial.first(trainer, ids).norms.sum())  # reading it waits for the device
+            float(first.train().norms.sum())  # reading it waits for the device
             tries.append(time.perf_counter() - began)
             if tries[-1] > 1:
                 break

@@ -30,17 +30,16 @@ class CompiledSteps:
         self._steps = trainer.steps
         self._run: Callable[..., Any] | None = None
 
-    def __call__(self, w: Tensor, v: Tensor | None, *rest: Tensor, shared: Vectors, mine: Vectors) -> None:
+    def __call__(self, w: Tensor, v: Tensor | None, *rest: Tensor, vectors: tuple[Vectors, ...]) -> None:
         moving = (w,) if v is None else (w, v)
-        tensors = [*moving, *rest, *shared.values(), *mine.values()]
+        tensors = [*moving, *rest, *(tensor for named in vectors for tensor in named.values())]
         if self._run is None:
 
             def steps(*flat: Tensor) -> None:
                 left: Iterator[Tensor] = iter(flat)
                 w, v_or_none = next(left), None if v is None else next(left)
                 plain = [next(left) for _ in rest]
-                own = {name: next(left) for name in shared}, {name: next(left) for name in mine}
-                self._steps(w, v_or_none, *plain, shared=own[0], mine=own[1])
+                self._steps(w, v_or_none, *plain, vectors=[{name: next(left) for name in named} for named in vectors])
 
             self._run = _compile(steps, tensors)
         self._run(*tensors)

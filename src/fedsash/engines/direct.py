@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -26,14 +27,20 @@ class Trained:
     """The largest norm among each client's uploaded vectors, `[b]`."""
 
 
-def train(trainer: Trainer, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors, first: int) -> Trained:
-    """Train one block of clients; `first` is its first client's place in the round.
+Job = Literal["train", "probe"]
+"""What the clients of a round are to do: the method of `Trainer` that does it."""
+
+
+def work(
+    job: Job, trainer: Trainer, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors, first: int
+) -> Trained:
+    """Let one block of clients train, or be probed; `first` is its first client's place in the round.
 
     What is raised on the way, by a model or a loss say, gets a note that names the clients and the round.
     """
     try:
         with torch.no_grad():
-            upload, kept = trainer.train(round, ids, sent, shared, mine)
+            upload, kept = getattr(trainer, job)(round, ids, sent, shared, mine)
             return Trained(first, upload, kept, largest_norms(upload))
     except Exception as error:
         error.add_note(f"while training clients {ids.tolist()} in round {round}")
@@ -60,13 +67,13 @@ class Direct:
     def __init__(self, trainer: Trainer, block: int, count: int) -> None:
         self._trainer, self._block, self._threads = trainer, block, count
 
-    def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> Iterator[Trained]:
-        """Train the clients `ids` `[s]` of a round from `sent`; yields them block by block, in order."""
+    def work(self, job: Job, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> Iterator[Trained]:
+        """Let the clients `ids` `[s]` of a round train from `sent`; yields them block by block, in order."""
         for first in range(0, len(ids), self._block):
             block = slice(first, first + self._block)
             own = {name: rows[block] for name, rows in mine.items()}
             with threads(self._threads):
-                trained = train(self._trainer, round, ids[block], sent, shared, own, first)
+                trained = work(job, self._trainer, round, ids[block], sent, shared, own, first)
             yield trained
 
     def memory(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -15,9 +15,10 @@ from ..data.federated import FederatedData
 from ..layout import Layout
 from ..local import Client, Trainer
 from ..methods import Method, Vectors
+from ..methods.base import overrides
 from . import workers
 from .compiled import compile_steps
-from .direct import Direct, Trained, threads, train
+from .direct import Direct, Job, Trained, threads, work
 from .gradients import Loss, MemoryFormat, OneByOne, Stacked
 
 BUFFER_BYTES = 2**29
@@ -57,11 +58,24 @@ class Engine:
 class Executor(Protocol):
     """Trains the clients of a round and yields them in order."""
 
-    def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> Iterator[Trained]: ...
+    def work(
+        self, job: Job, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors
+    ) -> Iterator[Trained]: ...
 
     def memory(self) -> int: ...
 
     def close(self) -> None: ...
+
+
+@dataclass
+class First:
+    """What clients receive and remember in a first round, what they answer to a probe, and how to `train` them."""
+
+    sent: Tensor
+    shared: Vectors
+    mine: Vectors
+    probed: Vectors
+    train: Callable[[], Trained]
 
 
 @dataclass(frozen=True)
@@ -84,17 +98,23 @@ class Work:
         """A trainer with the engine's gradients."""
         gradients = OneByOne if engine.kind == "sequential" else Stacked
         memory_format: MemoryFormat = "contiguous" if engine.memory_format == "contiguous" else "channels_last"
-        gradient = gradients(self.module, self.loss, memory_format, self.dropout)
-        trainer = Trainer(self.method, self.client, self.data, gradient, Layout(self.module).dtype, self.seed)
+        gradient = gradients(self.module, self.loss, self.method, memory_format, self.dropout)
+        trainer = Trainer(self.method, self.client, self.data, gradient, Layout(self.module), self.seed)
         if engine.compile is True and isinstance(engine.block, int):
             compile_steps(trainer, engine.block)
         return trainer
 
-    def first(self, trainer: Trainer, ids: Ints) -> Trained:
-        """What clients give back in a round 0 from the model as it is; nothing is kept."""
-        w = Layout(self.module).flatten(self.module)
-        mine = {name: value.expand(len(ids), *value.shape) for name, value in self.method.mine(w).items()}
-        return train(trainer, 0, ids, w, self.method.shared(w), mine, 0)
+    def first(self, trainer: Trainer, ids: Ints) -> First:
+        """The beginning of a round 0 of these clients, from the model as it is; nothing of it is kept."""
+        layout = Layout(self.module)
+        w = layout.flatten(self.module)
+        sent, shared = self.method.send(w, self.method.shared(w, layout), 0)
+        mine = {name: value.expand(len(ids), *value.shape).clone() for name, value in self.method.mine(w).items()}
+        probed: Vectors = {}
+        if overrides(self.method, "probe"):
+            probed = work("probe", trainer, 0, ids, sent, shared, mine, 0).upload
+            shared = shared | {name: value.mean(0) for name, value in probed.items()}
+        return First(sent, shared, mine, probed, lambda: work("train", trainer, 0, ids, sent, shared, mine, 0))
 
     def steps(self) -> Ints:
         """How many local steps each client takes in a round, `[N]`."""
@@ -118,21 +138,23 @@ class Work:
         return layout.size * layout.dtype.itemsize
 
 
-def start(engine: Engine, work: Work) -> Executor:
+def start(engine: Engine, task: Work) -> Executor:
     """Start a resolved engine; what is to be compiled is compiled here, before any worker is forked."""
     assert isinstance(engine.block, int) and isinstance(engine.workers, int) and isinstance(engine.threads, int)
-    trainer = work.trainer(engine)
-    if work.on_cpu:
+    trainer = task.trainer(engine)
+    if task.on_cpu:
         workers.keep_freed_memory()
     with threads(engine.threads):
-        trained = work.first(trainer, np.arange(1))
+        first = task.first(trainer, np.arange(1))
+        trained = first.train()
     if engine.workers == 1:
         return Direct(trainer, engine.block, engine.threads)
-    if not (work.on_cpu and workers.available()):
+    if not (task.on_cpu and workers.available()):
         raise ValueError(f"Engine.workers = {engine.workers}: worker processes need Linux and the CPU; use workers = 1")
-    w = Layout(work.module).flatten(work.module)
-    row = sum(v[0].numel() * v.element_size() for v in (*trained.upload.values(), *trained.mine.values()))
-    per_round = max(map(len, work.sample))
+    uploads = {"train": trained.upload, "probe": first.probed}
+    rows = [*trained.upload.values(), *first.probed.values(), *trained.mine.values()]
+    row = sum(v[0].numel() * v.element_size() for v in rows)
+    per_round = max(map(len, task.sample))
     capacity = max(engine.workers * engine.block, min(per_round, BUFFER_BYTES // row))
-    buffers = workers.Buffers.like(trained, w, work.method.shared(w), capacity)
+    buffers = workers.Buffers.like(first.sent, first.shared, trained.mine, uploads, capacity)
     return workers.Workers(trainer, engine.workers, engine.block, buffers)

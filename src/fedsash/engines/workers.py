@@ -20,7 +20,7 @@ from torch import Tensor
 from ..batches import Ints
 from ..local import Trainer
 from ..methods import Vectors
-from .direct import Trained, threads, train
+from .direct import Job, Trained, threads, work
 
 Pieces = list[tuple[int, Ints]]
 """Parts of a round that are trained as one: the place of the first client, and the clients."""
@@ -38,12 +38,12 @@ class Buffers:
     sent: Tensor
     shared: Vectors
     mine: Vectors
-    upload: Vectors
+    uploads: dict[str, Vectors]
     norms: Tensor
 
     @classmethod
-    def like(cls, trained: Trained, sent: Tensor, shared: Vectors, capacity: int) -> Buffers:
-        """Buffers of the shapes that one trained client shows."""
+    def like(cls, sent: Tensor, shared: Vectors, mine: Vectors, uploads: dict[str, Vectors], capacity: int) -> Buffers:
+        """Buffers of the shapes that one client shows; `uploads` holds what it sends in each job."""
 
         def rows(vectors: Vectors) -> Vectors:
             return {name: _shared_memory((capacity, *v.shape[1:]), v.dtype) for name, v in vectors.items()}
@@ -51,9 +51,9 @@ class Buffers:
         return cls(
             sent=_shared_memory(sent.shape, sent.dtype),
             shared={name: _shared_memory(v.shape, v.dtype) for name, v in shared.items()},
-            mine=rows(trained.mine),
-            upload=rows(trained.upload),
-            norms=_shared_memory((capacity,), trained.norms.dtype),
+            mine=rows(mine),
+            uploads={job: rows(upload) for job, upload in uploads.items()},
+            norms=_shared_memory((capacity,), sent.dtype),
         )
 
 
@@ -84,8 +84,8 @@ class Workers:
             theirs.close()
             self._processes.append(process)
 
-    def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> Iterator[Trained]:
-        """Train the clients `ids` `[s]` of a round from `sent`; yields them piece by piece, in order."""
+    def work(self, job: Job, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> Iterator[Trained]:
+        """Let the clients `ids` `[s]` of a round train from `sent`; yields them piece by piece, in order."""
         self._buffers.sent.copy_(sent)
         for name, vector in shared.items():
             self._buffers.shared[name].copy_(vector)
@@ -93,7 +93,7 @@ class Workers:
             for begin in range(0, len(ids), self._capacity):
                 wave = slice(begin, begin + self._capacity)
                 own = {name: rows[wave] for name, rows in mine.items()}
-                yield from self._wave(round, begin, ids[wave], own)
+                yield from self._wave(job, round, begin, ids[wave], own)
 
     def memory(self) -> int:
         """The largest resident memory of each worker so far, added up, in bytes; shared pages count in each."""
@@ -107,25 +107,22 @@ class Workers:
             process.join(timeout=1)
             process.terminate()
 
-    def _wave(self, round: int, begin: int, ids: Ints, mine: Vectors) -> Iterator[Trained]:
+    def _wave(self, job: Job, round: int, begin: int, ids: Ints, mine: Vectors) -> Iterator[Trained]:
         buffers = self._buffers
         for name, rows in mine.items():
             buffers.mine[name][: len(rows)].copy_(rows)
         pieces = [(first, ids[first : first + self._block]) for first in range(0, len(ids), self._block)]
         for pipe, dealt in zip(self._pipes, self._deal(pieces), strict=True):
             if dealt:
-                pipe.send((round, dealt))
+                pipe.send((job, round, dealt))
         done: set[int] = set()
         for first, clients in pieces:
             while first not in done:
                 done.add(self._next(round))
             places = slice(first, first + len(clients))
-            yield Trained(
-                begin + first,
-                {name: value[places] for name, value in buffers.upload.items()},
-                {name: value[places] for name, value in buffers.mine.items()},
-                buffers.norms[places],
-            )
+            upload = {name: value[places] for name, value in buffers.uploads[job].items()}
+            kept = {name: value[places] for name, value in buffers.mine.items()} if job == "train" else {}
+            yield Trained(begin + first, upload, kept, buffers.norms[places])
 
     def _deal(self, pieces: Pieces) -> list[Pieces]:
         """Each worker's pieces, in order: the next longest piece goes to the worker with the least to do."""
@@ -178,9 +175,9 @@ def _serve(
     keep_freed_memory()
     while True:
         try:
-            round, pieces = pipe.recv()
+            job, round, pieces = pipe.recv()
             for first, ids in pieces:
-                _train_piece(trainer, buffers, round, first, ids)
+                _do_piece(job, trainer, buffers, round, first, ids)
                 pipe.send(first)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
@@ -188,14 +185,14 @@ def _serve(
             pipe.send(error)
 
 
-def _train_piece(trainer: Trainer, buffers: Buffers, round: int, first: int, ids: Ints) -> None:
+def _do_piece(job: Job, trainer: Trainer, buffers: Buffers, round: int, first: int, ids: Ints) -> None:
     rows = slice(first, first + len(ids))
     own = {name: value[rows] for name, value in buffers.mine.items()}
-    trained = train(trainer, round, ids, buffers.sent, buffers.shared, own, first)
+    trained = work(job, trainer, round, ids, buffers.sent, buffers.shared, own, first)
     for name, value in trained.mine.items():
         buffers.mine[name][rows] = value
     for name, value in trained.upload.items():
-        buffers.upload[name][rows] = value
+        buffers.uploads[job][name][rows] = value
     buffers.norms[rows] = trained.norms
 
 

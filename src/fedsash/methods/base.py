@@ -1,4 +1,4 @@
-"""What a federated method may change: the local step, what server and clients remember, what is sent up."""
+"""What a federated method may change: what is sent, the local step, what is remembered, what comes back."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..layout import Layout
+from ..schedules import LocalSchedule
+
 Vectors = dict[str, Tensor]
 """Named tensors: `[D]` (or any shape) at the server, with a leading `C` for the clients of a block."""
 
@@ -18,13 +21,17 @@ Upload = Vectors
 Scalar = float | Tensor
 """One number a client: a float for a single client, a tensor `[C, 1]` for a block."""
 
+Weighting = Literal["samples", "uniform"]
+
 
 @dataclass
 class Step:
     """One local step of C clients side by side.
 
     `w` `[C, D]` is where the clients are, `sent` `[D]` what they received, `lr` the step's learning rate; `shared` are
-    the method's vectors at the server (as sent), `mine` those of the clients, `[C, ...]`.
+    the method's vectors as sent by the server, `mine` those that the clients remember between their rounds, and `work`
+    those of this round (see `Method.begin`), `[C, ...]`; `y` and `weights` `[C, B]` the step's labels and the weights
+    of its samples, which sum to 1 for a client, and to 0 where it has finished already.
     """
 
     w: Tensor
@@ -32,27 +39,57 @@ class Step:
     lr: Scalar
     shared: Vectors
     mine: Vectors
+    work: Vectors
+    y: Tensor
+    weights: Tensor
+    layout: Layout
     grad: Callable[[Tensor], Tensor]
     """`grad(w)`: the gradient `[C, D]` of each client's mean loss over this step's batch at any `w` `[C, D]`; asked
     again, it uses the same samples, the same augmentation and the same dropout."""
+    features: Callable[[], Tensor]
+    """`features()`: what entered the classifier when `grad` was asked last, `[C, B, d]`; only with an `objective`."""
 
 
 @dataclass
 class Local:
-    """The end of the local training of C clients, as `Method.finish` sees it.
+    """The local training of C clients in one round, before its first step (`begin`) and after its last (`finish`).
 
-    `w` `[C, D]` is where they ended, `sent` `[D]` what they received, `steps` how many steps each took and `lr_sum` the
-    sum of its learning rates (steps * lr where the rate is constant).
+    `w` `[C, D]` is where they are, `sent` `[D]` what they received. In this round (counted from 0) each client takes
+    `steps` local steps, `per_epoch` of them a pass over its `size` samples, with learning rates that sum to `lr_sum`
+    (steps * lr where the rate is constant), and sees `samples` samples in all: `[C, 1]` each.
     """
 
+    round: int
     w: Tensor
     sent: Tensor
-    steps: Scalar
-    lr_sum: Scalar
+    size: Tensor
+    steps: Tensor
+    per_epoch: Tensor
+    samples: Tensor
+    lr_sum: Tensor
     shared: Vectors
     mine: Vectors
+    work: Vectors
+    layout: Layout
     full_grad: Callable[[Tensor], Tensor]
     """`full_grad(w)`: the gradient `[C, D]` of each client's mean loss over all its samples at `w` `[C, D]`."""
+
+
+@dataclass
+class Received:
+    """What a round brought to the server.
+
+    `mean` are the mean uploads of `clients` (s) clients out of `total` (N), and `update` `[D]` is what the aggregation
+    made of their deltas: the mean delta, unless it is another rule. `shared` is what the server remembered, with the
+    means of a `probe` if there was one, and `sent` `[D]` what the clients received.
+    """
+
+    sent: Tensor
+    update: Tensor
+    mean: Vectors
+    shared: Vectors
+    clients: int
+    total: int
 
 
 @dataclass(frozen=True)
@@ -64,10 +101,10 @@ class Method:
     """
 
     _: KW_ONLY
-    weighting: Literal["samples", "uniform"] = "samples"
+    weighting: Weighting = "samples"
     uniform: ClassVar[tuple[str, ...]] = ()
 
-    def shared(self, w: Tensor) -> Vectors:
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
         """What the server remembers for the method at the start, given the first model `w` `[D]`."""
         return {}
 
@@ -75,17 +112,51 @@ class Method:
         """What one client remembers before its first round."""
         return {}
 
+    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        """Where the clients of `round` (from 0) start, and which vectors they get beside it; `w` is to be trained."""
+        return w, shared
+
+    def probe(self, local: Local) -> Upload:
+        """What the round's clients send in a pass before the training, whose mean joins `shared`; nothing: no pass."""
+        return {}
+
+    def begin(self, local: Local) -> Vectors:
+        """Vectors `[C, ...]` that clients work with in this round only; steps may change them in place."""
+        return {}
+
     def direction(self, step: Step) -> Tensor:
         """The direction `[C, D]` that the local optimiser follows downhill; here the plain gradient."""
         return step.grad(step.w)
+
+    def objective(self, features: Tensor, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+        """A term to add to one client's loss over a batch, from its `features` `[B, d]`, labels and weights `[B]`."""
+        raise NotImplementedError
+
+    def after(self, step: Step) -> None:
+        """What follows a local step, in place."""
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
         """What each client sends up, and what it remembers."""
         return {"delta": local.w - local.sent}, {}
 
-    def absorb(self, shared: Vectors, mean: Vectors, fraction: float) -> Vectors:
-        """What the server remembers after a round, given the mean uploads and s/N, the fraction of clients in them."""
-        return shared
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        """The update `[D]` that the server optimiser gets, and what the server remembers from now on."""
+        return received.update, received.shared
+
+    @property
+    def tether(self) -> float:
+        """The strength mu of a pull mu * (w - sent) in the direction, for FedNova, which has to know of it."""
+        return 0.0
+
+    @property
+    def local_schedule(self) -> LocalSchedule | None:
+        """How the learning rate moves within a round, beside the client's own schedule; None: not at all."""
+        return None
+
+
+def overrides(method: Method, hook: str) -> bool:
+    """Whether the method changes that function."""
+    return getattr(type(method), hook) is not getattr(Method, hook)
 
 
 def zeros(w: Tensor) -> Tensor:

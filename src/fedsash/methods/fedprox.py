@@ -23,5 +23,9 @@ class FedProx(Method):
     def __post_init__(self) -> None:
         check(self.mu >= 0, "FedProx.mu", self.mu, "must not be negative")
 
+    @property
+    def tether(self) -> float:
+        return self.mu
+
     def direction(self, step: Step) -> Tensor:
         return step.grad(step.w) + self.mu * (step.w - step.sent)

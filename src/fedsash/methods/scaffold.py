@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from .base import Local, Method, Step, Upload, Vectors, zeros
+from ..layout import Layout
+from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
 
 
 @dataclass(frozen=True)
@@ -30,24 +31,30 @@ class Scaffold(Method):
 
     option: Literal["I", "II"] = "II"
     _: KW_ONLY
-    weighting: Literal["samples", "uniform"] = "uniform"
+    weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
-    def shared(self, w: Tensor) -> Vectors:
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
         return {"c": zeros(w)}
 
     def mine(self, w: Tensor) -> Vectors:
         return {"c": zeros(w)}
 
+    def begin(self, local: Local) -> Vectors:
+        return {"correction": local.shared["c"] - local.mine["c"]}
+
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) - step.mine["c"] + step.shared["c"]
+        return step.grad(step.w) + step.work["correction"]
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        if self.option == "I":
-            c = local.full_grad(local.sent.expand_as(local.w))
-        else:
-            c = local.mine["c"] - local.shared["c"] + (local.sent - local.w) / local.lr_sum
-        return {"delta": local.w - local.sent, "c": c - local.mine["c"]}, {"c": c}
+        delta, c_i = local.w - local.sent, local.mine["c"]
+        c = (
+            local.full_grad(local.sent.expand_as(delta))
+            if self.option == "I"
+            else -local.work["correction"] - delta / local.lr_sum
+        )
+        return {"delta": delta, "c": c - c_i}, {"c": c}
 
-    def absorb(self, shared: Vectors, mean: Vectors, fraction: float) -> Vectors:
-        return {"c": shared["c"] + fraction * mean["c"]}
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        share = received.clients / received.total
+        return received.update, {"c": received.shared["c"] + share * received.mean["c"]}

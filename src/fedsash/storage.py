@@ -1,4 +1,4 @@
-"""Where a window keeps its models: on the device, in host memory, or in a memory-mapped file."""
+"""Rows of numbers, on the device, in host memory, or in a memory-mapped file."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from torch import Tensor
 Storage = Literal["auto", "device", "host", "disk"]
 
 
-def ring(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Tensor:
-    """Room for `size` models like `w` `[d]`: zeros `[size, d]` of its type.
+def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Tensor:
+    """Room for `size` tensors like `w`, of any shape: zeros `[size, *w.shape]` of its type.
 
     `"device"` is the device of `w`, `"host"` the CPU's memory, `"disk"` a file in `folder` (or in the system's folder
     for temporary files) that is mapped into memory and has no name, so that it is gone with the process. `"auto"` takes
-    the first of the three in which the models fill less than a quarter of what is free (of the disk: all of it).
-    On the CPU and on disk a model's memory is taken when the model is first written.
+    the first of the three in which the rows fill less than a quarter of what is free (of the disk: all of it).
+    On the CPU and on disk a row takes memory, or room on the disk, when it is first written.
 
     Raises `OSError` if the disk has no room for them.
     """
@@ -31,9 +31,15 @@ def ring(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> 
     if storage == "disk":
         return _mapped(size, w, folder)
     if storage == "device" and w.device.type != "cpu":
-        return torch.zeros(size, w.numel(), dtype=w.dtype, device=w.device)
+        return torch.zeros((size, *w.shape), dtype=w.dtype, device=w.device)
     # NumPy's zeros are pages that the system provides when they are first touched; torch's are written at once.
-    return torch.from_numpy(np.zeros(size_bytes, dtype=np.uint8)).view(w.dtype).view(size, w.numel())
+    return torch.from_numpy(np.zeros(size_bytes, dtype=np.uint8)).view(w.dtype).view(size, *w.shape)
+
+
+def client_rows(value: Tensor, clients: int, folder: Path | None = None) -> Tensor:
+    """What N `clients` remember at first: `value` for each, `[N, *value.shape]`, wherever there is room (`"auto"`)."""
+    remembered = rows(clients, value, "auto", folder)
+    return remembered.copy_(value) if bool(value.any()) else remembered  # zeros stay unwritten
 
 
 def _choose(size_bytes: int, device: torch.device) -> Storage:
@@ -49,10 +55,10 @@ def _mapped(size: int, w: Tensor, folder: Path | None) -> Tensor:
     free = shutil.disk_usage(place).free
     # The file is sparse: a disk that fills up later would kill the process (SIGBUS) instead of raising an error.
     if size_bytes > free:
-        raise OSError(f"a window of {size} models takes {size_bytes:,} bytes, but {place} has only {free:,} free")
-    with tempfile.NamedTemporaryFile(dir=place, prefix="window-") as file:
+        raise OSError(f"{size} rows like {list(w.shape)} take {size_bytes:,} bytes, but {place} has only {free:,} free")
+    with tempfile.NamedTemporaryFile(dir=place, prefix="rows-") as file:
         flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
-    return flat.view(size, w.numel())
+    return flat.view(size, *w.shape)
 
 
 def _free(device: torch.device) -> int:

@@ -1,0 +1,94 @@
+"""Which model the clients receive: the global model, or one of its averages (IMA), from a round given or found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from .checks import check
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Sends an average to the clients instead of the model (IMA).
+
+    From the end of round `start` (0-based; the papers' t_s) on, `average` takes the model's place: first in what the
+    clients of round `start + 1` receive. `order`:
+
+    - `"after"` the server optimiser, IMA's eq. 5: the average is of global models and is sent in their place;
+    - `"before"` it: the average is of the clients' means, and its distance from the model is the update that the server
+      optimiser gets; clients receive the model. With the plain server step both are the same;
+    - `"code"`, as in IMA's published code with FedAdam and FedYogi: before it, and in round `start` the server
+      optimiser steps from empty moments, after which it goes on with those that it had before that round.
+
+    Two things may be left to the data, on samples held out from the clients (`evaluation.held_out`); both act after an
+    evaluation, only in the order `"after"`, and are ours (IMA names them as future work):
+
+    - `start = "auto"`: the feed begins once the average has been more accurate than the model in `patience` evaluations
+      in a row;
+    - several names in `average`: of these, the most accurate one in the last evaluation is fed (on a tie the first).
+    """
+
+    average: str | tuple[str, ...]
+    start: int | Literal["auto"] = 0
+    order: Literal["after", "before", "code"] = "after"
+    patience: int = 3
+
+    def __post_init__(self) -> None:
+        check(self.start == "auto" or self.start >= 0, "Feed.start", self.start, 'must be 0 or more, or "auto"')
+        check(len(self.averages) > 0, "Feed.average", self.average, "must name at least one average")
+        check(self.patience >= 1, "Feed.patience", self.patience, "must be at least 1")
+        known = self.order in ("after", "before", "code")
+        check(known, "Feed.order", self.order, "must be 'after', 'before' or 'code'")
+        check(self.order == "after" or not self.adaptive, "Feed.order", self.order, "an adaptive feed must be 'after'")
+
+    @property
+    def averages(self) -> tuple[str, ...]:
+        """The names of the averages that may be fed."""
+        return (self.average,) if isinstance(self.average, str) else self.average
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether held-out data decide on something."""
+        return self.start == "auto" or len(self.averages) > 1
+
+    def first(self) -> Choice:
+        """The choice before the first evaluation."""
+        return Choice(self.averages[0], None if self.start == "auto" else self.start)
+
+    def fits(self, averages: Iterable[str], held_out: float) -> None:
+        """Raise `ValueError` if it names an average that there is not, or needs held-out data that there are not."""
+        known = list(averages)
+        for name in self.averages:
+            there = ", ".join(known) or "none, add one to averages"
+            check(name in known, "Feed.average", name, f"must be an average; there is {there}")
+        if self.adaptive and held_out == 0:
+            field = "start" if self.start == "auto" else "average"
+            raise ValueError(f"Feed.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say")
+
+
+@dataclass
+class Choice:
+    """What has been decided: the average, the round after which it takes the model's place (None: not yet), and in how
+    many evaluations in a row it has been better than the model."""
+
+    average: str
+    start: int | None
+    better: int = 0
+
+    def after(self, feed: Feed, round: int, accuracy: Mapping[str, float]) -> Choice:
+        """The choice after an evaluation on held-out data, when `round` rounds are done."""
+        best = max(feed.averages, key=lambda name: accuracy.get(name, -1.0))
+        better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
+        begins = self.start is None and better >= feed.patience
+        return Choice(best, round - 1 if begins else self.start, better)
+
+    def sends(self, round: int) -> bool:
+        """Whether the clients of `round` receive the average."""
+        return self.start is not None and round > self.start
+
+    def evidence(self, accuracy: Mapping[str, float]) -> dict[str, Any]:
+        """The choice and what it rests on, as one record."""
+        held_out = {name: accuracy[name] for name in ("model", self.average) if name in accuracy}
+        return {"better": self.better, "start": self.start, "held_out": held_out}

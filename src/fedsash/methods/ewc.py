@@ -1,0 +1,49 @@
+"""Elastic weight consolidation towards the received model (ours, after Kirkpatrick et al. 2017)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..checks import check
+from ..layout import Layout
+from .base import Local, Method, Received, Step, Upload, Vectors, zeros
+
+
+@dataclass(frozen=True)
+class EWC(Method):
+    """FedProx whose tether is stronger where the other clients need a weight (after Kirkpatrick et al. 2017).
+
+    `F` `[D]` is the importance of each weight to the clients of the last round, zero at first.
+
+        step      w <- w - eta * (g(w) + mu * F * (w - w_t))
+        client    F_i = mean over its local steps of g^2, element-wise, g without the tether
+        server    F <- mean F_i
+
+    F_i is the usual estimate of the Fisher information's diagonal by squared gradients, here of batches, since those
+    are at hand: a batch of B samples makes it about B times smaller, which mu has to make up for. IMA names such a
+    regulariser as future work; this form of it is ours. `mu = 0` is FedAvg.
+    """
+
+    mu: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(self.mu >= 0, "EWC.mu", self.mu, "must not be negative")
+
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"fisher": zeros(w)}
+
+    def begin(self, local: Local) -> Vectors:
+        return {"squares": zeros(local.w)}
+
+    def direction(self, step: Step) -> Tensor:
+        g = step.grad(step.w)
+        step.work["squares"].addcmul_(g, g)
+        return g + self.mu * step.shared["fisher"] * (step.w - step.sent)
+
+    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+        return {"delta": local.w - local.sent, "fisher": local.work["squares"] / local.steps}, {}
+
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        return received.update, {"fisher": received.mean["fisher"]}

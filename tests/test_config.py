@@ -186,7 +186,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
             model=models,
             client=clients,
             method=methods,
-            aggregation=st.builds(Mean, positive) | st.sampled_from(list(AGGREGATIONS.values())),
+            aggregation=st.builds(Mean, limit=positive) | st.sampled_from(list(AGGREGATIONS.values())),
             server=servers,
             sampling=samplings,
             averages=st.just(observed),

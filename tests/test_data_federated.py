@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from worlds import after, federation, snapshot
+from worlds import data as world
 
+from fedsash.averages import Window
 from fedsash.data import FederatedData, Samples, Transform
+from fedsash.evaluation import Evaluation
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
 Y = [0, 1, 2, 0, 1, 2]
@@ -107,3 +116,113 @@ def test_a_domain_out_of_range_is_refused() -> None:
     samples = Samples(torch.tensor(X), torch.tensor(Y), torch.tensor([0, 0, 0, 0, 0, 2]))
     with pytest.raises(ValueError, match=r"train.domain\[5\] = 2: must be 0 to 1"):
         FederatedData(samples, None, [np.array([0])], 3, domain_names=("photo", "sketch"))
+
+
+# Held-out samples.
+
+N = 60
+fractions = st.floats(0, 0.999)
+seeds = st.integers(0, 2**31)
+
+
+def shared_out(clients: list[list[int]]) -> FederatedData:
+    """`N` samples, of which each client holds the given ones."""
+    return FederatedData.from_arrays(np.zeros((N, 1)), np.zeros(N, dtype=int), clients)
+
+
+@st.composite
+def disjoint(draw: st.DrawFn) -> list[list[int]]:
+    """Clients that share no sample."""
+    order = draw(st.permutations(range(N)))
+    cuts = sorted(draw(st.sets(st.integers(1, N - 1), max_size=8)))
+    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, N], strict=True)]
+
+
+overlapping = st.lists(st.lists(st.integers(0, N - 1), min_size=1, max_size=30), min_size=1, max_size=6)
+"""Clients that may hold the same sample, and one sample more than once, as rules that re-use samples make them."""
+
+
+@settings(deadline=None)
+@given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
+def test_no_client_trains_on_a_held_out_sample_and_each_keeps_at_least_one(
+    clients: list[list[int]], fraction: float, seed: int
+) -> None:
+    data, held = shared_out(clients).hold_out(fraction, seed)
+    assert sorted(set(held.tolist())) == held.tolist()
+    for kept, own in zip(data.clients, clients, strict=True):
+        assert kept.tolist() == [index for index in own if index not in set(held.tolist())]
+        assert len(kept) > 0
+    assert set(held.tolist()) <= {index for own in clients for index in own}
+
+
+@settings(deadline=None)
+@given(clients=disjoint(), fraction=fractions, seed=seeds)
+def test_of_n_samples_a_client_gives_the_whole_part_of_its_fraction(
+    clients: list[list[int]], fraction: float, seed: int
+) -> None:
+    data, held = shared_out(clients).hold_out(fraction, seed)
+    given = [len(own) - len(kept) for own, kept in zip(clients, data.clients, strict=True)]
+    assert given == [math.floor(fraction * len(own)) for own in clients]
+    assert len(held) == sum(given)
+
+
+@settings(deadline=None)
+@given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
+def test_what_is_held_out_is_a_function_of_the_data_and_the_seed(
+    clients: list[list[int]], fraction: float, seed: int
+) -> None:
+    source = shared_out(clients)
+    (one, first), (other, second) = source.hold_out(fraction, seed), source.hold_out(fraction, seed)
+    assert first.tolist() == second.tolist() and first.dtype == np.int64
+    assert [c.tolist() for c in one.clients] == [c.tolist() for c in other.clients]
+    assert [c.tolist() for c in source.clients] == clients, "the source stays as it is"
+
+
+def test_other_seeds_hold_out_other_samples_and_other_clients_draw_on_their_own() -> None:
+    source = shared_out([list(range(30)), list(range(30, 60))])
+    held = [source.hold_out(0.5, seed)[1] for seed in range(4)]
+    assert len({tuple(h.tolist()) for h in held}) == 4
+    assert all((h[:15] + 30).tolist() != h[15:].tolist() for h in held)
+    alone = shared_out([list(range(30))]).hold_out(0.5, 0)[1]
+    assert alone.tolist() == held[0][:15].tolist()
+
+
+@given(clients=disjoint() | overlapping, seed=seeds)
+def test_nothing_is_held_out_of_a_fraction_of_nothing(clients: list[list[int]], seed: int) -> None:
+    data, held = shared_out(clients).hold_out(0.0, seed)
+    assert len(held) == 0 and [c.tolist() for c in data.clients] == clients
+
+
+def test_samples_that_are_held_out_are_evaluated_on_and_not_trained_on() -> None:
+    """The run is that on the clients' other samples; what is held out may as well be anything else."""
+    averages = {"wima": Window(2)}
+    holding = federation(averages=averages, evaluation=Evaluation(held_out=0.4))
+    less, held = world().hold_out(0.4, holding.seed)
+    assert len(held) > 0 and holding.data.sizes.tolist() == less.sizes.tolist()
+    other = less.train.x.clone()
+    other[held] = 1e6
+    without = federation(averages=averages, data=replace(less, train=replace(less.train, x=other)))
+    one, two = after(holding, 4), after(without, 4)
+    splits = {m.split for m in holding.evaluate(one)}, {m.split for m in without.evaluate(two)}
+    assert splits == ({"test", "held_out"}, {"test"})
+    assert snapshot(one) == snapshot(two)
+
+
+def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples() -> None:
+    holding = federation(evaluation=Evaluation(held_out=0.4))
+    less, held = world().hold_out(0.4, holding.seed)
+    tested = federation(data=replace(less, test=less.train[torch.from_numpy(held)]))
+    state = after(holding, 2)
+    own = next(m for m in holding.evaluate(state) if m.split == "held_out")
+    theirs = next(m for m in tested.evaluate(state) if m.split == "test")
+    assert (own.accuracy, own.loss) == (theirs.accuracy, theirs.loss)
+
+
+def test_a_run_that_holds_nothing_out_is_the_run_bitwise() -> None:
+    assert snapshot(after(federation(evaluation=Evaluation(held_out=0.0)), 4)) == snapshot(after(federation(), 4))
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, math.nan])
+def test_a_fraction_to_hold_out_is_a_share_below_one(fraction: float) -> None:
+    with pytest.raises(ValueError, match=rf"Evaluation.held_out = {fraction}: must be at least 0 and below 1"):
+        Evaluation(held_out=fraction)

@@ -17,6 +17,9 @@ from fedsash.data.transform import Transform
 from fedsash.evaluation import Evaluation, Evaluator, Metrics
 from fedsash.layout import Layout
 
+NONE = np.array([], dtype=np.int64)
+"""No held-out samples."""
+
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
     return F.cross_entropy(output, y, reduction="none")
@@ -26,7 +29,7 @@ def evaluate(data: FederatedData, model: nn.Module | None = None, **settings: An
     """The metrics of each split, after round 4, of a model that is not the evaluator's own."""
     module = mlp(dropout=0.5) if model is None else model
     own = mlp(dropout=0.5, seed=1) if model is None else model
-    evaluator = Evaluator(own, cross_entropy, data, Evaluation(**settings))
+    evaluator = Evaluator(own, cross_entropy, data, Evaluation(**settings), NONE)
     return {m.split: m for m in evaluator.evaluate(Layout(module).flatten(module), 4, "window")}
 
 
@@ -141,7 +144,7 @@ def test_what_is_not_there_or_not_asked_for_is_not_reported() -> None:
 def test_evaluating_changes_neither_the_module_nor_the_vector() -> None:
     module = mlp(dropout=0.5).train()
     before = {name: p.clone() for name, p in module.state_dict().items()}
-    evaluator = Evaluator(module, cross_entropy, data(), Evaluation(clients=True))
+    evaluator = Evaluator(module, cross_entropy, data(), Evaluation(clients=True), NONE)
     w = torch.randn(Layout(module).size).double()
     given = w.clone()
     one, other = list(evaluator.evaluate(w, 1, "model")), list(evaluator.evaluate(w, 1, "model"))

@@ -1,7 +1,10 @@
-"""Every method against the identities of its paper, and against a naive NumPy account of it."""
+"""FedAvg, FedProx and EWC against the identities of their papers, and what holds for every method."""
 
 from __future__ import annotations
 
+from dataclasses import fields
+from functools import partial
+from math import inf, nan
 from typing import Any
 
 import numpy as np
@@ -11,12 +14,34 @@ from worlds import ENGINES, SIZES, after, federation, quadratic_federation
 
 from fedsash.federation import Federation
 from fedsash.local import Client
-from fedsash.methods import METHODS, FedAvg, FedProx, Method, Scaffold
+from fedsash.methods import (
+    EWC,
+    METHODS,
+    AdaBest,
+    FedDyn,
+    FedLESAM,
+    FedMoSWA,
+    FedProx,
+    Local,
+    Method,
+    Scaffold,
+    Step,
+)
 from fedsash.sampling import Uniform
-from fedsash.servers import SGD
 
-EQUAL = dict(a=[1.0, 3.0], b=[0.0, 1.2])
-"""Two quadratics whose sum is least at (1*0 + 3*1.2) / 4 = 0.9."""
+EVERYONE, WHOLE = Uniform(len(SIZES)), Client(lr=0.1, batch="full")
+ROUGH = Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+MEMORIES = [
+    Scaffold("I"),
+    Scaffold("II"),
+    FedDyn(0.1),
+    AdaBest(),
+    AdaBest(variant="code"),
+    FedLESAM(),
+    FedMoSWA(option="I"),
+    FedMoSWA(option="II"),
+]
+close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
 
 def sampled(f: Federation, round: int) -> np.ndarray:
@@ -62,21 +87,6 @@ def test_clients_with_the_same_data_are_one_client() -> None:
     torch.testing.assert_close(after(one, 5).w, after(many, 5).w, rtol=0, atol=1e-15)
 
 
-def test_fedavg_stops_beside_the_optimum_and_scaffold_reaches_it() -> None:
-    eta, steps, (a, b) = 0.1, 5, (np.array(EQUAL["a"]), np.array(EQUAL["b"]))
-    pull = 1 - (1 - eta * a) ** steps
-    fixed = (pull * b).sum() / pull.sum()
-    stuck = after(quadratic_federation(**EQUAL, client=Client(lr=eta, batch="full", steps=steps)), 300).w
-    assert float(stuck) == pytest.approx(fixed, abs=1e-12)
-    assert abs(fixed - 0.9) > 0.05
-    for option in ("I", "II"):
-        method = Scaffold(option)
-        reached = after(
-            quadratic_federation(**EQUAL, method=method, client=Client(lr=eta, batch="full", steps=steps)), 300
-        )
-        assert float(reached.w) == pytest.approx(0.9, abs=1e-10)
-
-
 @pytest.mark.parametrize("mu", [0.0, 0.1, 1.0])
 def test_fedprox_on_a_quadratic_follows_its_closed_form(mu: float) -> None:
     a, b, eta, steps, start = 2.0, 1.5, 0.1, 7, -0.4
@@ -86,130 +96,140 @@ def test_fedprox_on_a_quadratic_follows_its_closed_form(mu: float) -> None:
     assert float(after(f, 1).w) == pytest.approx(expected, abs=1e-14)
 
 
-def test_fedprox_without_tether_and_with_one_step_is_fedavg() -> None:
-    plain = after(federation(), 4).w
-    torch.testing.assert_close(after(federation(method=FedProx(0.0)), 4).w, plain, rtol=0, atol=1e-15)
-    one = Client(lr=0.1, batch="full")
-    torch.testing.assert_close(
-        after(federation(method=FedProx(5.0), client=one), 4).w, after(federation(client=one), 4).w, rtol=0, atol=1e-15
-    )
+def test_ewc_on_a_quadratic_is_fedprox_with_mu_times_the_last_rounds_fisher() -> None:
+    client = Client(lr=0.1, batch="full", steps=7)
+    f = quadratic_federation([2.0], [1.5], -0.4, method=EWC(3.0), client=client)
+    first = after(f, 1)
+    w, strength = float(first.w), 3 * float(first.shared["fisher"])
+    prox = quadratic_federation([2.0], [1.5], w, method=FedProx(strength), client=client)
+    close(after(f, 1, first).w, after(prox, 1).w)
+    assert strength > 1
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
-@pytest.mark.parametrize("count", [1, 4, 6])
-def test_scaffolds_c_is_the_mean_of_all_client_variates_after_every_round(option: Any, count: int) -> None:
-    f = federation(method=Scaffold(option), sampling=Uniform(count))
-    state = f.start()
-    for _ in range(6):
-        before = {name: rows.clone() for name, rows in state.mine.items()}
-        absent = np.setdiff1d(np.arange(len(SIZES)), sampled(f, state.round))
-        state, _ = f.round(state)
-        torch.testing.assert_close(state.shared["c"], state.mine["c"].mean(0), rtol=0, atol=1e-14)
-        assert torch.equal(state.mine["c"][absent], before["c"][absent])
-    assert float(state.shared["c"].norm()) > 0
-    f.close()
+@pytest.mark.parametrize("method", [FedProx(0.0), EWC(0.0)], ids=repr)
+def test_without_tether_it_is_fedavg_bitwise(method: Method) -> None:
+    assert torch.equal(after(federation(method=method, client=ROUGH), 4).w, after(federation(client=ROUGH), 4).w)
 
 
-def test_scaffold_with_one_full_batch_step_of_all_clients_is_gradient_descent_on_their_mean() -> None:
-    whole = Client(lr=0.2, batch="full")
-    everyone = Uniform(len(SIZES))
-    plain = after(federation(method=FedAvg(weighting="uniform"), client=whole, sampling=everyone), 5).w
-    for option in ("I", "II"):
-        w = after(federation(method=Scaffold(option), client=whole, sampling=everyone), 5).w
-        torch.testing.assert_close(w, plain, rtol=0, atol=1e-13)
+@pytest.mark.parametrize("method", [FedProx(5.0), EWC(5.0)], ids=repr)
+def test_with_one_local_step_a_tether_does_nothing_bitwise(method: Method) -> None:
+    assert torch.equal(after(federation(method=method, client=WHOLE), 4).w, after(federation(client=WHOLE), 4).w)
 
 
-def test_both_options_of_scaffold_agree_on_the_variate_of_a_single_full_batch_step() -> None:
-    states = [after(federation(method=Scaffold(o), client=Client(lr=0.2, batch="full")), 3) for o in ("I", "II")]
-    torch.testing.assert_close(states[0].mine["c"], states[1].mine["c"], rtol=0, atol=1e-13)
+def test_ewcs_first_round_is_fedavg_bitwise_and_its_second_is_not() -> None:
+    ewc, plain = federation(method=EWC(5.0)), federation()
+    assert torch.equal(after(ewc, 1).w, after(plain, 1).w)
+    assert not torch.allclose(after(ewc, 2).w, after(plain, 2).w)
 
 
-def test_scaffolds_first_round_is_uniform_fedavg() -> None:
-    torch.testing.assert_close(
-        after(federation(method=Scaffold()), 1).w,
-        after(federation(method=FedAvg(weighting="uniform")), 1).w,
-        rtol=0,
-        atol=1e-15,
-    )
+def test_ewcs_fisher_is_the_mean_of_squared_gradients_over_steps_and_clients() -> None:
+    seen: list[list[torch.Tensor]] = []
 
+    class Watched(EWC):
+        def begin(self, local: Local) -> dict[str, torch.Tensor]:
+            seen.append([])
+            return super().begin(local)
 
-def test_option_two_is_the_mean_gradient_along_the_way_whatever_c_was() -> None:
-    """(x - y) / (K eta) is the mean corrected gradient, so c_i+ is the mean of the raw ones, sign included."""
-    seen: list[torch.Tensor] = []
-
-    class Watched(Scaffold):
-        def direction(self, step: Any) -> torch.Tensor:
-            seen.append(step.grad(step.w)[0])
+        def direction(self, step: Step) -> torch.Tensor:
+            seen[-1].append(step.grad(step.w)[0] ** 2)
             return super().direction(step)
 
-    f = federation(method=Watched(), sampling=Uniform(1))
+    f = federation(method=Watched(2.0))
     f.prepare()
     state = f.start()
-    for _ in range(4):
+    for t in range(3):
         seen.clear()
-        client = int(sampled(f, state.round)[0])
+        sizes = torch.from_numpy(f.data.sizes[sampled(f, t)]).double()
         state, _ = f.round(state)
-        torch.testing.assert_close(state.mine["c"][client], torch.stack(seen).mean(0), rtol=0, atol=1e-13)
+        of_clients = torch.stack([torch.stack(squares).mean(0) for squares in seen])
+        close(state.shared["fisher"], sizes / sizes.sum() @ of_clients)
 
 
-def naive(f: Federation, rounds: int, kind: str, mu: float, server_lr: float) -> np.ndarray:
-    """FedAvg, FedProx and SCAFFOLD written out in NumPy for a linear softmax model, line by line from the papers."""
-    x_all, y_all = f.data.train.x.numpy(), f.data.train.y.numpy()
-    w = f.start().w.numpy().copy()
-    shape = (3, 4)
-    n = len(f.data.clients)
-    c, own = np.zeros_like(w), np.zeros((n, len(w)))
-
-    def gradient(w: np.ndarray, index: np.ndarray) -> np.ndarray:
-        weight, bias = w[:12].reshape(shape), w[12:]
-        z = x_all[index] @ weight.T + bias
-        p = np.exp(z - z.max(1, keepdims=True))
-        p /= p.sum(1, keepdims=True)
-        p[np.arange(len(index)), y_all[index]] -= 1
-        p /= len(index)
-        return np.concatenate([(p.T @ x_all[index]).ravel(), p.sum(0)])
-
-    batches = f.client.batches(f.data.clients, f.seed, torch.empty(0, dtype=torch.float64))
-    for t in range(rounds):
-        ids = sampled(f, t)
-        deltas, changes, sizes = [], [], []
-        eta = f.client.schedule.lr(t, f.client.lr)
-        for i in ids:
-            plan = batches.plan(t, np.array([i]), f.client.epochs)
-            y, buffer = w.copy(), np.zeros_like(w)
-            for k in range(int(plan.steps[0])):
-                g = gradient(y, plan.index[k, 0, : plan.count[k, 0]])
-                if kind == "fedprox":
-                    g = g + mu * (y - w)
-                if kind == "scaffold":
-                    g = g - own[i] + c
-                g = g + f.client.weight_decay * y
-                buffer = f.client.momentum * buffer + g
-                y = y - eta * buffer
-            if kind == "scaffold":
-                new = own[i] - c + (w - y) / (int(plan.steps[0]) * eta)
-                changes.append(new - own[i])
-                own[i] = new
-            deltas.append(y - w)
-            sizes.append(len(f.data.clients[i]))
-        p = np.full(len(ids), 1 / len(ids)) if kind == "scaffold" else np.array(sizes) / sum(sizes)
-        w = w + server_lr * sum(q * d for q, d in zip(p, deltas, strict=True))
-        if kind == "scaffold":
-            c = c + sum(changes) / n
-    return w
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+@pytest.mark.parametrize("method", MEMORIES, ids=repr)
+def test_absent_clients_keep_their_memory_bitwise_and_no_two_share_any(method: Method, engine: str) -> None:
+    f = federation(method=method, sampling=Uniform(3), engine=ENGINES[engine])
+    state = f.start()
+    for t in range(4):
+        before = {name: rows.clone() for name, rows in state.mine.items()}
+        present = sampled(f, t)
+        absent = np.setdiff1d(np.arange(len(SIZES)), present)
+        state, _ = f.round(state)
+        assert all(torch.equal(rows[absent], before[name][absent]) for name, rows in state.mine.items())
+        assert any(not torch.equal(rows[present], before[name][present]) for name, rows in state.mine.items())
+    w, shared = state.w.clone(), {name: value.clone() for name, value in state.shared.items()}
+    for rows in state.mine.values():
+        others = rows[1:].clone()
+        rows[0] = nan
+        assert torch.equal(rows[1:], others)
+    assert torch.equal(state.w, w) and all(torch.equal(state.shared[name], value) for name, value in shared.items())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind, method", [("fedavg", FedAvg()), ("fedprox", FedProx(0.3)), ("scaffold", Scaffold())])
-def test_methods_equal_a_naive_account_in_numpy(kind: str, method: Method, engine: str) -> None:
-    from fedsash.schedules import Exponential
+def test_every_method_with_memory_is_among_those() -> None:
+    w = torch.zeros(3)
+    assert {kind for kind in METHODS.values() if kind().mine(w)} == {type(method) for method in MEMORIES}
 
-    torch.manual_seed(1)
-    client = Client(lr=0.1, batch=5, epochs=3, momentum=0.8, weight_decay=0.02, schedule=Exponential(0.9))
-    f = federation(
-        model=torch.nn.Linear(4, 3).double(), method=method, client=client, server=SGD(lr=0.7), engine=ENGINES[engine]
-    )
-    np.testing.assert_allclose(after(f, 5).w.numpy(), naive(f, 5, kind, 0.3, 0.7), rtol=0, atol=1e-12)
+
+NEGATIVE, FRACTION, WORD = (-0.1, -inf, nan), (-0.1, 1.1, nan), ("other", None)
+BAD: dict[str, tuple[Any, ...]] = {
+    "FedAvg.weighting": WORD,
+    "FedProx.mu": NEGATIVE,
+    "EWC.mu": NEGATIVE,
+    "Scaffold.option": WORD,
+    "FedDyn.alpha": (0.0, *NEGATIVE),
+    "AdaBest.mu": NEGATIVE,
+    "AdaBest.beta": NEGATIVE,
+    "AdaBest.variant": WORD,
+    "FedCM.alpha": (0.0, *FRACTION),
+    "FedACG.lam": (1.0, *FRACTION),
+    "FedACG.beta": NEGATIVE,
+    "Mime.beta": (1.0, *FRACTION),
+    "MimeLite.beta": (1.0, *FRACTION),
+    "FedSAM.rho": NEGATIVE,
+    "FedASAM.rho": NEGATIVE,
+    "FedASAM.eta": NEGATIVE,
+    "MoFedSAM.alpha": (0.0, *FRACTION),
+    "MoFedSAM.rho": NEGATIVE,
+    "FedLESAM.rho": NEGATIVE,
+    "FedFA.lam": NEGATIVE,
+    "FedFA.momentum": FRACTION,
+    "FedFA.calibration": NEGATIVE,
+    "FedFA.anchors_from": (-1,),
+    "FedFA.calibrate_from": (-1,),
+    "FedSWA.rho": NEGATIVE,
+    "FedSWA.alpha": NEGATIVE,
+    "FedMoSWA.rho": NEGATIVE,
+    "FedMoSWA.alpha": NEGATIVE,
+    "FedMoSWA.gamma": FRACTION,
+    "FedMoSWA.option": WORD,
+}
+BAD |= {f"{kind.__name__}.weighting": ("other",) for kind in METHODS.values()}
+KINDS = {kind.__name__: kind for kind in METHODS.values()}
+
+
+@pytest.mark.parametrize("field, value", [(field, value) for field, values in BAD.items() for value in values])
+def test_a_bad_value_is_refused_with_one_line_that_names_it(field: str, value: Any) -> None:
+    kind, option = field.split(".")
+    with pytest.raises(ValueError) as refusal:
+        KINDS[kind](**{option: value})
+    message = str(refusal.value)
+    assert message.startswith(f"{field} = {value!r}: must ") and "\n" not in message
+
+
+def test_every_option_that_can_be_bad_is_among_those() -> None:
+    """A bool can't be bad."""
+    options = {f"{name}.{field.name}" for name, kind in KINDS.items() for field in fields(kind) if field.type != "bool"}
+    assert options == BAD.keys()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_at_rate_zero_nothing_moves_and_nothing_is_refused(name: str) -> None:
+    f = federation(method=METHODS[name](), client=Client(lr=0.0, batch=5))
+    with f:
+        state, outcome = f.round(f.start())
+    assert outcome.moved
+    if name != "fedfa":  # its calibration has a rate of its own
+        assert torch.equal(state.w, f.start().w)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -5,7 +5,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aggregation import Mean
+    from .aggregation import FedGMA, FedNova, Mean
     from .averages import EMA, SWA, Tracker, Window
     from .data import FederatedData
     from .engines import Engine
@@ -14,13 +14,31 @@ if TYPE_CHECKING:
     from .feed import Feed
     from .layout import Layout
     from .local import Client
-    from .methods import FedAvg, FedProx, Scaffold
+    from .methods import (
+        EWC,
+        AdaBest,
+        FedACG,
+        FedASAM,
+        FedAvg,
+        FedCM,
+        FedDyn,
+        FedFA,
+        FedLESAM,
+        FedMoSWA,
+        FedProx,
+        FedSAM,
+        FedSWA,
+        Mime,
+        MimeLite,
+        MoFedSAM,
+        Scaffold,
+    )
     from .runs import Checkpoint, Result, resume, run
 
 __version__ = version("fedsash")
 
 _ROOMS = {
-    "aggregation": ("Mean",),
+    "aggregation": ("FedGMA", "FedNova", "Mean"),
     "averages": ("EMA", "SWA", "Tracker", "Window"),
     "data": ("FederatedData",),
     "engines": ("Engine",),
@@ -29,25 +47,59 @@ _ROOMS = {
     "feed": ("Feed",),
     "layout": ("Layout",),
     "local": ("Client",),
-    "methods": ("FedAvg", "FedProx", "Scaffold"),
+    "methods": (
+        "EWC",
+        "AdaBest",
+        "FedACG",
+        "FedASAM",
+        "FedAvg",
+        "FedCM",
+        "FedDyn",
+        "FedFA",
+        "FedLESAM",
+        "FedMoSWA",
+        "FedProx",
+        "FedSAM",
+        "FedSWA",
+        "Mime",
+        "MimeLite",
+        "MoFedSAM",
+        "Scaffold",
+    ),
     "runs": ("Checkpoint", "Result", "resume", "run"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
 __all__ = [
     "EMA",
+    "EWC",
     "SWA",
+    "AdaBest",
     "Checkpoint",
     "Client",
     "Engine",
     "Evaluation",
+    "FedACG",
+    "FedASAM",
     "FedAvg",
+    "FedCM",
+    "FedDyn",
+    "FedFA",
+    "FedGMA",
+    "FedLESAM",
+    "FedMoSWA",
+    "FedNova",
     "FedProx",
+    "FedSAM",
+    "FedSWA",
     "FederatedData",
     "Federation",
     "Feed",
     "Layout",
     "Mean",
+    "Mime",
+    "MimeLite",
+    "MoFedSAM",
     "Result",
     "Scaffold",
     "Tracker",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from typing import ClassVar, Literal
 
@@ -31,6 +31,7 @@ class Mean:
     named; the weights of the others are scaled up to sum to 1.
     """
 
+    _: KW_ONLY
     limit: float = 1e6
     uniform: ClassVar[tuple[str, ...]] = ()
     needs_effort: ClassVar[bool] = False
@@ -98,7 +99,7 @@ class FedGMA(Mean):
 
     `mask = "code"` is what stands behind IMA's published row, the mean in all but a ten-thousandth: FedIMA's code takes
     the plain mean, then subtracts for one client after the other 1e-4/s of its distance from the model so far (from w_t
-    for the first), where A > `threshold` and the client agrees with the vote. That needs every single update.
+    for the first), where A > `threshold` and that distance has the vote's sign. That needs every single update.
     """
 
     threshold: float = 0.8

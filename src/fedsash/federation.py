@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .aggregation import Effort, Mean, Sums
-from .averages import Average, Observer
+from .averages import Average, Observer, check_names
 from .batches import Ints
 from .checks import check
 from .data.federated import FederatedData
-from .engines import Engine, Executor, Work, resolve, start
+from .engines import Engine, Executor, Work, pick_device, resolve, start
 from .engines.direct import Job, threads
 from .engines.dropout import draws_dropout
 from .engines.gradients import Loss
@@ -35,6 +34,8 @@ from .sampling import Sampling, Uniform
 from .servers import SGD, Server
 from .state import Best, State
 from .storage import client_rows
+
+UNUSABLE = "every upload was not finite, or longer than {:g}"
 
 
 @dataclass
@@ -84,7 +85,10 @@ class Federation:
         self.model = copy.deepcopy(self.model).to(device)
         self.data = self.data.to(device)
         self.layout = Layout(self.model)
-        self.data, held_out = self.data.hold_out(self.evaluation.held_out, self.seed)
+        fraction, largest = self.evaluation.held_out, self.data.sizes.max()
+        self.data, held_out = self.data.hold_out(fraction, self.seed)
+        right = f"must hold out a sample of the largest client, which has {largest}, or be 0"
+        check(fraction == 0 or len(held_out) > 0, "Evaluation.held_out", fraction, right)
         self._sizes = self.data.sizes
         self._batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
         self._samples = lru_cache(self._batches.samples)
@@ -121,10 +125,10 @@ class Federation:
         mine = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
         probed = self._probe(sent, vectors, mine, outcome)
         if len(outcome.refused) == len(ids):
-            return self._skip(state, outcome, "no upload was usable")
+            return self._skip(state, outcome, UNUSABLE.format(self.aggregation.limit))
         sums = self._collect("train", self._sums(t, ids), sent, vectors | probed, mine, outcome)
         if not sums.accepted:
-            return self._skip(state, outcome, "no upload was usable")
+            return self._skip(state, outcome, UNUSABLE.format(self.aggregation.limit))
         mean, total = sums.mean(), len(self.data.clients)
         received = Received(sent, sums.update(mean), mean, state.shared | probed, sums.accepted, total)
         delta, shared = self.method.absorb(received)
@@ -217,19 +221,19 @@ class Federation:
 
     def _choose(self, state: State, results: list[Metrics]) -> list[Metrics]:
         """Let an adaptive feed decide on what was held out; its choice as one more record."""
-        if self.feed is None or state.choice is None:
+        if state.choice is None or state.round % self.evaluation.every:
             return []
-        accuracy = {m.model: m.accuracy for m in results if m.split == "held_out"}
-        state.choice = state.choice.after(self.feed, state.round, accuracy)
-        chosen, more = state.choice.average, state.choice.evidence(accuracy)
-        found = next((m for m in results if m.split == "held_out" and m.model == chosen), results[0])
-        return [replace(found, model=chosen, split="feed", more=more)]
+        held_out = {m.model: m for m in results if m.split == "held_out"}
+        accuracy = {name: m.accuracy for name, m in held_out.items()}
+        state.choice = state.choice.after(state.round, accuracy)
+        chosen = held_out.get(state.choice.average, held_out["model"])
+        return [replace(chosen, model=state.choice.average, split="feed", more=state.choice.evidence(accuracy))]
 
     def _probe(self, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Vectors:
         """The means of what the round's clients answer before their training, if the method asks for it."""
         if not overrides(self.method, "probe"):
             return {}
-        sums = Mean(self.aggregation.limit).begin(self.method, self._sizes[outcome.clients])
+        sums = Mean(limit=self.aggregation.limit).begin(self.method, self._sizes[outcome.clients])
         return self._collect("probe", sums, sent, vectors, mine, outcome).mean()
 
     def _sums(self, round: int, ids: Ints) -> Sums:
@@ -276,7 +280,7 @@ class Federation:
         return replace(state, round=state.round + 1), outcome
 
     def _feeds_before(self, name: str) -> bool:
-        return self.feed is not None and self.feed.order != "after" and self.feed.average == name
+        return self.feed is not None and self.feed.order != "after" and name in self.feed.averages
 
     def _draws_dropout(self) -> bool:
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
@@ -290,23 +294,3 @@ class Federation:
             self.feed.fits(self.averages, self.evaluation.held_out)
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         self.sampling.clients(0, self.data.sizes, self.seed)
-
-
-def check_names(averages: Iterable[str]) -> None:
-    """Raise `ValueError` for an average whose name can't be a file's, or is taken."""
-    right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
-    for name in averages:
-        taken = name == "model" or name.endswith("-best")
-        check(bool(re.fullmatch(r"[\w-]+", name)) and not taken, "averages", name, right)
-
-
-def pick_device(name: str) -> torch.device:
-    """The device of that name; `"auto"` is the first of CUDA, MPS and the CPU that is there."""
-    if name != "auto":
-        try:
-            return torch.zeros((), device=name).device
-        except (RuntimeError, AssertionError) as error:
-            raise ValueError(f"device = {name!r}: not available here ({str(error).splitlines()[0]})") from None
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from .checks import check
@@ -22,8 +23,11 @@ class Feed:
     - `"code"`, as in IMA's published code with FedAdam and FedYogi: before it, and in round `start` the server
       optimiser steps from empty moments, after which it goes on with those that it had before that round.
 
-    Two things may be left to the data, on samples held out from the clients (`evaluation.held_out`); both act after an
-    evaluation, only in the order `"after"`, and are ours (IMA names them as future work):
+    (With the last two, the clients' mean stays in the average even where the server's step overflows and the round is
+    skipped.)
+
+    Two things may be left to the data, on samples held out from the clients (`evaluation.held_out`); both act every
+    `evaluation.every` rounds, only in the order `"after"`, and are ours (IMA names them as future work):
 
     - `start = "auto"`: the feed begins once the average has been more accurate than the model in `patience` evaluations
       in a row;
@@ -55,7 +59,7 @@ class Feed:
 
     def first(self) -> Choice:
         """The choice before the first evaluation."""
-        return Choice(self.averages[0], None if self.start == "auto" else self.start)
+        return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
 
     def fits(self, averages: Iterable[str], held_out: float) -> None:
         """Raise `ValueError` if it names an average that there is not, or needs held-out data that there are not."""
@@ -68,25 +72,37 @@ class Feed:
             raise ValueError(f"Feed.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say")
 
 
-@dataclass
+@dataclass(frozen=True)
 class Choice:
-    """What has been decided: the average, the round after which it takes the model's place (None: not yet), and in how
-    many evaluations in a row it has been better than the model."""
+    """What a feed has decided: the average, the round after which it takes the model's place (None: not yet), and in
+    how many evaluations in a row it has been better than the model."""
 
+    feed: Feed
     average: str
     start: int | None
     better: int = 0
 
-    def after(self, feed: Feed, round: int, accuracy: Mapping[str, float]) -> Choice:
+    def after(self, round: int, accuracy: Mapping[str, float]) -> Choice:
         """The choice after an evaluation on held-out data, when `round` rounds are done."""
-        best = max(feed.averages, key=lambda name: accuracy.get(name, -1.0))
+        best = max(self.feed.averages, key=lambda name: accuracy.get(name, -1.0))
         better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
-        begins = self.start is None and better >= feed.patience
-        return Choice(best, round - 1 if begins else self.start, better)
+        begins = self.start is None and better >= self.feed.patience
+        return replace(self, average=best, start=round - 1 if begins else self.start, better=better)
 
     def sends(self, round: int) -> bool:
         """Whether the clients of `round` receive the average."""
         return self.start is not None and round > self.start
+
+    def saved(self) -> dict[str, Any]:
+        """The choice as JSON has it."""
+        saved: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return saved
+
+    def loaded(self, saved: Mapping[str, Any] | None) -> Choice:
+        """A saved choice, if it is of the same feed; else this one."""
+        if saved is None or saved["feed"] != self.saved()["feed"]:
+            return self
+        return Choice(**{**saved, "feed": self.feed})
 
     def evidence(self, accuracy: Mapping[str, float]) -> dict[str, Any]:
         """The choice and what it rests on, as one record."""

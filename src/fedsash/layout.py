@@ -60,6 +60,18 @@ class Layout:
             raise ValueError("the model has no trainable nn.Linear, hence no classifier")
         return self._last_linear
 
+    def linear(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The classifier's weight `[..., classes, d]` and bias `[..., classes]`, if it has one, as views of `w`.
+
+        Raises `ValueError` if its weight is computed from other parameters, or if there is no classifier.
+        """
+        prefix = f"{self.classifier}." if self.classifier else ""
+        weight, bias = (self._aliases.get(f"{prefix}{name}") for name in ("weight", "bias"))
+        if weight is None:
+            raise ValueError(f"the classifier {self.classifier!r} has no trainable weight of its own")
+        views = self.views(w)
+        return views[weight], None if bias is None else views[bias]
+
     def parameters(self, module: nn.Module) -> list[nn.Parameter]:
         """The module's parameters in the vector's order."""
         return [module.get_parameter(name) for name in self.names]

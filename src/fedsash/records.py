@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 class Records:
     """The metrics of a run in `metrics.jsonl`: one JSON object a line, in the order in which they came about.
 
-    A line is either `Metrics.row()` or names clients whose uploads were refused:
-    `{"round": 7, "model": "model", "split": "guard", "refused": [3]}`. JSON has no number for NaN and infinity: both
-    are written as `null`, and `load` gives `None`. Only a line that ends in a newline counts, so what a killed process
-    had half written is never read; call `cut` before going on in a folder where that can have happened.
+    A line is either `Metrics.row()` or names clients whose uploads were refused, and why the round was skipped, if it
+    was: `{"round": 7, "model": "model", "split": "guard", "refused": [3], "skipped": ""}`. JSON has no number for NaN
+    and infinity: both are written as `null`, and `load` gives `None`. Only a line that ends in a newline counts, so
+    what a killed process had half written is never read; call `cut` before going on in a folder where that can have
+    happened.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -92,6 +93,24 @@ def summarise(history: list[dict[str, Any]], evaluation: Evaluation) -> dict[str
         mean = of_model["last_mean"]
         of_model["gain"] = None if mean is None or base is None else mean - base
     return summary
+
+
+def chosen(history: list[dict[str, Any]], evaluation: Evaluation) -> str | None:
+    """The model that was the most accurate one on held-out data, in the mean of the last evaluations; None without."""
+    points: dict[str, list[float]] = {}
+    for row in history:
+        if row["split"] == "held_out":
+            points.setdefault(row["model"], []).append(row["accuracy"] or 0.0)
+    return max(points, key=lambda name: fmean(points[name][-evaluation.last :]), default=None)
+
+
+def diverged(history: list[dict[str, Any]], rounds: int) -> dict[str, Any] | None:
+    """`{"round", "why"}` of the first of the rounds without a usable update that fill the run's end; None without."""
+    skipped = {row["round"]: row["skipped"] for row in history if row["split"] == "guard"}
+    first = rounds
+    while skipped.get(first - 1):
+        first -= 1
+    return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
 
 
 def _summarise(points: dict[int, float], evaluation: Evaluation) -> dict[str, Any]:

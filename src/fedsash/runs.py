@@ -25,7 +25,7 @@ from .checks import check
 from .engines import Engine
 from .evaluation import Metrics
 from .federation import Federation, Outcome
-from .records import Records, replace_file, summarise, write_json
+from .records import Records, chosen, diverged, replace_file, summarise, write_json
 from .report import Progress, curves
 from .state import State
 
@@ -128,6 +128,7 @@ class _Session:
         self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
         self.history: list[dict[str, Any]] = []
+        self.wrong = (False, "")
 
     def begin(self, fork: tuple[Path | str, int] | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
@@ -200,13 +201,16 @@ class _Session:
         return state
 
     def _report(self, outcome: Outcome) -> None:
-        """Name what went wrong in a round, in the log and in the metrics."""
-        if outcome.refused:
-            log.warning("round %d: left out the uploads of clients %s", outcome.round + 1, outcome.refused)
-            guard = {"round": outcome.round + 1, "model": "model", "split": "guard", "refused": outcome.refused}
-            self._record([guard])
-        if outcome.skipped:
-            log.warning("round %d: skipped, %s", outcome.round + 1, outcome.skipped)
+        """Name what went wrong in a round, in the log (once for rounds like the one before) and in the metrics."""
+        round, wrong = outcome.round + 1, (bool(outcome.refused), outcome.skipped)
+        if outcome.refused and wrong != self.wrong:
+            log.warning("round %d: left out the uploads of clients %s", round, outcome.refused)
+        if outcome.skipped and wrong != self.wrong:
+            log.warning("round %d: skipped, %s", round, outcome.skipped)
+        if outcome.refused or (outcome.skipped and len(outcome.clients)):
+            guard = {"round": round, "model": "model", "split": "guard"}
+            self._record([guard | {"refused": outcome.refused, "skipped": outcome.skipped}])
+        self.wrong = wrong
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
         self.history += rows
@@ -220,6 +224,8 @@ class _Session:
     def _summary(self, state: State, memory: int) -> dict[str, Any]:
         return {
             "models": summarise(self.history, self.federation.evaluation),
+            "chosen": chosen(self.history, self.federation.evaluation),
+            "diverged": diverged(self.history, state.round),
             "rounds": state.round,
             "seconds": state.seconds,
             "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,

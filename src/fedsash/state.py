@@ -7,7 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Iterator, Set
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -144,8 +144,7 @@ def load(path: Path, state: State) -> State:
             views[name].copy_(tensor)
     for name in NUMBERS:
         setattr(state, name, manifest[name])
-    if state.choice and manifest["choice"]:
-        state.choice = Choice(**manifest["choice"])
+    state.choice = state.choice and state.choice.loaded(manifest["choice"])
     state.best = {
         name: Best(best["accuracy"], best["round"], saved[f"best/{name}"].to(state.w.device, copy=True))
         for name, best in manifest["best"].items()
@@ -210,7 +209,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
     manifest = {
         "format": FORMAT,
         **{name: getattr(state, name) for name in NUMBERS},
-        "choice": state.choice and asdict(state.choice),
+        "choice": state.choice and state.choice.saved(),
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
         "tensors": _kinds(state),
         "files": files,

@@ -1,6 +1,6 @@
 """Means of the trajectory of models: observed during training, without ever changing it."""
 
-from .base import Average, State
+from .base import Average, State, check_names
 from .ema import EMA
 from .observer import Observer
 from .swa import SWA
@@ -9,4 +9,4 @@ from .window import Window
 
 AVERAGES: dict[str, type[Average]] = {"window": Window, "swa": SWA, "ema": EMA}
 
-__all__ = ["AVERAGES", "EMA", "SWA", "Average", "Observer", "State", "Tracker", "Window"]
+__all__ = ["AVERAGES", "EMA", "SWA", "Average", "Observer", "State", "Tracker", "Window", "check_names"]

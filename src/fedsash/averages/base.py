@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 
@@ -78,6 +80,14 @@ class Average(ABC):
     @abstractmethod
     def _mean(self, state: State, w: Tensor) -> Tensor:
         """The average of what has been observed, at least one model; `w` gives type and device."""
+
+
+def check_names(averages: Iterable[str]) -> None:
+    """Raise `ValueError` for an average whose name can't be a file's, or is taken."""
+    right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
+    for name in averages:
+        taken = name == "model" or name.endswith("-best")
+        check(bool(re.fullmatch(r"[\w-]+", name)) and not taken, "averages", name, right)
 
 
 def check_vector(w: Tensor) -> None:

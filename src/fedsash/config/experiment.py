@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from numpy.typing import NDArray
 
 from ..aggregation import Mean
-from ..averages import Average
+from ..averages import Average, check_names
 from ..checks import check
 from ..data import Digits, Dirichlet, FederatedData, Source
 from ..engines import Engine
 from ..evaluation import Evaluation
-from ..federation import Federation, check_names
+from ..federation import Federation
 from ..feed import Feed
 from ..layout import Layout
 from ..local import Client

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
 from ..batches import Ints
@@ -158,3 +159,15 @@ def start(engine: Engine, task: Work) -> Executor:
     capacity = max(engine.workers * engine.block, min(per_round, BUFFER_BYTES // row))
     buffers = workers.Buffers.like(first.sent, first.shared, trained.mine, uploads, capacity)
     return workers.Workers(trainer, engine.workers, engine.block, buffers)
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of that name; `"auto"` is the first of CUDA, MPS and the CPU that is there."""
+    if name != "auto":
+        try:
+            return torch.zeros((), device=name).device
+        except (RuntimeError, AssertionError) as error:
+            raise ValueError(f"device = {name!r}: not available here ({str(error).splitlines()[0]})") from None
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")

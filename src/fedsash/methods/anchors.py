@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check, check_strength
 from ..layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors
 
@@ -45,14 +45,15 @@ class FedFA(Method):
     calibrate_from: int = 0
 
     def __post_init__(self) -> None:
-        check(self.lam >= 0, "FedFA.lam", self.lam, "must not be negative")
+        super().__post_init__()
+        check_strength("FedFA.lam", self.lam)
         check(0 <= self.momentum <= 1, "FedFA.momentum", self.momentum, "must be between 0 and 1")
-        check(self.calibration >= 0, "FedFA.calibration", self.calibration, "must not be negative")
-        check(self.anchors_from >= 0, "FedFA.anchors_from", self.anchors_from, "must not be negative")
-        check(self.calibrate_from >= 0, "FedFA.calibrate_from", self.calibrate_from, "must not be negative")
+        check_strength("FedFA.calibration", self.calibration)
+        check_strength("FedFA.anchors_from", self.anchors_from)
+        check_strength("FedFA.calibrate_from", self.calibrate_from)
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
-        classes, d = layout.views(w)[f"{layout.classifier}.weight"].shape
+        classes, d = layout.linear(w)[0].shape
         if classes <= d:
             return {"anchors": torch.eye(classes, d, dtype=w.dtype, device=w.device)}
         rows = torch.randn(classes, d, dtype=w.dtype, generator=torch.Generator().manual_seed(0))
@@ -71,7 +72,7 @@ class FedFA(Method):
 
     def begin(self, local: Local) -> Vectors:
         anchors = local.shared["anchors"].expand(len(local.w), -1, -1).clone()
-        moments = torch.zeros_like(_extended(anchors, *_classifier(local.w, local.layout)))
+        moments = torch.zeros_like(_extended(anchors, *local.layout.linear(local.w)))
         return {
             "anchors": anchors,
             "sums": torch.zeros_like(anchors),
@@ -90,14 +91,14 @@ class FedFA(Method):
         self._track(step, active)
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        return {"delta": local.w - local.sent, "anchors": local.work["anchors"]}, {}
+        return {"delta": local.delta, "anchors": local.work["anchors"]}, {}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         return received.update, {"anchors": received.mean["anchors"]}
 
     def _calibrate(self, step: Step, active: Tensor) -> None:
         """One step of Adam on the classifier's cross-entropy at the anchors, whose gradient has a closed form."""
-        work, (weight, bias) = step.work, _classifier(step.w, step.layout)
+        work, (weight, bias) = step.work, step.layout.linear(step.w)
         anchors = step.shared["anchors"].expand(len(weight), -1, -1)
         logits = anchors @ weight.mT + (0 if bias is None else bias.unsqueeze(1))
         classes = logits.shape[-1]
@@ -124,12 +125,6 @@ class FedFA(Method):
         work["anchors"].copy_(torch.where(ended & (work["met"] > 0), moved, work["anchors"]))
         work["sums"] *= ~ended
         work["met"] *= ~ended
-
-
-def _classifier(w: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
-    """The classifier's weight `[C, classes, d]` and bias `[C, classes]`, if it has one, as views of `w` `[C, D]`."""
-    views = layout.views(w)
-    return views[f"{layout.classifier}.weight"], views.get(f"{layout.classifier}.bias")
 
 
 def _extended(anchors: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..checks import check_choice
 from ..layout import Layout
 from ..schedules import LocalSchedule
 
@@ -74,6 +75,16 @@ class Local:
     full_grad: Callable[[Tensor], Tensor]
     """`full_grad(w)`: the gradient `[C, D]` of each client's mean loss over all its samples at `w` `[C, D]`."""
 
+    @property
+    def delta(self) -> Tensor:
+        """The clients' updates w - sent, `[C, D]`."""
+        return self.w - self.sent
+
+    @property
+    def direction(self) -> Tensor:
+        """The mean direction `[C, D]` that each client followed: -delta / lr_sum, and 0 where its rate was 0."""
+        return self.delta / -self.lr_sum.clamp(min=torch.finfo(self.lr_sum.dtype).tiny)
+
 
 @dataclass
 class Received:
@@ -103,6 +114,9 @@ class Method:
     _: KW_ONLY
     weighting: Weighting = "samples"
     uniform: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        check_choice(f"{type(self).__name__}.weighting", self.weighting, "samples", "uniform")
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
         """What the server remembers for the method at the start, given the first model `w` `[D]`."""
@@ -137,7 +151,7 @@ class Method:
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
         """What each client sends up, and what it remembers."""
-        return {"delta": local.w - local.sent}, {}
+        return {"delta": local.delta}, {}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         """The update `[D]` that the server optimiser gets, and what the server remembers from now on."""

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check, check_choice, check_strength
 from ..layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
 
@@ -36,6 +36,7 @@ class FedDyn(Method):
     uniform: ClassVar[tuple[str, ...]] = ("g",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(self.alpha > 0, "FedDyn.alpha", self.alpha, "must be positive")
 
     @property
@@ -58,7 +59,7 @@ class FedDyn(Method):
         return step.grad(step.w) - step.work["constant"] + self.alpha * step.w
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        delta = local.w - local.sent
+        delta = local.delta
         upload = {"delta": delta} if self.weighting == "uniform" else {"delta": delta, "g": delta}
         return upload, {"g": local.mine["g"] - self.alpha * delta}
 
@@ -92,9 +93,10 @@ class AdaBest(Method):
     uniform: ClassVar[tuple[str, ...]] = ("m",)
 
     def __post_init__(self) -> None:
-        check(self.mu >= 0, "AdaBest.mu", self.mu, "must not be negative")
-        check(self.beta >= 0, "AdaBest.beta", self.beta, "must not be negative")
-        check(self.variant in ("paper", "code"), "AdaBest.variant", self.variant, "must be 'paper' or 'code'")
+        super().__post_init__()
+        check_strength("AdaBest.mu", self.mu)
+        check_strength("AdaBest.beta", self.beta)
+        check_choice("AdaBest.variant", self.variant, "paper", "code")
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
         code = {"m": w.new_zeros(()), "uploads": w.new_zeros(())} if self.variant == "code" else {}
@@ -116,7 +118,7 @@ class AdaBest(Method):
         return step.grad(step.w) - step.work["h"]
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        delta, now = local.w - local.sent, torch.full_like(local.mine["next"], local.round + 1)
+        delta, now = local.delta, torch.full_like(local.mine["next"], local.round + 1)
         h = local.mine["h"] / (now - local.mine["next"])
         if self.variant == "paper":
             return {"delta": delta}, {"h": h - self.mu * delta, "next": now}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check_strength
 from ..layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, zeros
 
@@ -29,7 +29,8 @@ class EWC(Method):
     mu: float = 1.0
 
     def __post_init__(self) -> None:
-        check(self.mu >= 0, "EWC.mu", self.mu, "must not be negative")
+        super().__post_init__()
+        check_strength("EWC.mu", self.mu)
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
         return {"fisher": zeros(w)}
@@ -43,7 +44,7 @@ class EWC(Method):
         return g + self.mu * step.shared["fisher"] * (step.w - step.sent)
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        return {"delta": local.w - local.sent, "fisher": local.work["squares"] / local.steps}, {}
+        return {"delta": local.delta, "fisher": local.work["squares"] / local.steps}, {}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         return received.update, {"fisher": received.mean["fisher"]}

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check_strength
 from .base import Method, Step
 
 
@@ -21,7 +21,8 @@ class FedProx(Method):
     mu: float = 0.01
 
     def __post_init__(self) -> None:
-        check(self.mu >= 0, "FedProx.mu", self.mu, "must not be negative")
+        super().__post_init__()
+        check_strength("FedProx.mu", self.mu)
 
     @property
     def tether(self) -> float:

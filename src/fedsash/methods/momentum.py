@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check, check_strength
 from ..layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
 
@@ -31,6 +31,7 @@ class FedCM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_alpha("FedCM", self.alpha)
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
@@ -40,7 +41,7 @@ class FedCM(Method):
         return torch.lerp(step.shared["Delta"], step.grad(step.w), self.alpha)
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        return with_gradient(local), {}
+        return with_direction(local), {}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         return received.update, {"Delta": received.mean["Delta"]}
@@ -66,8 +67,9 @@ class FedACG(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(0 <= self.lam < 1, "FedACG.lam", self.lam, "must be in [0, 1)")
-        check(self.beta >= 0, "FedACG.beta", self.beta, "must not be negative")
+        check_strength("FedACG.beta", self.beta)
 
     @property
     def tether(self) -> float:
@@ -108,6 +110,7 @@ class Mime(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
@@ -143,6 +146,7 @@ class MimeLite(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
 
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
@@ -153,7 +157,7 @@ class MimeLite(Method):
         return _mix(g, step.shared["m"], self.beta, self.damped) if self.beta else g
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        upload = {"delta": local.w - local.sent}
+        upload = {"delta": local.delta}
         return upload | ({"grad": local.full_grad(local.sent.expand_as(local.w))} if self.beta else {}), {}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
@@ -161,10 +165,9 @@ class MimeLite(Method):
         return received.update, {"m": _mix(mean["grad"], shared["m"], self.beta, self.damped)} if self.beta else {}
 
 
-def with_gradient(local: Local) -> Upload:
-    """The client's update, and `"Delta"`: its mean direction in units of a gradient."""
-    delta = local.w - local.sent
-    return {"delta": delta, "Delta": delta / -local.lr_sum}
+def with_direction(local: Local) -> Upload:
+    """The client's update, and as `"Delta"` its mean direction, in units of a gradient."""
+    return {"delta": local.delta, "Delta": local.direction}
 
 
 def check_alpha(method: str, alpha: float) -> None:

@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check, check_choice, check_strength
 from ..layout import Layout
 from ..schedules import LocalSchedule, SawTooth
 from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .scaffold import variate
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,7 @@ class FedSWA(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(self)
 
     @property
@@ -67,7 +69,9 @@ class FedMoSWA(Method):
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check(self)
+        check_choice("FedMoSWA.option", self.option, "I", "II")
         check(0 <= self.gamma <= 1, "FedMoSWA.gamma", self.gamma, "must be between 0 and 1")
 
     @property
@@ -87,12 +91,8 @@ class FedMoSWA(Method):
         return step.grad(step.w) + step.work["correction"]
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        delta = local.w - local.sent
-        if self.option == "I":
-            c = local.full_grad(local.sent.expand_as(delta))
-        else:
-            c = -local.work["correction"] - delta / local.lr_sum
-        return {"delta": delta, "c": c - local.shared["m"]}, {"c": c}
+        c = variate(local, self.option)
+        return {"delta": local.delta, "c": c - local.shared["m"]}, {"c": c}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         m = received.shared["m"] + self.gamma * received.mean["c"]
@@ -101,5 +101,5 @@ class FedMoSWA(Method):
 
 def _check(method: FedSWA | FedMoSWA) -> None:
     name = type(method).__name__
-    check(method.rho >= 0, f"{name}.rho", method.rho, "must not be negative")
-    check(method.alpha >= 0, f"{name}.alpha", method.alpha, "must not be negative")
+    check_strength(f"{name}.rho", method.rho)
+    check_strength(f"{name}.alpha", method.alpha)

@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from ..checks import check_choice
 from ..layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
 
@@ -34,6 +35,10 @@ class Scaffold(Method):
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("Scaffold.option", self.option, "I", "II")
+
     def shared(self, w: Tensor, layout: Layout) -> Vectors:
         return {"c": zeros(w)}
 
@@ -47,14 +52,19 @@ class Scaffold(Method):
         return step.grad(step.w) + step.work["correction"]
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        delta, c_i = local.w - local.sent, local.mine["c"]
-        c = (
-            local.full_grad(local.sent.expand_as(delta))
-            if self.option == "I"
-            else -local.work["correction"] - delta / local.lr_sum
-        )
-        return {"delta": delta, "c": c - c_i}, {"c": c}
+        c = variate(local, self.option)
+        return {"delta": local.delta, "c": c - local.mine["c"]}, {"c": c}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         share = received.clients / received.total
         return received.update, {"c": received.shared["c"] + share * received.mean["c"]}
+
+
+def variate(local: Local, option: str) -> Tensor:
+    """A client's new variate `[C, D]`: I, its gradient at the received model; II, its mean gradient along the way.
+
+    The latter is its mean direction without the correction c - c_i that was in it (`local.work["correction"]`).
+    """
+    if option == "I":
+        return local.full_grad(local.sent.expand_as(local.w))
+    return local.direction - local.work["correction"]

@@ -7,10 +7,10 @@ from dataclasses import KW_ONLY, dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check
+from ..checks import check_strength
 from ..layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
-from .momentum import check_alpha, with_gradient
+from .momentum import check_alpha, with_direction
 
 TINY = 1e-16
 """Added to a norm before it divides, as in the published codes."""
@@ -29,6 +29,7 @@ class FedSAM(Method):
     rho: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_rho("FedSAM", self.rho)
 
     def direction(self, step: Step) -> Tensor:
@@ -49,8 +50,9 @@ class FedASAM(Method):
     eta: float = 0.2
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_rho("FedASAM", self.rho)
-        check(self.eta >= 0, "FedASAM.eta", self.eta, "must not be negative")
+        check_strength("FedASAM.eta", self.eta)
 
     def direction(self, step: Step) -> Tensor:
         scale = torch.where(step.layout.mask("weight", step.w.device), step.w.abs() + self.eta, 1.0)
@@ -73,6 +75,7 @@ class MoFedSAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_alpha("MoFedSAM", self.alpha)
         _check_rho("MoFedSAM", self.rho)
 
@@ -83,7 +86,7 @@ class MoFedSAM(Method):
         return torch.lerp(step.shared["Delta"], _sharp_gradient(step, self.rho), self.alpha)
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        return with_gradient(local), {}
+        return with_direction(local), {}
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         return received.update, {"Delta": received.mean["Delta"]}
@@ -107,6 +110,7 @@ class FedLESAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_rho("FedLESAM", self.rho)
 
     def mine(self, w: Tensor) -> Vectors:
@@ -122,7 +126,7 @@ class FedLESAM(Method):
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
         kept = {"old": local.sent.expand_as(local.w).clone(), "known": torch.ones_like(local.mine["known"])}
-        return {"delta": local.w - local.sent}, kept
+        return {"delta": local.delta}, kept
 
 
 def _sharp_gradient(step: Step, rho: float, scale: Tensor | None = None) -> Tensor:
@@ -137,4 +141,4 @@ def _sharp_gradient(step: Step, rho: float, scale: Tensor | None = None) -> Tens
 
 
 def _check_rho(method: str, rho: float) -> None:
-    check(rho >= 0, f"{method}.rho", rho, "must not be negative")
+    check_strength(f"{method}.rho", rho)

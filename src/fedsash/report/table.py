@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..evaluation import Evaluation
@@ -34,9 +35,18 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     for name, of_model in models.items():
         leads = len(models) > 1 and of_model["last_mean"] is not None and of_model["last_mean"] == max(means)
         result.add_row(_escaped(name), *_cells(name, of_model), style="bold" if leads else None)
-    if not models:
-        result.caption = "no evaluation on a test set"
+    result.caption = "\n".join(_notes(summary)) or None
     return result
+
+
+def _notes(summary: dict[str, Any]) -> Iterator[str]:
+    """What the rows do not say."""
+    if not summary["models"]:
+        yield "no evaluation on a test set"
+    if summary.get("chosen"):
+        yield f"the best on held-out data: {_escaped(summary['chosen'])}"
+    if wrong := summary.get("diverged"):
+        yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
 
 
 def _cells(name: str, of_model: dict[str, Any]) -> list[str]:

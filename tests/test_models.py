@@ -17,6 +17,7 @@ from fedsash.models.resnet import Subsample
 SMALL = {
     "mlp": (2, 3),
     "fmnist_cnn": (1, 16, 17),
+    "lenet5": (1, 12, 13),
     "cifar_cnn": (3, 17, 16),
     "resnet18_gn": (1, 5, 8),
     "resnet20_gn": (3, 8, 5),
@@ -37,6 +38,7 @@ def parameters(model: nn.Module) -> Tensor:
         ("mlp", (64,), 10, 64 * 64 + 64 + 64 * 10 + 10),
         ("fmnist_cnn", (1, 28, 28), 10, 274_026),
         ("cifar_cnn", (3, 32, 32), 10, 772_682),
+        ("lenet5", (1, 28, 28), 10, 61_706),
         ("resnet18_gn", (3, 32, 32), 10, 11_235_786),
         ("resnet18_gn", (3, 32, 32), 100, 11_247_396),
         ("resnet20_gn", (3, 32, 32), 10, 269_722),

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.evaluation import Evaluation, Metrics
-from fedsash.records import Records, TensorBoard, accuracies, replace_file, summarise, write_json
+from fedsash.records import Records, TensorBoard, accuracies, replace_file, chosen, diverged, summarise, write_json
 
 no_deadline = settings(deadline=None, max_examples=30)
 shares = st.floats(0, 1)
@@ -26,7 +26,7 @@ def row(round: int, accuracy: float | None, model: str = "model", split: str = "
 
 
 def refused(round: int) -> dict[str, Any]:
-    return {"round": round, "model": "model", "split": "guard", "refused": [3, 8]}
+    return {"round": round, "model": "model", "split": "guard", "refused": [3, 8], "skipped": ""}
 
 
 def strictly(line: str | bytes) -> Any:
@@ -253,3 +253,29 @@ def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path) -> No
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1 and "pip install tensorboard" in done.stdout
+
+
+def skipped(round: int, why: str = "overflow") -> dict[str, Any]:
+    return {"round": round, "model": "model", "split": "guard", "refused": [], "skipped": why}
+
+
+def test_a_run_has_diverged_if_it_ends_in_rounds_without_a_usable_update() -> None:
+    history = [skipped(3), row(5, 0.5), skipped(7, "first"), skipped(8), skipped(9), row(9, 0.1)]
+    assert diverged(history, 9) == {"round": 7, "why": "first"}
+    assert diverged(history, 10) is None
+    assert diverged([*history, refused(10)], 10) is None
+    assert diverged([], 5) is None
+    assert diverged([skipped(1), skipped(2)], 2) == {"round": 1, "why": "overflow"}
+
+
+def test_the_chosen_model_is_the_best_in_the_mean_of_the_last_evaluations_on_held_out_data() -> None:
+    accuracies = {"model": (0.9, 0.2, 0.6), "w": (0.1, 0.5, 0.5), "new": (None, None, 0.45)}
+    history = [
+        row(10 * (i + 1), accuracy, name, split="held_out")
+        for name, values in accuracies.items()
+        for i, accuracy in enumerate(values)
+        if accuracy is not None
+    ]
+    assert chosen(history, Evaluation(last=2)) == "w"
+    assert chosen(history, Evaluation(last=3)) == "model"
+    assert chosen([row(1, 0.5)], Evaluation()) is None

@@ -91,35 +91,39 @@ class Evaluator:
         if self._data.test is not None:
             yield self._central(self._data.test, round, model)
         if self._held_out is not None:
-            hits, losses = self._outcomes(self._held_out)
-            yield Metrics(round, model, "held_out", float(hits.mean()), float(losses.mean()))
+            right, counted, losses = self._outcomes(self._held_out)
+            yield Metrics(round, model, "held_out", float(right.sum() / counted.sum()), float(losses.mean()))
         if self._evaluation.clients:
             yield self._at_clients(round, model)
 
     def _central(self, test: Samples, round: int, model: str) -> Metrics:
-        hits, losses = self._outcomes(test)
-        more: dict[str, Any] = {"classes": _means(hits, test.y, self._data.classes)}
+        right, counted, losses = self._outcomes(test)
+        more: dict[str, Any] = {}
+        if test.y.dim() == 1:
+            more["classes"] = _shares(right, counted, test.y, self._data.classes)
         if test.domain is not None:
             names = self._data.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
-            more["domains"] = dict(zip(names, _means(hits, test.domain, len(names)), strict=True))
-        return Metrics(round, model, "test", float(hits.mean()), float(losses.mean()), more)
+            more["domains"] = dict(zip(names, _shares(right, counted, test.domain, len(names)), strict=True))
+        return Metrics(round, model, "test", float(right.sum() / counted.sum()), float(losses.mean()), more)
 
     def _at_clients(self, round: int, model: str) -> Metrics:
-        hits, losses = self._outcomes(self._data.train)
-        own = np.array([(hits[ids].mean(), losses[ids].mean()) for ids in self._data.clients])
+        right, counted, losses = self._outcomes(self._data.train)
+        own = np.array([(right[ids].sum() / counted[ids].sum(), losses[ids].mean()) for ids in self._data.clients])
         accuracy, loss = own.mean(axis=0)
         worst = np.sort(own[:, 0])[: max(len(own) // 10, 1)].mean()
         return Metrics(round, model, "clients", float(accuracy), float(loss), {"worst_tenth": float(worst)})
 
     @torch.no_grad()
-    def _outcomes(self, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
-        """For each sample whether the model is right, and its loss."""
-        hits, losses, size = [], [], self._evaluation.batch
+    def _outcomes(self, samples: Samples) -> tuple[Floats, Floats, Floats]:
+        """For each sample how many predictions are right and how many there are, and its loss."""
+        right, counted, losses, size = [], [], [], self._evaluation.batch
         for x, y in zip(torch.split(samples.x, size), torch.split(samples.y, size), strict=True):
             output = self._module(self._data.transform.prepare(x).to(self._layout.dtype))
-            hits.append(output.argmax(dim=1) == y)
+            scored = self._data.task.score(output, y)
+            right.append(scored[0])
+            counted.append(scored[1])
             losses.append(self._loss(output, y))
-        return _doubles(hits), _doubles(losses)
+        return _doubles(right), _doubles(counted), _doubles(losses)
 
 
 def _doubles(batches: list[Tensor]) -> Floats:
@@ -128,9 +132,9 @@ def _doubles(batches: list[Tensor]) -> Floats:
     return doubles
 
 
-def _means(values: Floats, groups: Tensor, count: int) -> list[float | None]:
-    """The mean of the values in each of `count` groups; None where a group is empty."""
+def _shares(right: Floats, counted: Floats, groups: Tensor, count: int) -> list[float | None]:
+    """What share is right in each of `count` groups; None where a group is empty."""
     index: Ints = groups.cpu().numpy()
-    size = np.bincount(index, minlength=count)
-    total = np.bincount(index, weights=values, minlength=count)
-    return [float(t / n) if n else None for t, n in zip(total, size, strict=True)]
+    total = np.bincount(index, weights=counted, minlength=count)
+    hits = np.bincount(index, weights=right, minlength=count)
+    return [float(h / n) if n else None for h, n in zip(hits, total, strict=True)]

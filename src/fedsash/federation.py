@@ -12,7 +12,6 @@ from types import TracebackType
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .aggregation import Effort, Mean, Sums
@@ -59,9 +58,9 @@ class Federation:
     """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
 
     `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `averages` observe the global models
-    under names of their own and never change the training; `feed` closes the loop. `loss(output, y)` gives one number
-    a sample. Every draw follows from `seed`. Workers and compiled code start with the first round and end with
-    `close()` (or a `with` block).
+    under names of their own and never change the training; `feed` closes the loop. `loss(output, y)` gives one number a
+    sample; without one it is that of the data's task. Every draw follows from `seed`. Workers and compiled code start
+    with the first round and end with `close()` (or a `with` block).
     """
 
     model: nn.Module
@@ -74,13 +73,14 @@ class Federation:
     feed: Feed | None = None
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     evaluation: Evaluation = field(default_factory=Evaluation)
-    loss: Loss = field(default=lambda output, y: F.cross_entropy(output, y, reduction="none"))
+    loss: Loss | None = None
     engine: Engine = field(default_factory=Engine)
     seed: int = 0
     device: str = "auto"
 
     def __post_init__(self) -> None:
         self._check()
+        self.loss = loss = self.loss or self.data.task.loss
         device = pick_device(self.device)
         self.model = copy.deepcopy(self.model).to(device)
         self.data = self.data.to(device)
@@ -93,7 +93,7 @@ class Federation:
         self._batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
         self._samples = lru_cache(self._batches.samples)
         self.observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
-        self._evaluator = Evaluator(self.model, self.loss, self.data, self.evaluation, held_out)
+        self._evaluator = Evaluator(self.model, loss, self.data, self.evaluation, held_out)
         self._executor: Executor | None = None
 
     def start(self, folder: Path | None = None) -> State:
@@ -198,7 +198,8 @@ class Federation:
         sample = [self.sampling.clients(t, self._sizes, self.seed) for t in range(5)]
         sample = [ids for ids in sample if len(ids)] or [np.arange(1)]
         dropout = self._draws_dropout()
-        work = Work(self.model, self.loss, self.method, self.client, self.data, self.seed, dropout, sample)
+        loss = self.loss or self.data.task.loss
+        work = Work(self.model, loss, self.method, self.client, self.data, self.seed, dropout, sample)
         self.engine, notes = resolve(self.engine, work, rounds)
         self._executor = start(self.engine, work)
         return notes

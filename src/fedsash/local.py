@@ -96,7 +96,7 @@ Numbers = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 
 @dataclass
 class Batch:
-    """The samples of one step: `x` `[C, B, ...]`, `y` and `weights` `[C, B]` (a client's sum to 1), `keys` `[C]`."""
+    """The samples of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (a client's sum to 1), `keys` `[C]`."""
 
     x: Tensor
     y: Tensor
@@ -227,7 +227,9 @@ class Trainer:
             places = torch.arange(1, index.shape[1] + 1, device=keys.device)
             drawn = transform.augment(drawn, (keys[:, None] + (places << 32)).reshape(-1))
         drawn = transform.prepare(drawn).to(self._like.dtype)
-        return Batch(drawn.view(*index.shape, *drawn.shape[1:]), y[flat].view_as(index), weights, keys)
+        return Batch(
+            drawn.view(*index.shape, *drawn.shape[1:]), y[flat].view(*index.shape, *y.shape[1:]), weights, keys
+        )
 
     def _draws(self, round: int, ids: Ints, plan: Plan) -> Iterator[tuple[slice, tuple[Tensor, Tensor, Tensor]]]:
         """Index, weights and keys of the steps, `unrolled` at a time; a single client's without padding."""

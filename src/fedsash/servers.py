@@ -1,4 +1,4 @@
-"""Server optimisers: how the clients' mean update moves the global model (METHODS 1.2, 1.3).
+"""Server optimisers: how the clients' mean update moves the global model.
 
 `sent` [D] is what the clients received and `delta` [D] the mean of `w_local - sent`, so the server ADDS it; published
 pseudo-gradients are `-delta`. The base of a step is always `sent`, never a model that the server remembers. A server

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,7 +13,10 @@ from torch import Tensor
 
 from ..checks import check
 from ..randomness import Purpose, generator
+from .tasks import Classification, Task
 from .transform import PLAIN, Transform
+
+CLASSIFICATION = Classification()
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +24,9 @@ class Samples:
     """`n` labelled samples, resident on one device.
 
     `x` holds either raw images, uint8 `[n, H, W, channels]` (channels last, so that a batch `x[idx]` needs no copy to
-    become a channels-last image batch), or features of any other type, `[n, ...]`. `y` holds the labels, int64 `[n]`,
-    and `domain`, where the data have domains, the number of each sample's domain, int64 `[n]`.
+    become a channels-last image batch), or features of any other type, `[n, ...]`. `y` holds the labels, int64 `[n]`
+    (for sequences `[n, T]`), and, where the data have them, `domain` and `user` the number of each sample's domain and
+    of the user that it comes from, int64 `[n]`.
 
     Raises `ValueError` if there is no sample, the lengths differ, or uint8 data are not images.
     """
@@ -30,6 +34,7 @@ class Samples:
     x: Tensor
     y: Tensor
     domain: Tensor | None = None
+    user: Tensor | None = None
 
     def __post_init__(self) -> None:
         check(self.x.ndim > 0 and len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
@@ -39,24 +44,26 @@ class Samples:
             tuple(self.x.shape),
             "uint8 data must be images [n, height, width, channels]; give other features as float",
         )
-        for name, numbers in (("y", self.y), ("domain", self.domain)):
+        for name, numbers in (("y", self.y), ("domain", self.domain), ("user", self.user)):
             if numbers is not None:
                 check(numbers.dtype == torch.int64, f"Samples.{name}", numbers.dtype, "must be int64")
-                shape = tuple(numbers.shape)
-                check(
-                    shape == (len(self.x),), f"Samples.{name}", shape, f"must be one number for each of {len(self.x)}"
-                )
+                shape, right = tuple(numbers.shape), f"must be one number for each of {len(self.x)}"
+                check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, index: Tensor) -> Samples:
         """The samples at `index` (int64 or bool), in that order."""
-        return Samples(self.x[index], self.y[index], None if self.domain is None else self.domain[index])
+        return self._each(lambda tensor: tensor[index])
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on `device`."""
-        return Samples(self.x.to(device), self.y.to(device), None if self.domain is None else self.domain.to(device))
+        return self._each(lambda tensor: tensor.to(device))
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Samples:
+        domain, user = (None if numbers is None else change(numbers) for numbers in (self.domain, self.user))
+        return Samples(change(self.x), change(self.y), domain, user)
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +72,7 @@ class FederatedData:
 
     `clients[i]` are the indices into `train` that client `i` holds (any sequence of integers; kept as int64 arrays).
     An index may occur more than once: rules that re-use samples need that. `classes` is the number of classes,
-    `transform` turns raw images into what a model sees.
+    `transform` turns raw images into what a model sees, and `task` says what is learned.
 
     Raises `ValueError`, naming the client or the sample, if there are no clients or an empty one, if an index or a
     label is out of range, if a feature is not finite, or if test samples differ in shape from training samples.
@@ -78,6 +85,7 @@ class FederatedData:
     transform: Transform = PLAIN
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
+    task: Task = CLASSIFICATION
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", [_indices(client, i) for i, client in enumerate(self.clients)])
@@ -101,7 +109,8 @@ class FederatedData:
         for field, values, count in numbers:
             bad = _first((values < 0) | (values >= count))
             if bad is not None:
-                check(False, f"FederatedData.{name}.{field}[{bad}]", int(values[bad]), f"must be 0 to {count - 1}")
+                value = int(values.flatten()[bad])
+                check(False, f"FederatedData.{name}.{field}[{bad}]", value, f"must be 0 to {count - 1}")
         if samples.x.is_floating_point():
             bad = _first(~torch.isfinite(samples.x.flatten(1)).all(1))
             check(bad is None, f"FederatedData.{name}.x[{bad}]", "nan or infinite", "features must be finite")
@@ -151,9 +160,9 @@ class FederatedData:
         return replace(self, clients=[client[~np.isin(client, held)] for client in self.clients]), held
 
     def counts(self) -> NDArray[np.int64]:
-        """How many samples of each class each client holds, `[N, classes]`."""
+        """How many labels of each class each client holds, `[N, classes]`."""
         y = self.train.y.cpu().numpy()
-        return np.stack([np.bincount(y[client], minlength=self.classes) for client in self.clients])
+        return np.stack([np.bincount(y[client].ravel(), minlength=self.classes) for client in self.clients])
 
     def to(self, device: torch.device | str) -> FederatedData:
         """The same data with all samples on `device`; the clients' indices stay on the host."""

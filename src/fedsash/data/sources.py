@@ -15,8 +15,9 @@ from ..randomness import Purpose, generator
 from . import reading
 from .cache import cached
 from .errors import library
-from .federated import FederatedData, Samples
+from .federated import CLASSIFICATION, FederatedData, Samples
 from .partitions.common import by_class
+from .tasks import Task
 from .transform import Transform
 
 _HELD_OUT = 1  # keeps this draw apart from the partition's own
@@ -32,12 +33,21 @@ class Source:
     transform: Transform
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
+    task: Task = CLASSIFICATION
 
-    def partition(
-        self, rule: Callable[[NDArray[np.int64], int], list[NDArray[np.int64]]], seed: int = 0
-    ) -> FederatedData:
-        """Share the training samples out as `rule(labels, seed)` says."""
-        return FederatedData(**vars(self), clients=rule(self.train.y.cpu().numpy(), seed))
+    def partition(self, rule: Callable[..., list[NDArray[np.int64]]], seed: int = 0) -> FederatedData:
+        """Share the training samples out as `rule(labels, seed)` says.
+
+        A rule whose `by` names other fields of the samples is called with these, in that order: `("domain", "y")`.
+        Raises `ValueError` if the samples do not have one of them.
+        """
+        given = []
+        for name in getattr(rule, "by", ("y",)):
+            numbers = getattr(self.train, name)
+            right = f"it shares out by {name}, which these data do not have"
+            check(numbers is not None, type(rule).__name__, rule, right)
+            given.append(numbers.cpu().numpy())
+        return FederatedData(**vars(self), clients=rule(*given, seed))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from torch import nn
 
 from ..checks import check
 from ..randomness import Purpose, key
-from .cnn import cifar_cnn, fmnist_cnn
+from .cnn import cifar_cnn, fmnist_cnn, lenet5
 from .mlp import MLP
 from .norm import batch_norms, group_norm
 from .resnet import resnet18_gn, resnet20_gn
@@ -31,6 +31,7 @@ __all__ = [
     "cifar_cnn",
     "fmnist_cnn",
     "group_norm",
+    "lenet5",
     "resnet18_gn",
     "resnet20_gn",
 ]
@@ -39,6 +40,7 @@ MODELS: dict[str, Callable[..., nn.Module]] = {
     "mlp": MLP,
     "fmnist_cnn": fmnist_cnn,
     "cifar_cnn": cifar_cnn,
+    "lenet5": lenet5,
     "resnet18_gn": resnet18_gn,
     "resnet20_gn": resnet20_gn,
 }

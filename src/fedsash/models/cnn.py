@@ -1,10 +1,10 @@
-"""The two convolutional networks of the IMA paper (Zhou et al.), METHODS 2.2.1 and 2.2.2.
+"""Plain convolutional networks: the two of the IMA paper (Zhou et al.), and LeNet-5. Those of IMA are
 
     c x H x W -> conv 5x5, c->width, no padding -> ReLU -> maxpool 2
               -> conv 5x5, width->width         -> ReLU -> maxpool 2 -> flatten
               -> fc 384 -> ReLU -> fc 128 -> ReLU (the feature) -> fc classes
 
-They differ in `width` alone. Channels and image size follow the data: the papers' images give the papers' parameter
+and differ in `width` alone. Channels and image size follow the data: the papers' images give the papers' parameter
 counts. PyTorch's default initialisation.
 """
 
@@ -29,6 +29,25 @@ def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
 def cifar_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """CNN of width 64 (IMA, CIFAR-10): 772,682 parameters at 3x32x32 and 10 classes."""
     return _cnn("cifar_cnn", shape, classes, width=64)
+
+
+def lenet5(shape: Sequence[int], classes: int) -> nn.Module:
+    """LeNet-5 (LeCun et al. 1998; FedWindow) with ReLU and max-pooling: 61,706 parameters at 1x28x28 and 10 classes.
+
+    conv 5x5 6, pool, conv 5x5 16, pool, fc 120, 84, classes. Images smaller than 32 pixels are padded by 2 on all
+    sides, as the original pads 28 pixels to 32.
+    """
+    channels, *sides = image("lenet5", shape, smallest=12)
+    padding = 2 if min(sides) < 32 else 0
+    height, breadth = (((side + 2 * padding - 4) // 2 - 4) // 2 for side in sides)
+    features = nn.Sequential(
+        *(nn.Conv2d(channels, 6, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(6, 16, 5), nn.ReLU(), nn.MaxPool2d(2)),
+        nn.Flatten(),
+        *(nn.Linear(16 * height * breadth, 120), nn.ReLU()),
+        *(nn.Linear(120, 84), nn.ReLU()),
+    )
+    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(84, classes)))
 
 
 def _cnn(model: str, shape: Sequence[int], classes: int, width: int) -> nn.Module:

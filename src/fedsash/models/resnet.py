@@ -1,4 +1,4 @@
-"""Residual networks with GroupNorm, as IMA and WiMA train them, METHODS 2.2.6 and 2.2.8.
+"""Residual networks with GroupNorm, as IMA and WiMA train them.
 
     c x H x W -> conv 3x3, GN, ReLU -> stages of basic blocks -> global average pool -> linear layers
 

@@ -1,0 +1,131 @@
+"""What each method costs beside FedAvg: gradients, vectors sent, memory, time.
+
+    python -m benchmarks.cost
+
+IMA's Fashion-MNIST CNN (274,026 parameters), 10 clients of 200 images of 28 x 28, batch 50, 5 local epochs, SGD; one
+process, one thread, one client at a time. Gradients are counted: samples that pass forwards and backwards for each
+sample trained on. Vectors are what is sent down and up per client and round, and what server and client remember
+between rounds, in models (the model itself counts in what is sent only). Each method is timed in turn with FedAvg, five
+rounds each: the time is the median of the ratios; the last column is what is left of it when the gradients are taken
+out.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import fedsash as fs
+from fedsash import aggregation, methods, models, sampling
+from fedsash.engines import Work
+from fedsash.engines.gradients import OneByOne
+
+METHODS: dict[str, dict[str, Any]] = {
+    "FedAvg": {},
+    "FedProx": {"method": methods.FedProx()},
+    "EWC": {"method": methods.EWC()},
+    "SCAFFOLD (II)": {"method": methods.Scaffold()},
+    "SCAFFOLD (I)": {"method": methods.Scaffold("I")},
+    "FedDyn": {"method": methods.FedDyn()},
+    "AdaBest": {"method": methods.AdaBest()},
+    "FedCM": {"method": methods.FedCM()},
+    "FedACG": {"method": methods.FedACG()},
+    "Mime (SGD)": {"method": methods.Mime(0.0)},
+    "Mime (SGDm)": {"method": methods.Mime()},
+    "MimeLite (SGDm)": {"method": methods.MimeLite()},
+    "FedNova": {"aggregation": aggregation.FedNova()},
+    "FedGMA": {"aggregation": aggregation.FedGMA()},
+    "FedSAM": {"method": methods.FedSAM()},
+    "FedASAM": {"method": methods.FedASAM()},
+    "MoFedSAM": {"method": methods.MoFedSAM()},
+    "FedLESAM": {"method": methods.FedLESAM()},
+    "FedFA": {"method": methods.FedFA()},
+    "FedSWA": {"method": methods.FedSWA()},
+    "FedMoSWA": {"method": methods.FedMoSWA()},
+}
+ENGINE = fs.Engine("sequential", 1, 1, False, "channels_last", 1)
+ROUNDS = 5
+
+
+def federation(**settings: Any) -> fs.Federation:
+    rng = np.random.default_rng(0)
+    x, y = rng.integers(0, 256, (2000, 28, 28), dtype=np.uint8), rng.integers(0, 10, 2000)
+    return fs.Federation(
+        models.fmnist_cnn((1, 28, 28), 10),
+        fs.FederatedData.from_arrays(x, y, np.split(np.arange(2000), 10)),
+        client=fs.Client(lr=0.01, batch=50, epochs=5),
+        sampling=sampling.Uniform(10),
+        engine=ENGINE,
+        device="cpu",
+        **settings,
+    )
+
+
+def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
+    """Models sent down and up by a client, and remembered by the server and by a client."""
+    ids = np.arange(1)
+    work = Work(f.model, f.loss, f.method, f.client, f.data, f.seed, False, [ids])
+    first = work.first(work.trainer(ENGINE), ids)
+    state = f.start()
+
+    def models_in(*tensors: Tensor) -> float:
+        return sum(tensor.numel() for tensor in tensors) / f.layout.size
+
+    return (
+        models_in(first.sent, *first.shared.values()),
+        models_in(*first.train().upload.values(), *first.probed.values()),
+        models_in(*state.shared.values()),
+        models_in(*(rows[0] for rows in state.mine.values())),
+    )
+
+
+def gradients(f: fs.Federation) -> float:
+    """Samples in gradients for each sample trained on."""
+    counted = 0
+    pieces = OneByOne.pieces
+
+    def counting(self: OneByOne, w: Tensor, batch: Any, shared: Any) -> Any:
+        nonlocal counted
+        counted += int((batch.weights > 0).sum())
+        return pieces(self, w, batch, shared)
+
+    OneByOne.pieces = counting  # type: ignore[method-assign]
+    try:
+        _, outcome = f.round(f.start())
+    finally:
+        OneByOne.pieces = pieces  # type: ignore[method-assign]
+    return counted / outcome.samples
+
+
+def slowdown(f: fs.Federation, base: fs.Federation) -> float:
+    """The median, over rounds in turn, of the time that a round takes beside one of `base`."""
+    states = {id(g): g.start() for g in (f, base)}
+
+    def seconds(g: fs.Federation) -> float:
+        began = time.perf_counter()
+        states[id(g)], _ = g.round(states[id(g)])
+        return time.perf_counter() - began
+
+    return float(np.median([seconds(f) / seconds(base) for _ in range(ROUNDS + 1)][1:]))
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    base = federation()
+    base.prepare()
+    print("| method | gradients | down | up | server | client | time | time / gradients |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, settings in METHODS.items():
+        f = federation(**settings)
+        f.prepare()
+        count, time_ = gradients(f), slowdown(f, base)
+        sizes = " | ".join(f"{size:.3g}" for size in vectors(f))
+        print(f"| {name} | {count:.2f} | {sizes} | {time_:.2f} | {time_ / count:.2f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

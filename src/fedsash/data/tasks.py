@@ -1,0 +1,41 @@
+"""What is learned: the loss of a sample, and what counts as right."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import torch.nn.functional as F
+from torch import Tensor
+
+PAD = 0
+"""The character that fills up a sequence; it is neither learned nor counted."""
+
+
+class Classification:
+    """One label a sample: `output` `[B, classes]`, `y` `[B]`."""
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The cross-entropy of each sample, `[B]`."""
+        return F.cross_entropy(output, y, reduction="none")
+
+    def score(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """For each sample how many predictions are right, and how many there are, `[B]` each."""
+        right = output.argmax(dim=-1) == y
+        return right, right | True
+
+
+class NextCharacter:
+    """The next character at each place of a sequence: `output` `[B, T, characters]`, `y` `[B, T]`; 0 is padding."""
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The cross-entropy of each sequence, `[B]`: the sum over its real characters divided by T, as in FedJAX."""
+        each = F.cross_entropy(output.movedim(-1, 1), y, reduction="none")
+        return (each * (y != PAD)).mean(dim=1)
+
+    def score(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """For each sequence how many of its real characters are predicted, and how many there are, `[B]` each."""
+        real = y != PAD
+        return ((output.argmax(dim=-1) == y) & real).sum(dim=1), real.sum(dim=1)
+
+
+Task: TypeAlias = Classification | NextCharacter

@@ -97,7 +97,7 @@ class Federation:
         self._executor: Executor | None = None
 
     def start(self, folder: Path | None = None) -> State:
-        """The state before the first round; averages that keep models on disk put them into `folder`."""
+        """The state before the first round; models and client memories that lie on disk are put into `folder`."""
         w = self.layout.flatten(self.model)
         clients = len(self.data.clients)
         return State(

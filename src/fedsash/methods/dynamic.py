@@ -56,7 +56,7 @@ class FedDyn(Method):
         return {"constant": local.mine["g"] + self.alpha * local.sent}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) - step.work["constant"] + self.alpha * step.w
+        return (step.grad(step.w) - step.work["constant"]).add(step.w, alpha=self.alpha)
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
         delta = local.delta

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from ..checks import check_strength
@@ -41,7 +42,7 @@ class EWC(Method):
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)
         step.work["squares"].addcmul_(g, g)
-        return g + self.mu * step.shared["fisher"] * (step.w - step.sent)
+        return torch.addcmul(g, step.shared["fisher"], step.w - step.sent, value=self.mu)
 
     def finish(self, local: Local) -> tuple[Upload, Vectors]:
         return {"delta": local.delta, "fisher": local.work["squares"] / local.steps}, {}

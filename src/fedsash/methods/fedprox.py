@@ -29,4 +29,4 @@ class FedProx(Method):
         return self.mu
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + self.mu * (step.w - step.sent)
+        return step.grad(step.w).add(step.w - step.sent, alpha=self.mu)

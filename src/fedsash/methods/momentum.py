@@ -82,7 +82,7 @@ class FedACG(Method):
         return w + self.lam * shared["m"], {}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + self.beta * (step.w - step.sent)
+        return step.grad(step.w).add(step.w - step.sent, alpha=self.beta)
 
     def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
         return received.update, {"m": self.lam * received.shared["m"] + received.update}

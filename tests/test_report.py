@@ -96,6 +96,14 @@ def test_without_evaluations_the_table_says_so() -> None:
     assert "no evaluation on a test set" in printed({"models": summarise(NO_TEST, Evaluation())})
 
 
+def test_the_table_says_what_held_out_data_chose_and_where_a_run_diverged() -> None:
+    models = summarise(history({"model": [0.5], "a": [0.7]}), Evaluation())
+    text = printed({"models": models, "chosen": "[a]", "diverged": {"round": 7, "why": "overflow"}})
+    assert "the best on held-out data: [a]" in text
+    assert "diverged in round 7: overflow; the model has not moved since" in " ".join(text.split())
+    assert "diverged" not in printed({"models": models, "chosen": None, "diverged": None})
+
+
 # The picture
 
 

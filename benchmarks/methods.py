@@ -30,6 +30,7 @@ import torch
 import fedsash as fs
 from fedsash import aggregation, data, methods, models, schedules, servers
 from fedsash.data import FederatedData
+from fedsash.records import Records
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
@@ -127,13 +128,16 @@ def cells(folder: Path) -> Iterator[str]:
     yield f"{100 * model['last_mean']:.1f} ± {100 * model['last_std']:.1f}"
     for better in (wima, fed):
         yield f"{100 * (better['last_mean'] - model['last_mean']):+.1f} (± {100 * better['last_std']:.1f})"
-    wrong = base["diverged"] or ima["diverged"]
-    yield f"round {wrong['round']}: {wrong['why']}" if wrong else ""
+    refused = sum(len(row.get("refused", ())) for row in Records(folder / "base").load())
+    if wrong := base["diverged"]:
+        yield f"diverged in round {wrong['round']}: {wrong['why']}"
+    else:
+        yield f"{refused} uploads left out" if refused else ""
 
 
 def table(setting: str, runs: Path) -> Iterator[str]:
     """The results of one setting in Markdown."""
-    yield f"| {setting} | model, % | WiMA | IMA | diverged |"
+    yield f"| {setting} | model, % | WiMA | IMA | what went wrong |"
     yield "|---|---|---|---|---|"
     for method in METHODS:
         yield f"| {method} | {' | '.join(cells(runs / setting / method))} |"

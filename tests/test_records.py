@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.evaluation import Evaluation, Metrics
-from fedsash.records import Records, TensorBoard, accuracies, replace_file, chosen, diverged, summarise, write_json
+from fedsash.records import Records, TensorBoard, accuracies, chosen, diverged, replace_file, summarise, write_json
 
 no_deadline = settings(deadline=None, max_examples=30)
 shares = st.floats(0, 1)

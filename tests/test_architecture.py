@@ -81,11 +81,11 @@ def test_the_check_on_imports_sees_them_all() -> None:
 
 
 def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_bar() -> None:
-    """But for the bar of `data/reading.py`, which the page names."""
+    """But for the bar of `data/formats/pixels.py`, which the page names."""
     below = [file for file in FILES if LEVEL[room(file)] > LEVEL["federation.py"]]
     found = {(f.as_posix(), name.split(".")[0]) for f in [*below, Path("federation.py")] for _, name in imports(f)}
     assert {(file, name) for file, name in found if name in ("argparse", "rich", "tomllib")} == {
-        ("data/reading.py", "rich")
+        ("data/formats/pixels.py", "rich")
     }
 
 

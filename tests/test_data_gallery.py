@@ -1,17 +1,28 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
-from fedsash.data import IID, Dirichlet, DirichletReuse, FederatedData
+from fedsash.data import IID, PARTITIONS, Dirichlet, DirichletReuse, Domains, FederatedData, Samples, Source, Transform
 from fedsash.data.gallery import picture, table
+
+DOCS = Path(__file__).parent.parent / "docs"
 
 
 def some_data(clients: int, classes: int = 10, names: tuple[str, ...] = ()) -> FederatedData:
     labels = np.arange(2000) % classes
     return FederatedData.from_arrays(np.zeros((2000, 1)), labels, Dirichlet(clients, 0.1)(labels, 0), label_names=names)
+
+
+def domain_data(names: tuple[str, ...], classes: int = 4) -> Source:
+    domain = torch.arange(1200) % 3
+    return Source(
+        Samples(torch.zeros(1200, 1), torch.arange(1200) % classes, domain), None, classes, Transform(), (), names
+    )
 
 
 def test_a_table_holds_the_counts() -> None:
@@ -53,3 +64,36 @@ def test_a_picture_is_drawn(tmp_path: Path, clients: int, classes: int) -> None:
     picture(some_data(clients, classes), file)
     assert file.read_bytes().startswith(b"\x89PNG")
     assert file.stat().st_size > 5_000
+
+
+@pytest.mark.parametrize("classes", [4, 40])
+def test_a_table_names_a_clients_largest_domain_and_counts_the_others(classes: int) -> None:
+    source = domain_data(("photo", "sketch", "art"), classes)
+    alone = source.partition(Domains(2))
+    lines = table(alone).splitlines()
+    assert lines[3] == "domains a client: 1 to 1, mean 1.00"
+    assert lines[5].split()[:3] == ["client", "samples", "domain"]
+    assert alone.train.domain is not None
+    homes = [("photo", "sketch", "art")[int(alone.train.domain[client[0]])] for client in alone.clients]
+    assert [line.split()[:3] for line in lines[6:]] == [[str(i), "200", home] for i, home in enumerate(homes)]
+    mixed = table(source.partition(lambda labels, seed: [np.array([0, 3, 1]), np.array([2, 5])])).splitlines()
+    assert [re.split(r"  +", line.strip())[2] for line in mixed[-2:]] == ["photo +1", "art"]
+
+
+@pytest.mark.parametrize("names", [("photo", "sketch", "art"), ()])
+def test_a_picture_of_domains_is_higher_by_their_rows(tmp_path: Path, names: tuple[str, ...]) -> None:
+    data = domain_data(names).partition(Domains(5))
+    picture(data, tmp_path / "domains.png")
+    samples = Samples(data.train.x, data.train.y)
+    picture(FederatedData(samples, None, data.clients, 4), tmp_path / "labels.png")
+    high, low = (int.from_bytes((tmp_path / f"{name}.png").read_bytes()[20:24]) for name in ("domains", "labels"))
+    assert high - low == pytest.approx(120 * (0.26 * 3 + 0.1), abs=1)
+
+
+def test_the_page_of_partitions_shows_every_rule_in_small_pictures() -> None:
+    page = (DOCS / "partitions.md").read_text(encoding="utf-8")
+    assert {*re.findall(r"## `(\w+)`", page)} == {*PARTITIONS}
+    shown = {DOCS / file for file in re.findall(r"\]\((partitions/\w+.png)\)", page)}
+    assert shown == {*(DOCS / "partitions").iterdir()}
+    sizes = [file.stat().st_size for file in shown]
+    assert max(sizes) < 60_000 and sum(sizes) < 500_000

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-import fedsash.data.reading as reading
 from fedsash.data import DATASETS, IID, Digits, Images
-from fedsash.data.sources import hold_out
+from fedsash.data.formats import find, parquet
+from fedsash.data.images import Recipe, _content
+from fedsash.data.known import KNOWN
+from fedsash.data.source import hold_out
 
 pa = pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
 pytest.importorskip("PIL", reason="fedsash[data] is not installed")
@@ -259,7 +262,7 @@ def test_a_cache_that_can_not_be_written_is_no_error(
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Path], dict[str, list[Path]]]]:
     datasets = pytest.importorskip("datasets", reason="fedsash[data] is not installed")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hub")
-    yield lambda folder: reading._hub(str(folder), ["train", "test"])
+    yield lambda folder: parquet.hub(str(folder), ["train", "test"])
 
 
 def test_the_hub_and_a_folder_give_the_same_tensors(
@@ -277,10 +280,10 @@ def test_the_hub_and_a_folder_give_the_same_tensors(
         )
     fetched = hub(path)
     assert {file.suffix for files in fetched.values() for file in files} == {".arrow"}
-    local = reading.find(str(path), ["train", "test"])
-    assert reading.columns(fetched) == reading.columns(local) == ["image", "label", "domain"]
-    ours, info = reading.decode(local, "image", "label", "domain", None)
-    theirs, their_info = reading.decode(fetched, "image", "label", "domain", None)
+    local = find(str(path), ["train", "test"])
+    assert parquet.present(fetched) == parquet.present(local.files) == ["image", "label", "domain"]
+    ours, info = _content(local, Recipe())
+    theirs, their_info = _content(replace(local, files=fetched), Recipe())
     assert info == their_info == {"y": ["a", "b"], "domain": ["x", "y"]}
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -292,7 +295,7 @@ def test_without_a_network_a_hub_name_says_what_to_fetch() -> None:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     [line] = done.stdout.splitlines()
-    assert line.startswith("Images.path = 'nobody/nothing': is no folder here, and the hub did not give it (")
+    assert line.startswith("path = 'nobody/nothing': is no folder here, and the hub did not give it (")
     assert "hf download nobody/nothing --repo-type dataset --local-dir FOLDER" in line
 
 
@@ -320,20 +323,22 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
     small = [pixels(1)[0], pixels(1, (4, 5, 3))[0]]
     palette = [Image.fromarray(pixels(1)[0]).quantize(4)]
     return {
-        r"Images.path = './nowhere': there is no such folder": lambda: Images("./nowhere"),
-        r"Images.path = 'a/b/c': there is no such folder": lambda: Images("a/b/c"),
-        r"this folder holds no .parquet file": lambda: with_file("none", "readme.txt", b""),
+        r"path = './nowhere': there is no such folder": lambda: Images("./nowhere"),
+        r"path = 'a/b/c': there is no such folder": lambda: Images("a/b/c"),
+        r"there is nothing that can be read": lambda: with_file("none", "readme.txt", b""),
         r"must hold train.parquet; there is other.parquet": lambda: with_file("other", "other.parquet", b""),
         r"train.parquet can't be read": lambda: with_file("bad", "train.parquet", b"no parquet"),
         r"train is in several folders, choose one: \['a', 'b'\]": two_folders,
-        r"Images.image = 'image': there is no such column in .*, only x, label": lambda: _x(at),
-        r"Images.label = 'y': there is no such column in .*, only image, label": lambda: images(
+        r"image = 'image': there is no such column in .*, only x, label": lambda: _x(at),
+        r"label = 'y': there is no such column in .*, only image, label": lambda: images(
             "column", pixels(1), label="y"
         ),
-        r"Images.domain = 'd': there is no such column": lambda: images("domain", pixels(1), domain="d"),
-        r"Images.test_split = 'valid': there is no such split": lambda: images("split", pixels(1), test_split="valid"),
+        r"domain = 'd': there is no such column": lambda: images("domain", pixels(1), domain="d"),
+        r"test_split = 'valid': there is no such split": lambda: images("split", pixels(1), test_split="valid"),
         r"Images.test_split = 'train': must not be train_split": lambda: Images("x", test_split="train"),
-        r"row 1: size = \(5, 4\): must be \(5, 6\), as in row 0": lambda: images("size", small),
+        r"row 1: size = \(5, 4\): must be \(5, 6\), as in row 0; size brings them all to one": lambda: images(
+            "size", small
+        ),
         r"'image' of train = 'P': images must be grey \(L\) or RGB: set channels": lambda: images("mode", palette),
         r"row 1: the image can't be decoded": lambda: images("broken", [encoded(pixels(1)[0]), b"not a picture"]),
         r"column 'label' of train = None: has missing values": missing_label,
@@ -364,7 +369,7 @@ def test_images_say_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_every_source_has_a_name_and_says_what_it_is() -> None:
-    assert list(DATASETS) == ["digits", "images"]
+    assert {"digits", "images", "shakespeare", *KNOWN} == set(DATASETS)
     assert all((source.__doc__ or "").splitlines()[0].endswith(".") for source in DATASETS.values())
 
 

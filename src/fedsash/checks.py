@@ -19,3 +19,8 @@ def check_strength(field: str, value: float) -> None:
 def check_choice(field: str, value: str, *known: str) -> None:
     """Raise `ValueError` unless the value is one of the known ones."""
     check(value in known, field, value, f"must be {' or '.join(map(repr, known))}")
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, on one line, or its kind if it says nothing."""
+    return " ".join(str(error).split()) or type(error).__name__

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from ..checks import one_line
+
 
 class ConfigError(ValueError):
     """What is wrong with an experiment, in one line."""
@@ -40,8 +42,3 @@ def prefixed(path: str | Path) -> Iterator[None]:
 def join(place: str, key: str) -> str:
     """The key of a table, as an error names it: `client.lr`."""
     return f"{place}.{key}" if place else key
-
-
-def one_line(error: BaseException) -> str:
-    """What an error says, without line breaks."""
-    return " ".join(str(error).split()) or type(error).__name__

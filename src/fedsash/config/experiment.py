@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..aggregation import Mean
 from ..averages import Average, check_names
-from ..checks import check
+from ..checks import check, one_line
 from ..data import Digits, Dirichlet, FederatedData, Source
 from ..engines import Engine
 from ..evaluation import Evaluation
@@ -26,7 +26,7 @@ from ..runs import Checkpoint
 from ..sampling import Sampling, Uniform
 from ..servers import SGD, Server
 from . import tables
-from .errors import ConfigError, located, one_line, prefixed
+from .errors import ConfigError, located, prefixed
 from .model import Model
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import nn
 
 from .. import models
+from ..checks import one_line
 from ..data import FederatedData
 from ..layout import Layout
-from .errors import ConfigError, located, one_line
+from .errors import ConfigError, located
 from .registry import REQUIRED, ROOMS, options, show
 
 
@@ -47,9 +48,10 @@ class Model:
             line = f"does not take the data's samples of shape {shape}: {one_line(error)}"
             raise ConfigError(f"model.name = {show(self.name)}: {line}") from error
         module.train(training)
-        found = tuple(getattr(output, "shape", ()))
-        if len(found) != 2 or found[1] < data.classes:
-            line = f"must answer [samples, classes] for {data.classes} classes; {len(x)} samples give {list(found)}"
+        wanted, found = tuple(data.train.y[:2].shape), tuple(getattr(output, "shape", ()))
+        if found[:-1] != wanted or found[-1] < data.classes:
+            form = ", ".join(["samples", "places", "classes"] if len(wanted) > 1 else ["samples", "classes"])
+            line = f"must answer [{form}] for {data.classes} classes; {len(x)} samples give {list(found)}"
             raise ConfigError(f"model.name = {show(self.name)}: {line}")
         return module
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from ..aggregation import AGGREGATIONS, Mean
 from ..averages import AVERAGES, Average
 from ..data import DATASETS, PARTITIONS
+from ..data.partitions.common import Rule
 from ..methods import METHODS, Method
 from ..models import MODELS
 from ..sampling import SAMPLINGS, Sampling
@@ -146,6 +147,7 @@ _WORDS = {
     str: ("a string", "strings"),
     bool: ("true or false", "true or false"),
     Any: ("a value", "values"),
+    Rule: ("a table", "tables"),
 }
 
 
@@ -155,7 +157,9 @@ def show(value: Any) -> str:
         return "{" + ", ".join(f"{key} = {show(inner)}" for key, inner in value.items()) + "}"
     if isinstance(value, tuple | list):
         return "[" + ", ".join(show(inner) for inner in value) + "]"
-    return str(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False, default=str)
+    if isinstance(value, float) or is_dataclass(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -20,7 +20,7 @@ from .errors import ConfigError, join, located
 from .model import Model
 from .registry import REQUIRED, ROOMS, Make, Option, Room, describe, options, show, suggestion
 
-_ROOMS = {room.key: room for room in ROOMS.values()}
+_ROOMS = {room.key: room for room in ROOMS.values()} | {"partition.inner": ROOMS["partitions"]}
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
@@ -41,7 +41,7 @@ def plain(value: Any, place: str = "") -> Any:
         room = _room(place)
         return {"name": room.name_of(value)} | table if room else table
     if isinstance(value, Mapping):
-        return {key: plain(inner, join(place, key)) for key, inner in value.items()}
+        return {key: plain(inner, join(place, key)) for key, inner in value.items() if inner is not None}
     return [plain(inner, place) for inner in value] if isinstance(value, tuple | list) else value
 
 

@@ -3,23 +3,55 @@
 from __future__ import annotations
 
 from .federated import FederatedData, Samples
-from .partitions import IID, PARTITIONS, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Shards
-from .sources import DATASETS, Digits, Images, Source
+from .images import Images
+from .named import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
+from .partitions import (
+    IID,
+    PARTITIONS,
+    ClassPairs,
+    Dirichlet,
+    DirichletClasses,
+    DirichletReuse,
+    Domains,
+    Flwr,
+    Pachinko,
+    Quantity,
+    Shards,
+    Users,
+)
+from .source import Source
+from .sources import DATASETS, Digits
+from .text import Shakespeare
 from .transform import Transform
 
 __all__ = [
+    "CIFAR10",
+    "CIFAR100",
     "DATASETS",
+    "FEMNIST",
     "IID",
+    "MNIST",
+    "PACS",
     "PARTITIONS",
+    "ClassPairs",
+    "DigitFive",
     "Digits",
     "Dirichlet",
     "DirichletClasses",
     "DirichletReuse",
+    "Domains",
+    "FashionMNIST",
     "FederatedData",
     "Flwr",
     "Images",
+    "Landmarks",
+    "Pachinko",
+    "Quantity",
     "Samples",
+    "Shakespeare",
     "Shards",
     "Source",
+    "TinyImageNet",
     "Transform",
+    "Users",
 ]

@@ -32,7 +32,7 @@ def cached(files: list[Path], how: Any, make: Callable[[], Content]) -> Content:
     A file counts as the same while its path, size and time of change are. A kept file that can't be read or whose
     checksum is wrong is made again, and so is one that can't be written: a cache never fails, it is only slow.
     """
-    stamps = [(str(file.resolve()), file.stat().st_size, file.stat().st_mtime_ns) for file in files]
+    stamps = [(str(file.absolute()), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     name = hashlib.sha256(json.dumps([1, stamps, how]).encode()).hexdigest()[:32]
     kept = folder() / f"{name}.safetensors"
     if kept.exists():

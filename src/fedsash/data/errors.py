@@ -1,4 +1,4 @@
-"""One line for what other libraries can't do or don't say in one line."""
+"""One line for a library that is missing."""
 
 from __future__ import annotations
 
@@ -13,8 +13,3 @@ def library(name: str, install: str) -> Iterator[None]:
         yield
     except ImportError as error:
         raise ImportError(f"{name} is needed for these data: pip install '{install}' ({error})") from error
-
-
-def one_line(error: Exception) -> str:
-    """An exception's message on one line, or its kind if it has none."""
-    return " ".join(str(error).split()) or type(error).__name__

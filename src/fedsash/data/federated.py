@@ -25,8 +25,8 @@ class Samples:
 
     `x` holds either raw images, uint8 `[n, H, W, channels]` (channels last, so that a batch `x[idx]` needs no copy to
     become a channels-last image batch), or features of any other type, `[n, ...]`. `y` holds the labels, int64 `[n]`
-    (for sequences `[n, T]`), and, where the data have them, `domain` and `user` the number of each sample's domain and
-    of the user that it comes from, int64 `[n]`.
+    (for sequences `[n, T]`), and, where the data have them, `domain`, `user` and `coarse` the number of each sample's
+    domain, of the user that it comes from and of the coarse label that its label is one of, int64 `[n]`.
 
     Raises `ValueError` if there is no sample, the lengths differ, or uint8 data are not images.
     """
@@ -35,6 +35,7 @@ class Samples:
     y: Tensor
     domain: Tensor | None = None
     user: Tensor | None = None
+    coarse: Tensor | None = None
 
     def __post_init__(self) -> None:
         check(self.x.ndim > 0 and len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
@@ -44,8 +45,8 @@ class Samples:
             tuple(self.x.shape),
             "uint8 data must be images [n, height, width, channels]; give other features as float",
         )
-        for name, numbers in (("y", self.y), ("domain", self.domain), ("user", self.user)):
-            if numbers is not None:
+        for name in ("y", "domain", "user", "coarse"):
+            if (numbers := getattr(self, name)) is not None:
                 check(numbers.dtype == torch.int64, f"Samples.{name}", numbers.dtype, "must be int64")
                 shape, right = tuple(numbers.shape), f"must be one number for each of {len(self.x)}"
                 check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
@@ -62,8 +63,7 @@ class Samples:
         return self._each(lambda tensor: tensor.to(device))
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Samples:
-        domain, user = (None if numbers is None else change(numbers) for numbers in (self.domain, self.user))
-        return Samples(change(self.x), change(self.y), domain, user)
+        return Samples(**{name: change(tensor) for name, tensor in vars(self).items() if tensor is not None})
 
 
 @dataclass(frozen=True, eq=False)

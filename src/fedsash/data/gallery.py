@@ -1,9 +1,9 @@
-"""What a partition looks like: clients x labels, as a table and as a picture."""
+"""What a partition looks like: clients x labels and clients x domains, as a table and as a picture."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,13 @@ DRAWN = 200
 
 
 def table(data: FederatedData) -> str:
-    """Clients x labels as text: a summary, then a row a client with its number of samples of each class."""
+    """Clients x labels as text: a summary, then a row a client with its number of samples of each class.
+
+    Where samples have domains, a row also names the client's largest domain, and says how many others it has.
+    """
     counts, names = data.counts(), _names(data)
-    rows = _columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names)
+    cells = _columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names)
+    rows = ["  ".join(row) for row in zip(*_clients(data), cells, strict=True)]
     if len(counts) > ROWS:
         rows = [*rows[: 1 + ROWS // 2], "   ...", *rows[-ROWS // 2 :]]
     return "\n".join([*_summary(data, counts), "", *rows])
@@ -34,86 +38,137 @@ def _names(data: FederatedData) -> list[str]:
     return list(data.label_names) or [str(c) for c in range(data.classes)]
 
 
+def _domains(data: FederatedData) -> tuple[Ints, list[str]] | None:
+    """How many samples of each domain each client holds, `[N, domains]`, and the names; None where there are none."""
+    if data.train.domain is None:
+        return None
+    domain = data.train.domain.cpu().numpy()
+    names = list(data.domain_names) or [str(d) for d in range(domain.max() + 1)]
+    return np.stack([np.bincount(domain[client], minlength=len(names)) for client in data.clients]), names
+
+
 def _summary(data: FederatedData, counts: Ints) -> list[str]:
-    sizes, held = data.sizes, (counts > 0).sum(axis=1)
+    sizes = data.sizes
     times = np.bincount(np.concatenate(data.clients), minlength=len(data.train))
     lines = [
         f"{len(sizes):,} clients, {data.classes} classes, {len(data.train):,} training samples",
         f"samples a client: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
-        f"classes a client: {held.min()} to {held.max()}, mean {held.mean():.2f}",
+        _held("classes", counts),
     ]
+    if domains := _domains(data):
+        lines.append(_held("domains", domains[0]))
     if (times != 1).any():
         lines.append(f"not used: {(times == 0).sum():,} samples; used more than once: {(times > 1).sum():,}")
     return lines
 
 
+def _held(what: str, counts: Ints) -> str:
+    held = (counts > 0).sum(axis=1)
+    return f"{what} a client: {held.min()} to {held.max()}, mean {held.mean():.2f}"
+
+
+def _clients(data: FederatedData) -> list[list[str]]:
+    """The columns that say who a client is, each with its head."""
+    columns = [["client", *(f"{i:>6}" for i in range(len(data.clients)))]]
+    columns.append(["samples", *(f"{size:>7,}" for size in data.sizes)])
+    if domains := _domains(data):
+        counts, names = domains
+        held = (counts > 0).sum(axis=1)
+        cells = [names[row.argmax()] + (f" +{k - 1}" if k > 1 else "") for row, k in zip(counts, held, strict=True)]
+        width = max(map(len, cells))
+        columns.append([f"{cell:<{width}}" for cell in ("domain", *cells)])
+    return columns
+
+
 def _columns(counts: Ints, names: list[str]) -> list[str]:
     heads = [name if len(name) <= 9 else f"{name[:8]}…" for name in names]
     widths = [max(len(head), len(f"{column.max():,}")) for head, column in zip(heads, counts.T, strict=True)]
-    lines = ["client  samples  " + "  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]
-    for i, row in enumerate(counts):
-        cells = "  ".join(
-            f"{n:>{width},}" if n else " " * (width - 1) + "·" for n, width in zip(row, widths, strict=True)
-        )
-        lines.append(f"{i:>6}  {row.sum():>7,}  {cells}")
+    lines = ["  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]
+    for row in counts:
+        cells = [f"{n:>{width},}" if n else " " * (width - 1) + "·" for n, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells))
     return lines
 
 
 def _largest(counts: Ints, names: list[str], shown: int = 5) -> list[str]:
-    lines = ["client  samples  classes  largest classes"]
-    for i, row in enumerate(counts):
+    lines = ["classes  largest classes"]
+    for row in counts:
         held = int((row > 0).sum())
         top = np.argsort(-row, kind="stable")[: min(held, shown)]
         rest = ", …" if held > shown else ""
-        lines.append(f"{i:>6}  {row.sum():>7,}  {held:>7}  " + ", ".join(f"{names[c]}: {row[c]:,}" for c in top) + rest)
+        lines.append(f"{held:>7}  " + ", ".join(f"{names[c]}: {row[c]:,}" for c in top) + rest)
     return lines
 
 
 def picture(data: FederatedData, path: str | Path) -> None:
     """Draw clients x labels: bars of each client's samples, and below them a dot for each class that it holds.
 
-    A dot's area is the class's share of the client's samples. Writes a PNG (or whatever the ending of `path` says).
-    Raises `ImportError` without matplotlib.
+    A dot's area is in proportion to the class's share of the client's samples. Where samples have domains there are
+    such dots for these, too. Writes a PNG (or whatever the ending of `path` says). Raises `ImportError` without
+    matplotlib.
     """
-    from matplotlib import colormaps
-    from matplotlib.collections import PolyCollection
     from matplotlib.figure import Figure
 
-    everyone = data.counts()
-    counts = everyone[:DRAWN]
-    n, classes = counts.shape
-    palette = colormaps["tab10" if classes <= 10 else "turbo"]
-    colours = [palette(c if classes <= 10 else c / (classes - 1)) for c in range(classes)]
+    counts, domains = data.counts(), _domains(data)
+    n, classes = min(len(counts), DRAWN), data.classes
+    colours = _colours(classes)
+    width, heights = float(np.clip(0.11 * n + 2, 7, 13)), [1.4, float(np.clip(0.26 * classes, 2.4, 9))]
+    if domains:
+        heights.append(0.26 * len(domains[1]) + 0.1)
+    figure = Figure(figsize=(width, sum(heights) + 1), layout="constrained", dpi=120)
+    above, *below = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
 
-    width = float(np.clip(0.11 * n + 2, 7, 13))
-    height = float(np.clip(0.26 * classes, 2.4, 9))
-    figure = Figure(figsize=(width, height + 2.4), layout="constrained", dpi=120)
-    above, below = figure.subplots(2, 1, sharex=True, height_ratios=[1.4, height])
+    _bars(above, counts[:n], colours)
+    _dots(below[0], counts[:n], colours, (width, heights[1]))
+    _rows(below[0], _names(data), "class")
+    if domains:
+        _dots(below[1], domains[0][:n], ["0.3"] * len(domains[1]), (width, heights[2]))
+        _rows(below[1], domains[1], "domain")
+    below[-1].set_xlim(-0.7, n - 0.3)
+    below[-1].set_xlabel("client" if n == len(counts) else f"client (the first {n} of {len(counts):,})")
+    held = (counts > 0).sum(axis=1).mean()
+    above.set_title(f"{len(counts):,} clients, {held:.1f} of {classes} classes each on average", loc="left")
+    for axes in (above, *below):
+        _plain(axes)
+    figure.savefig(path)
+
+
+def _colours(classes: int) -> list[Any]:
+    from matplotlib import colormaps
+
+    palette = colormaps["tab10" if classes <= 10 else "turbo"]
+    return [palette(c if classes <= 10 else c / (classes - 1)) for c in range(classes)]
+
+
+def _bars(axes: Axes, counts: Ints, colours: list[Any]) -> None:
+    """A bar for each client, of its samples of each class one above the other."""
+    from matplotlib.collections import PolyCollection
 
     client, label = np.nonzero(counts)
-    shown = [colours[c] for c in label]
     top = counts.cumsum(axis=1)
     low, high = (top - counts)[client, label], top[client, label]
     corners = [(client - 0.4, low), (client + 0.4, low), (client + 0.4, high), (client - 0.4, high)]
-    above.add_collection(PolyCollection(list(np.array(corners).transpose(2, 0, 1)), facecolors=shown))
-    above.set_ylim(0, 1.05 * top.max())
-    above.set_ylabel("samples")
+    boxes = list(np.array(corners).transpose(2, 0, 1))
+    axes.add_collection(PolyCollection(boxes, facecolors=[colours[c] for c in label]))
+    axes.set_ylim(0, 1.05 * top.max())
+    axes.set_ylabel("samples")
 
-    across, down = 0.85 * width * 72 / n, 0.85 * height * 72 / classes  # points between neighbouring dots
-    area = 0.8 * max(across, 6) * max(down, 6) * (counts / counts.sum(axis=1, keepdims=True))[client, label]
-    below.scatter(client, label, s=np.maximum(area, 2), color=shown, linewidths=0)
-    below.set_ylim(classes - 0.3, -0.7)
-    below.set_xlim(-0.7, n - 0.3)
-    below.set_xlabel("client" if n == len(everyone) else f"client (the first {n} of {len(everyone):,})")
-    if classes <= 30:
-        below.set_yticks(range(classes), _names(data))
+
+def _dots(axes: Axes, counts: Ints, colours: list[Any], size: tuple[float, float]) -> None:
+    """A dot for each number that is not 0, on axes of `size` in inches; the largest share fills its place."""
+    client, row = np.nonzero(counts)
+    across, down = 0.85 * 72 * np.array(size) / counts.shape  # points between neighbouring dots
+    share = (counts / counts.sum(axis=1, keepdims=True))[client, row]
+    area = 0.8 * max(across, 6) * max(down, 6) * share / share.max()
+    axes.scatter(client, row, s=np.maximum(area, 2), color=[colours[r] for r in row], linewidths=0)
+
+
+def _rows(axes: Axes, names: list[str], what: str) -> None:
+    axes.set_ylim(len(names) - 0.3, -0.7)
+    if len(names) <= 30:
+        axes.set_yticks(range(len(names)), names)
     else:
-        below.set_ylabel("class")
-    held = (everyone > 0).sum(axis=1).mean()
-    above.set_title(f"{len(everyone):,} clients, {held:.1f} of {classes} classes each on average", loc="left")
-    for axes in (above, below):
-        _plain(axes)
-    figure.savefig(path)
+        axes.set_ylabel(what)
 
 
 def _plain(axes: Axes) -> None:

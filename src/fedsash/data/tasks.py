@@ -29,8 +29,7 @@ class NextCharacter:
 
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The cross-entropy of each sequence, `[B]`: the sum over its real characters divided by T, as in FedJAX."""
-        each = F.cross_entropy(output.movedim(-1, 1), y, reduction="none")
-        return (each * (y != PAD)).mean(dim=1)
+        return F.cross_entropy(output.movedim(-1, 1), y, reduction="none", ignore_index=PAD).mean(dim=1)
 
     def score(self, output: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """For each sequence how many of its real characters are predicted, and how many there are, `[B]` each."""

@@ -65,6 +65,7 @@ class FedFA(Method):
         return w, shared | {"lam": w.new_tensor(lam), "rate": w.new_tensor(rate)}
 
     def objective(self, features: Tensor, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+        check(y.dim() == 1, "FedFA: labels of a batch", tuple(y.shape), "must be one a sample, as classes have anchors")
         anchors = shared["anchors"]
         member = _member(y, weights, len(anchors)).to(features.dtype)
         share = (member / member.sum(0).clamp(min=1)).sum(-1)

@@ -1,7 +1,8 @@
 """The papers' networks, by name, and any function that returns an `nn.Module`.
 
 A registered model is a callable `model(shape, classes, **options)`: `shape` is the shape of one input, without the
-batch. Each has two children, `features` and `classifier`; the classifier is the last linear layer.
+batch. Each has two children, `features` and `classifier`; the classifier is the last linear layer. `"timm:NETWORK"` and
+`"torchvision:NETWORK"` name whatever those libraries have.
 """
 
 from __future__ import annotations
@@ -18,43 +19,83 @@ from torch import nn
 
 from ..checks import check
 from ..randomness import Purpose, key
-from .cnn import cifar_cnn, fmnist_cnn, lenet5
+from .alexnet import alexnet_gn
+from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
+from .digits import digit_five_cnn
+from .femnist import femnist_cnn
+from .libraries import is_outside, outside
+from .lstm import shakespeare_lstm
 from .mlp import MLP
+from .mobilenet import mobilenet_v2_gn
 from .norm import batch_norms, group_norm
 from .resnet import resnet18_gn, resnet20_gn
+from .transformer import vit
+from .vgg import vgg11_gn
 
 __all__ = [
     "MLP",
     "MODELS",
+    "alexnet_gn",
     "batch_norms",
     "build",
     "cifar_cnn",
+    "cifar_lenet",
+    "digit_five_cnn",
+    "femnist_cnn",
     "fmnist_cnn",
     "group_norm",
     "lenet5",
+    "mobilenet_v2_gn",
     "resnet18_gn",
     "resnet20_gn",
+    "vgg11_gn",
+    "vit",
 ]
 
-MODELS: dict[str, Callable[..., nn.Module]] = {
-    "mlp": MLP,
-    "fmnist_cnn": fmnist_cnn,
-    "cifar_cnn": cifar_cnn,
-    "lenet5": lenet5,
-    "resnet18_gn": resnet18_gn,
-    "resnet20_gn": resnet20_gn,
-}
+Make = Callable[..., nn.Module]
+
+
+class Models(dict[str, Make]):
+    """Models by name. It lists the library's own, and has those of timm and torchvision as well."""
+
+    def __contains__(self, name: object) -> bool:
+        return super().__contains__(name) or is_outside(name)
+
+    def __missing__(self, name: str) -> Make:
+        if is_outside(name):
+            return outside(name)
+        raise KeyError(name)
+
+
+MODELS = Models(
+    {
+        "mlp": MLP,
+        "fmnist_cnn": fmnist_cnn,
+        "cifar_cnn": cifar_cnn,
+        "cifar_lenet": cifar_lenet,
+        "lenet5": lenet5,
+        "femnist_cnn": femnist_cnn,
+        "digit_five_cnn": digit_five_cnn,
+        "alexnet_gn": alexnet_gn,
+        "vgg11_gn": vgg11_gn,
+        "resnet18_gn": resnet18_gn,
+        "resnet20_gn": resnet20_gn,
+        "shakespeare_lstm": shakespeare_lstm,
+        "mobilenet_v2_gn": mobilenet_v2_gn,
+        "vit": vit,
+    }
+)
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
     """The model `name`, on the CPU, its initial values a pure function of `seed`.
 
-    `name` is a key of `MODELS`, called with `shape`, `classes` and the options, or `"package.module:function"`, any
-    callable that returns an `nn.Module`, called with the options alone. Initialisation draws from PyTorch's CPU
-    generator, which is seeded for it and put back afterwards.
+    `name` is in `MODELS`, called with `shape`, `classes` and the options, or `"package.module:function"`, any callable
+    that returns an `nn.Module`, called with the options alone. Initialisation draws from PyTorch's CPU generator, which
+    is seeded for it and put back afterwards.
 
-    Raises `ValueError` for a name that is not known or can't be imported, for options that don't fit, for a shape
-    that the model can't take and for a result that is no `nn.Module`.
+    Raises `ImportError` for a library that is missing, and `ValueError` for a name that is not known or can't be
+    imported, for options that don't fit, for a shape that the model can't take and for a result that is no `nn.Module`.
     """
     make = _find(name, shape, classes)
     signature = inspect.signature(make)

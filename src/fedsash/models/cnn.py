@@ -1,11 +1,11 @@
-"""Plain convolutional networks: the two of the IMA paper (Zhou et al.), and LeNet-5. Those of IMA are
+"""Plain convolutional networks: the two of the IMA paper (Zhou et al.), FedSAM's, and LeNet-5. All but the last are
 
     c x H x W -> conv 5x5, c->width, no padding -> ReLU -> maxpool 2
               -> conv 5x5, width->width         -> ReLU -> maxpool 2 -> flatten
-              -> fc 384 -> ReLU -> fc 128 -> ReLU (the feature) -> fc classes
+              -> fc 384 -> ReLU -> fc feature -> ReLU -> fc classes
 
-and differ in `width` alone. Channels and image size follow the data: the papers' images give the papers' parameter
-counts. PyTorch's default initialisation.
+and differ in `width` and `feature` alone. Channels and image size follow the data: the papers' images give the papers'
+parameter counts. PyTorch's default initialisation.
 """
 
 from __future__ import annotations
@@ -23,12 +23,20 @@ def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
 
     The paper's Table 4 prints the first convolution twice and no ReLU before the classifier; this is its code's net.
     """
-    return _cnn("fmnist_cnn", shape, classes, width=32)
+    return _cnn("fmnist_cnn", shape, classes, width=32, feature=128)
 
 
 def cifar_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """CNN of width 64 (IMA, CIFAR-10): 772,682 parameters at 3x32x32 and 10 classes."""
-    return _cnn("cifar_cnn", shape, classes, width=64)
+    return _cnn("cifar_cnn", shape, classes, width=64, feature=128)
+
+
+def cifar_lenet(shape: Sequence[int], classes: int) -> nn.Module:
+    """CNN of width 64 and feature 192 (FedSAM, FedSWA, CIFAR-10): 797,962 parameters at 3x32x32 and 10 classes.
+
+    Caldarola et al. 2022; FedSWA (Liu et al. 2025) calls it LeNet-5.
+    """
+    return _cnn("cifar_lenet", shape, classes, width=64, feature=192)
 
 
 def lenet5(shape: Sequence[int], classes: int) -> nn.Module:
@@ -50,7 +58,7 @@ def lenet5(shape: Sequence[int], classes: int) -> nn.Module:
     return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(84, classes)))
 
 
-def _cnn(model: str, shape: Sequence[int], classes: int, width: int) -> nn.Module:
+def _cnn(model: str, shape: Sequence[int], classes: int, width: int, feature: int) -> nn.Module:
     channels, *sides = image(model, shape, smallest=16)
     height, breadth = (((side - 4) // 2 - 4) // 2 for side in sides)
     features = nn.Sequential(
@@ -58,9 +66,9 @@ def _cnn(model: str, shape: Sequence[int], classes: int, width: int) -> nn.Modul
         *(nn.Conv2d(width, width, 5), nn.ReLU(), nn.MaxPool2d(2)),
         nn.Flatten(),
         *(nn.Linear(width * height * breadth, 384), nn.ReLU()),
-        *(nn.Linear(384, 128), nn.ReLU()),
+        *(nn.Linear(384, feature), nn.ReLU()),
     )
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(feature, classes)))
 
 
 def image(model: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:

@@ -13,28 +13,35 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import check
+from ..checks import check, check_choice
 from .cnn import image
 
 Shortcut: TypeAlias = Callable[[int, int], nn.Module]
 
 
-def resnet18_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Module:
+def resnet18_gn(
+    shape: Sequence[int], classes: int, groups: int = 2, variant: Literal["ima", "fedswa"] = "ima"
+) -> nn.Module:
     """ResNet-18 with GroupNorm, CIFAR stem and projection shortcuts (IMA): 11,235,786 parameters for 10 classes.
 
     11,247,396 for 100 classes. Stem of stride 1 without pooling; stages of 2-2-2-2 blocks with 64/128/256/512
     channels; shortcuts conv 1x1, GN (option B of He et al. 2016); fc 512 -> 128 -> classes without a ReLU between.
     Convolutions start Kaiming normal (fan out), linear layers as PyTorch starts them. `groups` divides 64.
+    `variant = "fedswa"` has fc 512 -> classes instead (Liu et al. 2025): 11,220,132 parameters for 100 classes, all of
+    which start as PyTorch starts them.
     """
     channels, _, _ = image("resnet18_gn", shape, smallest=1)
     check(groups > 0 and 64 % groups == 0, "resnet18_gn.groups", groups, "must divide 64, the smallest width")
+    check_choice("resnet18_gn.variant", variant, "ima", "fedswa")
     trunk = _trunk(channels, (64, 128, 256, 512), 2, groups, partial(_project, groups=groups))
+    if variant == "fedswa":
+        return nn.Sequential(OrderedDict(features=trunk, classifier=nn.Linear(512, classes)))
     features = nn.Sequential(trunk, nn.Linear(512, 128))
     for layer in features.modules():
         if isinstance(layer, nn.Conv2d):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,18 @@ from numpy.typing import NDArray
 from ...checks import check
 
 Ints = NDArray[np.int64]
+Reals = NDArray[np.float64]
+
+
+class Rule(Protocol):
+    """A dataclass that shares samples out over `clients` by their labels alone."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def clients(self) -> int: ...
+
+    def __call__(self, labels: Ints, seed: int, /) -> list[Ints]: ...
 
 
 def check_clients(rule: str, clients: int) -> None:
@@ -17,9 +30,9 @@ def check_clients(rule: str, clients: int) -> None:
     check(clients >= 1, f"{rule}.clients", clients, "must be at least 1")
 
 
-def check_alpha(rule: str, alpha: float) -> None:
+def check_alpha(rule: str, alpha: float, name: str = "alpha") -> None:
     """Raise `ValueError` unless a concentration is positive; far outside this range its gamma draws overflow."""
-    check(1e-9 <= alpha <= 1e9, f"{rule}.alpha", alpha, "must be positive, from 1e-9 to 1e9")
+    check(1e-9 <= alpha <= 1e9, f"{rule}.{name}", alpha, "must be positive, from 1e-9 to 1e9")
 
 
 def check_samples(rule: str, clients: int, samples: int, each: int = 1) -> None:
@@ -36,3 +49,30 @@ def equal_sizes(samples: int, clients: int) -> Ints:
 def by_class(labels: NDArray[Any], rng: np.random.Generator) -> list[Ints]:
     """The indices of each class that occurs, in random order."""
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
+
+
+def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Reals], rng: np.random.Generator) -> Ints:
+    """A client's `size` samples, sorted: labels are drawn from a mixture, samples without replacement.
+
+    `pools` holds the samples of each class in random order; of class c the first `used[c]` are taken, and what is taken
+    now is added to it, in place. `mixture(left)` gives `q` `[C]` for `left` `[C]` samples of each class, 0 for those of
+    which none is left, and is asked again whenever a class is used up.
+    """
+    sizes = np.array([len(pool) for pool in pools])
+    start = used.copy()
+    while need := size - (used - start).sum():
+        left = sizes - used
+        used += _draw(mixture(left), left, need, rng)
+    return np.sort(np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, used, strict=True)]))
+
+
+def _draw(q: Reals, left: Ints, need: int, rng: np.random.Generator) -> Ints:
+    """How many samples of each class are taken by up to `need` draws from `q`, the last being one that uses up a class.
+
+    So each call either meets the need or uses up a class, and the rule ends.
+    """
+    drawn = rng.choice(len(q), size=need, p=q)
+    stop = need
+    for c in np.flatnonzero((left > 0) & (np.bincount(drawn, minlength=len(q)) >= left)):
+        stop = min(stop, int(np.flatnonzero(drawn == c)[left[c] - 1]) + 1)
+    return np.bincount(drawn[:stop], minlength=len(q))

@@ -9,13 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ...checks import check
 from ...randomness import Purpose, generator
-from .common import Ints, by_class, check_alpha, check_clients, check_samples, equal_sizes
-
-Reals = NDArray[np.float64]
+from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, equal_sizes, fill
 
 
 @dataclass(frozen=True)
@@ -24,8 +21,9 @@ class Dirichlet:
 
     Client `i` draws its mixture of labels `q_i ~ Dir(alpha * prior)`, `prior` `[C]` being the classes' frequencies,
     and fills its share with samples whose labels are drawn from `q_i`, without replacement. When a class is used up,
-    `q_i` is drawn anew over the classes that are left (this fits the split files published with the rule better than
-    renormalising does). Every sample is used once; sizes differ by at most one.
+    `q_i` is drawn anew over the classes that are left: on CIFAR-100, alpha = 0.5, clients hold 5.0 classes on average,
+    and 5.1 in the split file published by Caldarola et al. (2022); were `q_i` renormalised it would be 3.8. Every
+    sample is used once; sizes differ by at most one.
 
     `alpha = 0` is the limit: `q_i` is one class, drawn by the prior. So each client holds one class as long as class
     sizes are multiples of a client's size; otherwise the client that uses up a class goes on with another one.
@@ -46,18 +44,10 @@ class Dirichlet:
         check_samples("Dirichlet", self.clients, len(labels))
         rng = generator(seed, Purpose.PARTITION)
         pools = by_class(labels, rng)
-        sizes = np.array([len(pool) for pool in pools])
-        used = np.zeros_like(sizes)
-        clients = []
-        for size in equal_sizes(len(labels), self.clients):
-            start = used.copy()
-            while need := size - (used - start).sum():
-                left = sizes - used
-                q = self._mixture(np.where(left > 0, sizes / len(labels), 0), rng)
-                used += _draw(q, left, need, rng)
-            share = [pool[a:b] for pool, a, b in zip(pools, start, used, strict=True)]
-            clients.append(np.sort(np.concatenate(share)))
-        return clients
+        prior = np.array([len(pool) for pool in pools]) / len(labels)
+        used = np.zeros(len(pools), dtype=np.int64)
+        sizes = equal_sizes(len(labels), self.clients)
+        return [fill(pools, used, n, lambda left: self._mixture(np.where(left > 0, prior, 0), rng), rng) for n in sizes]
 
     def _mixture(self, prior: Reals, rng: np.random.Generator) -> Reals:
         """`q ~ Dir(alpha * prior)` over the classes whose prior is not 0; its limit, a single class, at alpha = 0."""
@@ -67,18 +57,6 @@ class Dirichlet:
         else:
             q[prior > 0] = rng.dirichlet(self.alpha * prior[prior > 0])
         return q
-
-
-def _draw(q: Reals, left: Ints, need: int, rng: np.random.Generator) -> Ints:
-    """How many samples of each class are taken by up to `need` draws from `q`, the last being one that uses up a class.
-
-    So each call either meets the need or uses up a class, and the rule ends.
-    """
-    drawn = rng.choice(len(q), size=need, p=q)
-    stop = need
-    for c in np.flatnonzero((left > 0) & (np.bincount(drawn, minlength=len(q)) >= left)):
-        stop = min(stop, int(np.flatnonzero(drawn == c)[left[c] - 1]) + 1)
-    return np.bincount(drawn[:stop], minlength=len(q))
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import check
+from ...checks import check, one_line
 from ...randomness import Purpose, generator
-from ..errors import library, one_line
+from ..errors import library
 from .common import Ints, check_clients, check_samples
 
 

@@ -1,0 +1,70 @@
+"""The form of MNIST and Fashion-MNIST: idx files, plain or compressed with gzip (LeCun et al. 1998)."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...checks import check, one_line
+from .table import Files, Part, Pixels, Table, home
+
+PREFIX = {"train": "train", "test": "t10k"}
+IMAGES, LABELS = 0x00000803, 0x00000801
+"""The first four bytes: two zeros, 8 for unsigned bytes, and the number of dimensions."""
+
+
+def matches(folder: Path) -> bool:
+    """Whether there is a `train-images-idx3-ubyte`, plain or `.gz`, in the folder or up to two levels below."""
+    return home(folder, *_spellings("train", "images", 3)) is not None
+
+
+def files(folder: Path, splits: Sequence[str]) -> Files:
+    """Images and labels of each split, both of them."""
+    place = home(folder, *_spellings("train", "images", 3)) or folder
+    found = {}
+    for split, prefix in PREFIX.items():
+        pair = [_one(place, _spellings(prefix, "images", 3)), _one(place, _spellings(prefix, "labels", 1))]
+        if split in splits and pair != [None, None]:
+            for file, kind in zip(pair, ("images-idx3", "labels-idx1"), strict=True):
+                check(file is not None, "path", str(place), f"must hold {prefix}-{kind}-ubyte, plain or .gz")
+            found[split] = [file for file in pair if file is not None]
+    return found
+
+
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+    """Images `[n, rows, columns, 1]` and their labels."""
+    parts = {}
+    for split, (images, labels) in files.items():
+        pixels, y = _read(images, IMAGES), _read(labels, LABELS)
+        right = f"must be {len(pixels)}, as many as there are images in {images.name}"
+        check(len(y) == len(pixels), f"{labels}: number of labels", len(y), right)
+        parts[split] = Part(pixels[..., None], {"y": y}, str(images))
+    return Table(parts)
+
+
+def _spellings(prefix: str, kind: str, dimensions: int) -> list[str]:
+    return [f"{prefix}-{kind}{dot}idx{dimensions}-ubyte{gz}" for gz in ("", ".gz") for dot in "-."]
+
+
+def _one(place: Path, names: list[str]) -> Path | None:
+    return next((place / name for name in names if (place / name).is_file()), None)
+
+
+def _read(file: Path, magic: int) -> Pixels:
+    """The array in a file: a magic number, the dimensions (32 bits each, the highest byte first), then the bytes."""
+    try:
+        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+    found = int.from_bytes(raw[:4], "big")
+    check(len(raw) >= 4 and found == magic, f"{file}: magic number", f"0x{found:08x}", f"must be 0x{magic:08x}")
+    start = 4 + 4 * (magic & 0xFF)
+    check(len(raw) >= start, f"{file}: size", len(raw), f"must be at least the {start} bytes of a header")
+    shape = tuple(np.frombuffer(raw[4:start], dtype=">u4").tolist())
+    size = start + int(np.prod(shape, dtype=np.int64))
+    check(len(raw) == size, f"{file}: size", len(raw), f"must be {size} bytes, for {' x '.join(map(str, shape))}")
+    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)

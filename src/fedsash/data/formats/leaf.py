@@ -1,0 +1,83 @@
+"""The form of FEMNIST: LEAF's JSON files (Caldas et al. 2018)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from math import isqrt
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...checks import check, one_line
+from .pixels import progress
+from .table import Files, Part, Pixels, Table, home
+
+
+def matches(folder: Path) -> bool:
+    """Whether there are JSON files in a folder `train`, or an `all_data*.json`, up to two levels below."""
+    return _home(folder) is not None
+
+
+def _home(folder: Path) -> Path | None:
+    return home(folder, "train/*.json") or home(folder, "all_data*.json")
+
+
+def files(folder: Path, splits: Sequence[str]) -> Files:
+    """All files of `train` and of `test`; or, where LEAF has not split the samples yet, all files as training data."""
+    place = _home(folder) or folder
+    if place.name != "train":
+        return {splits[0]: sorted(place.glob("all_data*.json"))}
+    found = {split: sorted((place.parent / split).glob("*.json")) for split in splits}
+    return {split: its for split, its in found.items() if its}
+
+
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+    """Images `[n, H, H, 1]`, labels, and as `user` the name of the user whose sample it is."""
+    parts = {}
+    with progress("reading JSON", sum(map(len, files.values()))) as advance:
+        for split, its in files.items():
+            x, y, user = [], [], []
+            for file in its:
+                for name, pixels, labels in _users(file):
+                    x.append(pixels)
+                    y.append(labels)
+                    user += [name] * len(labels)
+                advance(1)
+            check(len({pixels.shape[1:] for pixels in x}) == 1, str(its[0].parent), split, "images differ in size")
+            columns_ = {"y": np.concatenate(y), "user": np.array(user)}
+            parts[split] = Part(np.concatenate(x), columns_, str(its[0].parent))
+    return Table(parts)
+
+
+def _users(file: Path) -> list[tuple[str, Pixels, Any]]:
+    """Each user's name, images and labels."""
+    try:
+        content = json.loads(file.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+    keys = ("users", "num_samples", "user_data")
+    fits = isinstance(content, dict) and all(key in content for key in keys)
+    check(fits, str(file), type(content).__name__, "must have the keys users, num_samples and user_data")
+    users, counts = content["users"], content["num_samples"]
+    check(len(users) == len(counts), f"{file}: num_samples", len(counts), f"must be one for each of {len(users)} users")
+    return [_user(file, *given, content["user_data"]) for given in zip(users, counts, strict=True)]
+
+
+def _user(file: Path, name: str, count: int, data: Mapping[str, Any]) -> tuple[str, Pixels, Any]:
+    where = f"{file}: user {name}"
+    samples = data.get(name, {})
+    check("x" in samples and "y" in samples, where, sorted(samples), "must have x and y")
+    for key in ("x", "y"):
+        check(len(samples[key]) == count, f"{where}: number of {key}", len(samples[key]), f"must be {count}")
+    try:
+        x, y = np.array(samples["x"], dtype=np.float64), np.array(samples["y"])
+    except ValueError:
+        raise ValueError(f"{where}: x: must be as many numbers for each image") from None
+    side = isqrt(x.shape[-1])
+    square = x.ndim == 2 and side * side == x.shape[1] > 0
+    check(square, f"{where}: x", list(x.shape), "must be the pixels of square images, a row each")
+    check(bool(((x >= 0) & (x <= 1)).all()), f"{where}: x", "a pixel out of range", "must be numbers from 0 to 1")
+    check(np.issubdtype(y.dtype, np.integer), f"{where}: y", y.dtype, "must be whole numbers")
+    return name, (x * 255).round().astype(np.uint8).reshape(-1, side, side, 1), y

@@ -1,0 +1,75 @@
+"""The form of Landmarks-User-160k: lists of users, images and classes, and the image files (Hsu et al. 2020)."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from ...checks import check
+from .table import Files, Part, Table
+
+LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")
+"""Where the image of an id lies: in one folder, or as Google Landmarks v2 is unpacked."""
+
+
+def matches(folder: Path) -> bool:
+    """Whether there is a list `*train*.csv` with the columns `image_id` and `class`, up to one level below."""
+    return bool(_lists(folder, "train"))
+
+
+def files(folder: Path, splits: Sequence[str]) -> Files:
+    """The list of each split, `federated_train.csv`, `test.csv` or any with the split in its name, and its images."""
+    found = {split: _lists(folder, split) for split in splits}
+    for split, its in found.items():
+        check(len(its) < 2, "path", str(folder), f"must hold one list for {split}, not {[file.name for file in its]}")
+    return {split: [*its, *_places(folder, its[0])] for split, its in found.items() if its}
+
+
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+    """The path of each image, its class and, where the list has `user_id`, its user."""
+    parts = {}
+    for split, (listed, *images) in files.items():
+        values = _columns(listed)
+        wrong = next((value for value in values["class"] if not value.isdecimal()), None)
+        check(wrong is None, f"{listed}: class", wrong, "must be a whole number")
+        columns_ = {"y": np.array(values["class"]).astype(np.int64)}
+        if "user_id" in values:
+            columns_["user"] = np.array(values["user_id"])
+        parts[split] = Part(images, columns_, str(listed))
+    return Table(parts)
+
+
+def _lists(folder: Path, split: str) -> list[Path]:
+    found = sorted(file for depth in ("", "*/") for file in folder.glob(f"{depth}*{split}*.csv"))
+    return [file for file in found if {"image_id", "class"} <= set(_head(file))]
+
+
+def _head(file: Path) -> list[str]:
+    with file.open(newline="", encoding="utf-8", errors="replace") as opened:
+        return next(csv.reader(opened), [])
+
+
+def _columns(file: Path) -> dict[str, list[str]]:
+    with file.open(newline="", encoding="utf-8", errors="replace") as opened:
+        head, *rows = [row for row in csv.reader(opened) if row]
+    for number, row in enumerate(rows, 1):
+        check(len(row) == len(head), f"{file}: row {number}", row, f"must have {len(head)} values, {','.join(head)}")
+    return {name: [row[i] for row in rows] for i, name in enumerate(head)}
+
+
+def _places(folder: Path, listed: Path) -> list[Path]:
+    """The files of a list's images; where the first one lies says where all do."""
+    names = _columns(listed)["image_id"]
+    check(len(names) > 0, str(listed), [], "must list at least one image")
+    bases = [(base, layout) for base in (listed.parent, folder) for layout in LAYOUTS]
+    for base, layout in bases:
+        places = [base / layout.format(name, *name[:3].ljust(3)) for name in names]
+        if places[0].is_file():
+            missing = next((place for place in places if not place.is_file()), None)
+            check(missing is None, f"{listed}: image_id", missing and missing.stem, f"there is no {missing}")
+            return places
+    right = f"there is none of {', '.join(layout.format(names[0], *names[0][:3].ljust(3)) for layout in LAYOUTS)}"
+    raise ValueError(f"{listed}: image_id = {names[0]!r}: {right} in {folder}")

@@ -1,0 +1,145 @@
+"""The Hugging Face form: Parquet files as the hub serves them, or the Arrow files that `datasets` makes of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...checks import check, one_line
+from ..errors import library
+from .pixels import EXTRA
+from .table import Files, Part, Table, some, spellings
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+USUAL = {"image": ("image", "img"), "y": ("label",), "domain": ("domain",), "user": (), "coarse": ()}
+"""What columns are called where nobody says it; images and labels there must be."""
+OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "coarse": "coarse"}
+
+
+def matches(folder: Path) -> bool:
+    """Whether a file ends in `.parquet`, anywhere below the folder."""
+    return any(folder.rglob("*.parquet"))
+
+
+def files(folder: Path, splits: Sequence[str]) -> Files:
+    """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
+    present = sorted(folder.rglob("*.parquet"))
+    found = {split: [file for file in present if file.stem.split("-")[0] in spellings(split)] for split in splits}
+    for split, its in found.items():
+        places = sorted({str(file.parent.relative_to(folder)) for file in its})
+        check(len(places) < 2, "path", str(folder), f"{split} is in several folders, choose one: {places}")
+    names = [str(file.relative_to(folder)) for file in present]
+    check(bool(found[splits[0]]), "path", str(folder), f"must hold {splits[0]}.parquet; there is {some(names)}")
+    return {split: its for split, its in found.items() if its}
+
+
+def hub(name: str, splits: Sequence[str]) -> Files:
+    """The Arrow files that `datasets` keeps of a data set on the hub, fetched if need be."""
+    with library("datasets", EXTRA):
+        import datasets
+    try:
+        found = datasets.load_dataset(name)
+    except Exception as error:  # network, hub, missing data set, damaged files: it raises all kinds
+        raise ValueError(
+            f"path = {name!r}: is no folder here, and the hub did not give it ({one_line(error)}). Without a "
+            f"network, fetch it elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to "
+            "that folder"
+        ) from error
+    present = {split: next((s for s in spellings(split) if s in found), None) for split in splits}
+    check(present[splits[0]] is not None, "path", name, f"has no split {splits[0]!r}, only {some(list(found))}")
+    return {split: [Path(part["filename"]) for part in found[s].cache_files] for split, s in present.items() if s}
+
+
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+    """The chosen columns; the images stay encoded. Names are those of the metadata's class labels."""
+    import pyarrow as pa
+
+    chosen = _choose(columns, present(files), folder)
+    tables = {
+        split: pa.concat_tables(_read(file, list(chosen.values())) for file in its) for split, its in files.items()
+    }
+    features = _features(next(iter(tables.values())))
+    image = chosen.pop("image")
+    parts = {}
+    for split, table in tables.items():
+        where = f"column {image!r} of {split}"
+        values = {key: _values(table[column], f"column {column!r} of {split}") for key, column in chosen.items()}
+        parts[split] = Part(_encoded(table[image], where), values, where)
+    known = {key: features.get(column, {}).get("names") for key, column in chosen.items()}
+    return Table(parts, {key: names for key, names in known.items() if names})
+
+
+def present(files: Files) -> list[str]:
+    """The names of the columns of the first split."""
+    with library("pyarrow", EXTRA):
+        import pyarrow.parquet as pq
+    file = next(iter(files.values()))[0]
+    with _readable(file):
+        return list(pq.read_schema(file).names if file.suffix == ".parquet" else _stream(file).schema.names)
+
+
+def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -> dict[str, str]:
+    """The columns to read: as named, or as they are usually called."""
+    chosen = {}
+    for key, usual in USUAL.items():
+        name = asked.get(key) or next((name for name in usual if name in present), None)
+        name = usual[0] if name is None and key in ("image", "y") else name
+        if name is not None:
+            right = f"there is no such column in {folder}, only {', '.join(present)}"
+            check(name in present, OPTIONS[key], name, right)
+            chosen[key] = name
+    return chosen
+
+
+def _read(file: Path, names: list[str]) -> pa.Table:
+    import pyarrow.parquet as pq
+
+    with _readable(file):
+        if file.suffix == ".parquet":
+            return pq.read_table(file, columns=names)
+        return _stream(file).read_all().select(names)
+
+
+def _stream(file: Path) -> pa.RecordBatchStreamReader:
+    """A file that `datasets` wrote; it is mapped, so nothing is read before it is needed."""
+    import pyarrow as pa
+
+    return pa.ipc.open_stream(pa.memory_map(str(file)))
+
+
+@contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+
+
+def _features(table: pa.Table) -> dict[str, Any]:
+    """What the table's metadata say of its columns."""
+    metadata = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
+    return dict(metadata.get("info", {}).get("features", {}))
+
+
+def _values(column: pa.ChunkedArray, where: str) -> Any:
+    check(column.null_count == 0, where, None, "has missing values")
+    return column.to_numpy()
+
+
+def _encoded(column: pa.ChunkedArray, where: str) -> list[bytes]:
+    """The image files in a column of `{bytes, path}` or of plain bytes."""
+    import pyarrow as pa
+
+    if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+        inner = column.type.field("bytes").type
+        column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], type=inner)
+    full = pa.types.is_binary(column.type) and column.null_count == 0 and len(column) > 0
+    check(full, where, str(column.type), "must hold the bytes of an image file in each row")
+    return list(column.to_pylist())

@@ -1,0 +1,142 @@
+"""Labelled images in any form, from files to a `Source`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from ..checks import check
+from . import formats
+from .cache import Content, cached
+from .federated import Samples
+from .formats.pixels import AS_IT_IS, Look, decode
+from .formats.table import numbered
+from .source import Source, hold_out
+from .transform import PLAIN, Transform
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a data set is read and what its images become; what is None or empty is as the files have it.
+
+    `columns` names the columns of Parquet files, under `image`, `y`, `domain`, `user` and `coarse`. `counts` is the
+    number of values that labels, domains and coarse labels must have, `shape` the height and width of every image, and
+    `names` what the labels are called where the files do not say it. Without a split `test_split` the share `test` of
+    each user, of each domain or of all samples is held out. With coarse `labels` these are what is learned.
+    """
+
+    columns: Mapping[str, str | None] = field(default_factory=dict)
+    train_split: str = "train"
+    test_split: str = "test"
+    test: float = 0.1
+    look: Look = AS_IT_IS
+    transform: Transform = PLAIN
+    counts: Mapping[str, int] = field(default_factory=dict)
+    shape: tuple[int, int] | None = None
+    names: tuple[str, ...] = ()
+    labels: Literal["fine", "coarse"] = "fine"
+
+
+def load(path: str, recipe: Recipe, seed: int = 0) -> Source:
+    """The images in a folder or on the hub; `seed` decides which are held out, where there is no split for it.
+
+    They are decoded once, and kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
+    """
+    found = formats.find(path, [recipe.train_split, recipe.test_split])
+    there = recipe.test_split in ("test", *found.files)
+    check(there, "test_split", recipe.test_split, f"there is no such split in {path}")
+    files = [file for split in found.files.values() for file in split]
+    how = [list(found.files), dict(recipe.columns), vars(recipe.look), dict(recipe.counts), recipe.names, recipe.shape]
+    tensors, info = cached(files, how, lambda: _content(found, recipe))
+    train = _samples(tensors, recipe.train_split, recipe.labels)
+    test = _samples(tensors, recipe.test_split, recipe.labels) if recipe.test_split in found.files else None
+    if test is None:
+        train, test = hold_out(train, recipe.test, seed)
+    names = tuple(info["y" if recipe.labels == "fine" else "coarse"])
+    return Source(train, test, len(names), recipe.transform, names, tuple(info.get("domain", ())))
+
+
+def _content(found: formats.Found, recipe: Recipe) -> Content:
+    """All splits as tensors `split.x` (uint8 NHWC), `split.y` and so on, and the names of labels and domains."""
+    table = found.read(recipe.columns)
+    tensors: dict[str, torch.Tensor] = {}
+    info: dict[str, Any] = {}
+    for key in ("y", "domain", "user", "coarse"):
+        values = {split: part.columns[key] for split, part in table.parts.items() if key in part.columns}
+        if values:
+            known = table.names.get(key) or (list(recipe.names) if key == "y" else None) or None
+            numbers, info[key] = numbered(key, values, known, recipe.counts.get(key))
+            tensors |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
+    pixels = decode(table.parts, recipe.look)
+    for split, images in pixels.items():
+        size = images.shape[1:3]
+        right = f"must be {recipe.shape}"
+        check(recipe.shape in (None, size), f"{table.parts[split].where}: height and width of images", size, right)
+    return tensors | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
+
+
+def _samples(tensors: Mapping[str, torch.Tensor], split: str, labels: str) -> Samples:
+    found = {name.removeprefix(f"{split}."): t for name, t in tensors.items() if name.startswith(f"{split}.")}
+    if labels == "coarse":
+        check("coarse" in found, "labels", labels, f"there are no coarse labels in {split}")
+        found["y"] = found["coarse"]
+    return Samples(**found)
+
+
+@dataclass(frozen=True)
+class Images:
+    """Labelled images of one size, from a folder in any of the usual forms or from the Hugging Face hub.
+
+    `path` is the name of a data set on the hub, or a folder with Parquet files as the hub serves them (`train.parquet`,
+    or `train-00000-of-00002.parquet` and so on), idx files, CIFAR's pickles, LEAF's JSON, or folders of images, one
+    a class: see docs/data.md. `image`, `label`, `domain`, `user` and `coarse` name columns of Parquet files; the
+    image's is found by itself where it is called `image` or `img`, and a column `domain` is used where there is one.
+
+    `channels` (1 or 3) converts all images to grey or RGB; with `size` their shorter side becomes that many pixels, and
+    the middle square is kept. The test set is the split `test_split`; without such a split, the share `test` of each
+    user is held out (of each domain, or of all samples, where there are no users). `mean`, `std`, `crop` and `flip`
+    are `Transform`'s. Images are decoded once, and kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
+
+    Raises `ValueError` for whatever is wrong with the folder, the columns or the images, `ImportError` if a library is
+    missing, in one line each.
+    """
+
+    path: str
+    image: str | None = None
+    label: str = "label"
+    domain: str | None = None
+    user: str | None = None
+    coarse: str | None = None
+    channels: Literal[1, 3] | None = None
+    size: int | None = None
+    train_split: str = "train"
+    test_split: str = "test"
+    test: float = 0.1
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+    crop: int = 0
+    flip: bool = False
+
+    def __post_init__(self) -> None:
+        check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
+        check(self.channels in (None, 1, 3), "Images.channels", self.channels, "must be 1 (grey) or 3 (RGB)")
+        check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
+        check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
+        check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")
+        _ = self.transform
+
+    @property
+    def transform(self) -> Transform:
+        """What these settings do to an image."""
+        return Transform(self.mean, self.std, self.crop, self.flip)
+
+    def load(self, seed: int = 0) -> Source:
+        """The images; `seed` decides which of them are held out, where there is no split for it."""
+        columns = {"image": self.image, "y": self.label, "domain": self.domain}
+        columns |= {"user": self.user, "coarse": self.coarse}
+        look = Look(self.channels, self.size)
+        recipe = Recipe(columns, self.train_split, self.test_split, self.test, look, self.transform)
+        return load(self.path, recipe, seed)

@@ -1,0 +1,91 @@
+"""What is known of the papers' image data sets: a table, one entry a data set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from string import ascii_lowercase, ascii_uppercase, digits
+
+from .formats.pixels import Look
+from .images import Recipe
+from .transform import Transform
+
+IMAGENET = Transform((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+DIGIT_FIVE = ("mnist", "svhn", "usps", "synthdigits", "mnistm")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of a data set: its name on the hub, how it is read, and how many samples each split has.
+
+    `fetch` says what to fetch where the hub has no such set.
+    """
+
+    hub: str
+    recipe: Recipe
+    sizes: tuple[int, int] | None = None
+    fetch: str = ""
+
+
+KNOWN = {
+    "mnist": Known("ylecun/mnist", Recipe(look=Look(1), counts={"y": 10}, shape=(28, 28)), (60_000, 10_000)),
+    "fashion_mnist": Known(
+        "zalando-datasets/fashion_mnist",
+        Recipe(look=Look(1), counts={"y": 10}, shape=(28, 28), names=FASHION),
+        (60_000, 10_000),
+    ),
+    "cifar10": Known(
+        "uoft-cs/cifar10",
+        Recipe(
+            look=Look(3),
+            transform=Transform((0.491, 0.482, 0.447), (0.247, 0.243, 0.262), crop=4, flip=True),
+            counts={"y": 10},
+            shape=(32, 32),
+        ),
+        (50_000, 10_000),
+    ),
+    "cifar100": Known(
+        "uoft-cs/cifar100",
+        Recipe(
+            columns={"y": "fine_label", "coarse": "coarse_label"},
+            look=Look(3),
+            transform=Transform((0.507, 0.487, 0.441), (0.267, 0.256, 0.276), crop=4, flip=True),
+            counts={"y": 100, "coarse": 20},
+            shape=(32, 32),
+        ),
+        (50_000, 10_000),
+    ),
+    "femnist": Known(
+        "flwrlabs/femnist",
+        Recipe(
+            columns={"y": "character", "user": "writer_id"},
+            look=Look(1, negative=True),
+            counts={"y": 62},
+            shape=(28, 28),
+            names=tuple(digits + ascii_uppercase + ascii_lowercase),
+        ),
+    ),
+    "landmarks": Known(
+        "",
+        Recipe(columns={"y": "class", "user": "user_id"}, look=Look(3), transform=replace(IMAGENET, flip=True)),
+        (164_172, 19_526),
+        "the hub has no such set: fetch Landmarks-User-160k's federated_train.csv and test.csv and the images of "
+        "Google Landmarks v2 that they list, and set path to the folder with the lists and images/",
+    ),
+    "digit_five": Known(
+        "",
+        Recipe(look=Look(3, 28), transform=Transform((0.5,) * 3, (0.5,) * 3), counts={"y": 10}),
+        fetch="the hub has no such set: fetch the five data sets (or FedBN's files) and set path to a folder with one "
+        f"folder for each of {', '.join(DIGIT_FIVE)}",
+    ),
+    "pacs": Known(
+        "flwrlabs/pacs",
+        Recipe(look=Look(3, zoom=256 / 224), transform=IMAGENET, counts={"y": 7, "domain": 4}),
+        (9991, 0),
+    ),
+    "tiny_imagenet": Known(
+        "zh-plus/tiny-imagenet",
+        Recipe(look=Look(3), test_split="valid", transform=replace(IMAGENET, crop=4, flip=True), counts={"y": 200}),
+        (100_000, 10_000),
+    ),
+}

@@ -1,0 +1,243 @@
+"""The papers' image data sets by name: classes with the few options that each of them has, over one table."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import ClassVar, Literal
+
+import torch
+
+from ..checks import check, check_choice
+from ..randomness import Purpose, generator
+from .federated import Samples
+from .images import Recipe, load
+from .known import DIGIT_FIVE, KNOWN
+from .source import Source
+
+_log = logging.getLogger(__name__)
+_CHOSEN = 2  # keeps this draw apart from the partition's own and from what is held out
+
+
+@dataclass(frozen=True)
+class Named:
+    """A published data set: `path` is a folder that has it, in any form; the default is its name on the hub."""
+
+    path: str = ""
+    name: ClassVar[str]
+
+    @property
+    def recipe(self) -> Recipe:
+        """How it is read, and what its images become."""
+        return KNOWN[self.name].recipe
+
+    def load(self, seed: int = 0) -> Source:
+        """The samples; `seed` decides which are held out, where there is no split for it."""
+        known = KNOWN[self.name]
+        check(bool(self.path or known.hub), "path", self.path, known.fetch)
+        source = load(self.path or known.hub, self.recipe, seed)
+        found = (len(source.train), 0 if source.test is None else len(source.test))
+        if known.sizes not in (None, found, (sum(found), 0)):
+            line = "%s: %s training and %s test images, where the published data have %s and %s"
+            _log.warning(line, self.name, *found, *known.sizes or ())
+        return source
+
+
+@dataclass(frozen=True)
+class MNIST(Named):
+    """MNIST: 60,000 + 10,000 grey digits of 28x28 (LeCun et al. 1998), values in [0, 1] (FedWindow).
+
+    `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
+    """
+
+    name = "mnist"
+
+
+@dataclass(frozen=True)
+class FashionMNIST(Named):
+    """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28, 10 classes (Xiao et al. 2017), values in [0, 1] (IMA).
+
+    `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
+    """
+
+    name = "fashion_mnist"
+
+
+@dataclass(frozen=True)
+class CIFAR10(Named):
+    """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
+
+    `path` is a folder with its pickles (`data_batch_1` ... `test_batch`), or in the hub's form. With `augment` clients
+    train on random crops (a border of 4) and mirrored images as in WiMA; IMA does not augment. Normalised as in IMA.
+    """
+
+    augment: bool = True
+    name = "cifar10"
+
+    @property
+    def recipe(self) -> Recipe:
+        return _plain_unless(self.augment, super().recipe)
+
+
+@dataclass(frozen=True)
+class CIFAR100(Named):
+    """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 classes in 20 groups (Krizhevsky 2009; WiMA, IMA, FedSWA).
+
+    `path` is a folder with its pickles (`train`, `test`, `meta`), or in the hub's form. With `labels = "coarse"` the 20
+    groups are what is learned. With `augment` clients train on random crops (a border of 4) and mirrored images.
+    Normalised by its own mean and standard deviation.
+    """
+
+    labels: Literal["fine", "coarse"] = "fine"
+    augment: bool = True
+    name = "cifar100"
+
+    def __post_init__(self) -> None:
+        check_choice("CIFAR100.labels", self.labels, "fine", "coarse")
+
+    @property
+    def recipe(self) -> Recipe:
+        return replace(_plain_unless(self.augment, super().recipe), labels=self.labels)
+
+
+@dataclass(frozen=True)
+class FEMNIST(Named):
+    """FEMNIST: some 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
+
+    `path` is a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form. Values
+    are in [0, 1], ink 1 and paper 0 (one minus the stored ones) as in FedJAX. Where there is no test split, the share
+    `test` of each writer's samples is held out.
+    """
+
+    test: float = 0.1
+    name = "femnist"
+
+    def __post_init__(self) -> None:
+        check(0 <= self.test < 1, "FEMNIST.test", self.test, "must be at least 0 and below 1")
+
+    @property
+    def recipe(self) -> Recipe:
+        return replace(super().recipe, test=self.test)
+
+
+@dataclass(frozen=True)
+class Landmarks(Named):
+    """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
+
+    `path` is a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and
+    the images, as `images/ID.jpg` or as Google Landmarks v2 is unpacked, or with Parquet files with the columns
+    `image`, `class` and `user_id`. The middle of each image becomes `size x size` pixels. With `augment` clients train
+    on mirrored images, too. The paper does not state its input size; normalised as for ImageNet.
+    """
+
+    size: int = 224
+    augment: bool = True
+    name = "landmarks"
+
+    def __post_init__(self) -> None:
+        check(self.size >= 1, "Landmarks.size", self.size, "must be at least 1")
+
+    @property
+    def recipe(self) -> Recipe:
+        return _sized(_plain_unless(self.augment, super().recipe), self.size)
+
+
+@dataclass(frozen=True)
+class DigitFive(Named):
+    """Digit-Five: digits of MNIST, SVHN, USPS, SynthDigits and MNIST-M, a domain each, 28x28 RGB (FedBN; IMA).
+
+    `path` is a folder with a folder for each domain, `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals,
+    `-` and `_` do not matter), each in any form; FedBN's own files are one. Of each domain at most `count` training
+    images are drawn; as many as FedBN's files have, by default. Normalised by mean and standard deviation 0.5. Where a
+    domain has no test split, a tenth of it is held out.
+    """
+
+    count: int = 7438
+    name = "digit_five"
+
+    def __post_init__(self) -> None:
+        check(self.count >= 1, "DigitFive.count", self.count, "must be at least 1")
+
+    def load(self, seed: int = 0) -> Source:
+        """The five domains, one after another; `seed` decides what is drawn and held out."""
+        check(self.path != "", "path", self.path, KNOWN[self.name].fetch)
+        sources = [load(str(folder), self.recipe, seed) for folder in self._folders()]
+        train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
+        test = [source.test for source in sources if source.test is not None]
+        return replace(sources[0], train=_joined(train), test=_joined(test), domain_names=DIGIT_FIVE)
+
+    def _folders(self) -> Iterator[Path]:
+        root = Path(self.path).expanduser()
+        check(root.is_dir(), "path", self.path, "there is no such folder")
+        present = {re.sub("[-_]", "", place.name.lower()): place for place in root.iterdir() if place.is_dir()}
+        for domain in DIGIT_FIVE:
+            right = f"must hold a folder for each of {', '.join(DIGIT_FIVE)}; there is none for {domain}"
+            check(domain in present, "path", self.path, right)
+            yield present[domain]
+
+    def _drawn(self, samples: Samples, seed: int, domain: int) -> Samples:
+        if len(samples) <= self.count:
+            return samples
+        order = generator(seed, Purpose.PARTITION, _CHOSEN, domain).permutation(len(samples))[: self.count]
+        order.sort()
+        return samples[torch.from_numpy(order)]
+
+
+@dataclass(frozen=True)
+class PACS(Named):
+    """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
+
+    `path` is a folder with a folder for each domain and in it one for each class, or in the hub's form. The shorter
+    side becomes `256 / 224 * size` pixels, of which the middle `size x size` are kept; normalised as for ImageNet. The
+    share `test` of each domain is held out.
+    """
+
+    size: int = 224
+    test: float = 0.1
+    name = "pacs"
+
+    def __post_init__(self) -> None:
+        check(self.size >= 1, "PACS.size", self.size, "must be at least 1")
+        check(0 <= self.test < 1, "PACS.test", self.test, "must be at least 0 and below 1")
+
+    @property
+    def recipe(self) -> Recipe:
+        return _sized(replace(super().recipe, test=self.test), self.size)
+
+
+@dataclass(frozen=True)
+class TinyImageNet(Named):
+    """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
+
+    `path` is the folder `tiny-imagenet-200` as it is unpacked, or in the hub's form; its validation images are the test
+    set. They become `size x size` pixels (a vision transformer needs 224). With `augment` clients train on random crops
+    (a border of 4) and mirrored images. Normalised as for ImageNet.
+    """
+
+    size: int = 64
+    augment: bool = True
+    name = "tiny_imagenet"
+
+    def __post_init__(self) -> None:
+        check(self.size >= 1, "TinyImageNet.size", self.size, "must be at least 1")
+
+    @property
+    def recipe(self) -> Recipe:
+        return _sized(_plain_unless(self.augment, super().recipe), self.size)
+
+
+def _plain_unless(augment: bool, recipe: Recipe) -> Recipe:
+    return recipe if augment else replace(recipe, transform=replace(recipe.transform, crop=0, flip=False))
+
+
+def _sized(recipe: Recipe, size: int) -> Recipe:
+    return replace(recipe, look=replace(recipe.look, size=size))
+
+
+def _joined(parts: list[Samples]) -> Samples:
+    """Samples of several domains, numbered from 0."""
+    domain = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
+    return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]), domain)

@@ -1,0 +1,98 @@
+"""The Pachinko allocation: labels below coarse labels (CIFAR-100)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...checks import check
+from ...randomness import Purpose, generator
+from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, fill
+
+
+@dataclass(frozen=True)
+class Pachinko:
+    """Pachinko allocation: Dirichlet over coarse labels and over the labels below each (Reddi et al. 2021; WiMA).
+
+    Labels are the leaves of a tree, root -> coarse labels -> labels. Client `i` draws
+
+        theta ~ Dir(alpha) over the coarse labels,    phi_c ~ Dir(beta) over the labels below each coarse label c,
+
+    and each of its samples by a coarse label c from theta and a label from `phi_c`, without replacement. A label that
+    is used up leaves the tree, and so does a coarse label without labels; what remains of `phi_c` or theta is
+    renormalised. All clients have the same number of samples; what they leave over is not used.
+
+    It needs each sample's coarse label. Raises `ValueError` if alpha or beta is out of range, if there are fewer than
+    `clients * samples` samples, or if samples of one label have several coarse labels.
+    """
+
+    clients: int = 500
+    samples: int = 100
+    alpha: float = 0.1
+    beta: float = 10.0
+    by: ClassVar[tuple[str, ...]] = ("y", "coarse")
+
+    def __post_init__(self) -> None:
+        check_clients("Pachinko", self.clients)
+        check(self.samples >= 1, "Pachinko.samples", self.samples, "must be at least 1")
+        check_alpha("Pachinko", self.alpha)
+        check_alpha("Pachinko", self.beta, "beta")
+
+    def __call__(self, labels: Ints, coarse: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("Pachinko", self.clients, len(labels), each=self.samples)
+        rng = generator(seed, Purpose.PARTITION)
+        pools = by_class(labels, rng)
+        used = np.zeros(len(pools), dtype=np.int64)
+        tree = _tree(labels, coarse)
+        clients = []
+        for _ in range(self.clients):
+            mixture = Mixture(tree, _log_gamma(self.alpha, len(tree), rng), _log_gamma(self.beta, len(pools), rng))
+            clients.append(fill(pools, used, self.samples, mixture, rng))
+        return clients
+
+
+@dataclass(frozen=True, eq=False)
+class Mixture:
+    """A client's mixture of labels, from the logarithms of theta `[coarse]` and phi `[C]`, both up to a factor."""
+
+    tree: list[Ints]
+    theta: Reals
+    phi: Reals
+
+    def __call__(self, left: Ints) -> Reals:
+        """`q[y] = theta[c] * phi_c[y]`, c being the coarse label of y, for the labels of which some are left."""
+        branches = [(c, leaves[left[leaves] > 0]) for c, leaves in enumerate(self.tree) if left[leaves].any()]
+        theta = _normalised(self.theta[[c for c, _ in branches]])
+        q = np.zeros(len(left))
+        for share, (_, leaves) in zip(theta, branches, strict=True):
+            q[leaves] = share * _normalised(self.phi[leaves])
+        return q
+
+
+def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
+    """For each coarse label that occurs, the labels below it, by their place among those that occur."""
+    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
+    parent = coarse[first]
+    odd = np.flatnonzero(coarse != parent[place])
+    if odd.size:
+        y, both = labels[odd[0]], sorted({int(coarse[odd[0]]), int(parent[place[odd[0]]])})
+        raise ValueError(f"Pachinko: samples of label {y} have the coarse labels {both[0]} and {both[1]}: must be one")
+    return [np.flatnonzero(parent == c) for c in np.unique(parent)]
+
+
+def _log_gamma(alpha: float, size: int, rng: np.random.Generator) -> Reals:
+    """Logarithms of gamma draws, `[size]`: any some of them, normalised, are Dir(alpha), also where a draw underflows.
+
+    G(alpha) has the law of G(alpha + 1) * U**(1 / alpha), U being uniform.
+    """
+    draws: Reals = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
+    return draws
+
+
+def _normalised(logs: Reals) -> Reals:
+    weights = np.exp(logs - logs.max())
+    shares: Reals = weights / weights.sum()
+    return shares

@@ -1,0 +1,48 @@
+"""Two classes a client."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...checks import check
+from ...randomness import Purpose, generator
+from .common import Ints, by_class, check_clients, check_samples
+
+
+@dataclass(frozen=True)
+class ClassPairs:
+    """Two classes a client, the samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
+
+    Of `C` classes, client `i` (from 0) holds class `i mod C` and another one drawn at random, and the samples of each
+    class are dealt out evenly, at random, to those who hold it. Unlike with `Shards` nobody holds a single class, and
+    sizes differ, since more clients may hold one class than another. With at least `C` clients every sample is used
+    once; with fewer, classes that nobody holds are not used.
+
+    Raises `ValueError` if there are fewer than two classes, or too few samples for everyone to hold one.
+    """
+
+    clients: int
+
+    def __post_init__(self) -> None:
+        check_clients("ClassPairs", self.clients)
+
+    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("ClassPairs", self.clients, len(labels))
+        rng = generator(seed, Purpose.PARTITION)
+        pools = by_class(labels, rng)
+        classes = len(pools)
+        check(classes >= 2, "ClassPairs: classes", classes, "there must be at least 2")
+        first = np.arange(self.clients) % classes
+        second = (first + rng.integers(1, classes, self.clients)) % classes
+        hands: list[list[Ints]] = [[] for _ in range(self.clients)]
+        for c, pool in enumerate(pools):
+            holders = np.flatnonzero((first == c) | (second == c))
+            for i, part in zip(holders, np.array_split(pool, max(1, len(holders))), strict=False):
+                hands[i].append(part)
+        clients = [np.sort(np.concatenate(hand)) for hand in hands]
+        empty = next((i for i, client in enumerate(clients) if not client.size), None)
+        check(empty is None, "ClassPairs.clients", self.clients, f"must be fewer: client {empty} would hold no sample")
+        return clients

@@ -1,0 +1,42 @@
+"""Quantity skew: clients differ in how much they hold, and not in what."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...checks import check
+from ...randomness import Purpose, generator
+from .common import Ints, check_alpha, check_clients, check_samples
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Quantity skew: sizes from a Dirichlet over the clients, labels IID (after Li et al. 2022).
+
+    Of `n` samples in random order each of `N` clients gets `min_size`, and the others are cut among them in proportions
+    `p ~ Dir(alpha * ones(N))`: sizes `min_size + p * (n - N * min_size)`, rounded. (The paper draws p until everyone
+    has 10 samples, which for small alpha never happens.) Every sample is used once.
+
+    Raises `ValueError` if `alpha` is out of range or there are fewer than `clients * min_size` samples.
+    """
+
+    clients: int
+    alpha: float
+    min_size: int = 1
+
+    def __post_init__(self) -> None:
+        check_clients("Quantity", self.clients)
+        check_alpha("Quantity", self.alpha)
+        check(self.min_size >= 1, "Quantity.min_size", self.min_size, "must be at least 1")
+
+    def __call__(self, labels: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `labels`, sorted."""
+        check_samples("Quantity", self.clients, len(labels), each=self.min_size)
+        rng = generator(seed, Purpose.PARTITION)
+        order = rng.permutation(len(labels))
+        p = rng.dirichlet(np.full(self.clients, self.alpha))
+        free = len(labels) - self.clients * self.min_size
+        ends = self.min_size * np.arange(1, self.clients) + (p.cumsum()[:-1] * free).astype(np.int64)
+        return [np.sort(part) for part in np.split(order, ends)]

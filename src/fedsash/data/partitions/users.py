@@ -1,0 +1,41 @@
+"""Natural clients: every user of the data is one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from ...checks import check
+from ...randomness import Purpose, generator
+from .common import Ints
+
+
+@dataclass(frozen=True)
+class Users:
+    """Natural users: each user of the data (a writer, a role, a photographer) is a client (Caldas et al. 2018).
+
+    Users with fewer than `min_samples` samples are left out. Of the others there are at most `max_users`: the first in
+    a random order that follows the seed, so a smaller choice is part of a larger one. Clients are in the order of the
+    users' numbers. It needs each sample's user. Raises `ValueError` if no user has that many samples.
+    """
+
+    min_samples: int = 1
+    max_users: int | None = None
+    by: ClassVar[tuple[str, ...]] = ("user",)
+
+    def __post_init__(self) -> None:
+        check(self.min_samples >= 1, "Users.min_samples", self.min_samples, "must be at least 1")
+        right = "must be at least 1 (leave it out for all users)"
+        check(self.max_users is None or self.max_users >= 1, "Users.max_users", self.max_users, right)
+
+    def __call__(self, user: Ints, seed: int) -> list[Ints]:
+        """Each client's indices into `user`, sorted."""
+        _, sizes = np.unique(user, return_counts=True)
+        right = f"must be at most {sizes.max()}, the most that a user has"
+        check(sizes.max() >= self.min_samples, "Users.min_samples", self.min_samples, right)
+        large = np.flatnonzero(sizes >= self.min_samples)
+        kept = np.sort(generator(seed, Purpose.PARTITION).permutation(large)[: self.max_users])
+        parts = np.split(np.argsort(user, kind="stable"), sizes.cumsum()[:-1])
+        return [parts[i] for i in kept]

@@ -1,0 +1,223 @@
+"""Plays, read from LEAF's JSON or from plain text, as sequences of numbered characters.
+
+Numbers: 0 fills up, 1 begins and 2 ends a speech, 3 to 88 are `CHARACTERS`, and 89 is any other character.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..checks import check, one_line
+from .federated import Samples
+from .source import Source
+from .tasks import PAD, NextCharacter
+from .transform import PLAIN
+
+CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
+"""The 86 characters of TensorFlow Federated's tutorial on text, in its order, which FedJAX took over."""
+
+BOS, EOS, OOV = 1, 2, 3 + len(CHARACTERS)
+NAMES = ("PAD", "BOS", "EOS", *("space" if c == " " else repr(c)[1:-1] for c in CHARACTERS), "OOV")
+LENGTH = 80
+"""How many characters a sequence has."""
+
+Ints = NDArray[np.int64]
+Speeches: TypeAlias = dict[str, list[str]]
+"""What each user says, speech by speech."""
+
+_Kind = TypeVar("_Kind")
+_NUMBERS = np.full(128, OOV)
+_NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
+
+
+@dataclass(frozen=True)
+class Shakespeare:
+    """Next characters of what the roles of plays say, from LEAF's JSON or plain text (Shakespeare; FedJAX, WiMA).
+
+    `path` is a file, or a folder with files, or with `train/` and `test/` or `all_data/`, as LEAF leaves them. In
+    LEAF's JSON a user is one of its `users`; overlapping windows are put together to the text that they were cut from.
+    In plain text (`.txt`, UTF-8, a file a play) a user is a role: its name and a colon are the line with which each of
+    its speeches begins, after an empty line. What comes before the first role is left out.
+
+    A user's speeches (LEAF: text without a gap) are joined, each between BOS and EOS, and cut into sequences of 80
+    characters `x` `[n, 80]` with the next ones `y` `[n, 80]`; the last pair is filled up. Of the 90 numbers 0 is PAD,
+    1 BOS, 2 EOS, and 89 any character but the 86 from 3 to 88. These are the letters, digits, signs and line breaks
+    of TensorFlow Federated's tutorial on text, in its order, which FedJAX took over (`fedsash.data.text.CHARACTERS`).
+
+    The test set is in `test/`; where there is none, it is the last floor(test * n) of each user's n sequences (McMahan
+    et al. 2017 hold out a fifth of each role's lines). Nothing is drawn at random.
+
+    Raises `ValueError`, in one line with the file and the place in it, for whatever is wrong there.
+    """
+
+    path: str
+    test: float = 0.2
+
+    def __post_init__(self) -> None:
+        check(self.path != "", "Shakespeare.path", self.path, "must be a file or a folder")
+        check(0 <= self.test < 1, "Shakespeare.test", self.test, "must be at least 0 and below 1")
+
+    def load(self, seed: int = 0) -> Source:
+        """The sequences, user by user."""
+        spoken, spoken_later = map(_read, _find(self.path))
+        users = [*spoken, *(user for user in spoken_later if user not in spoken)]
+        train, test = _samples(spoken, users), _samples(spoken_later, users)
+        if train is None:
+            raise ValueError(f"Shakespeare.path = {self.path!r}: nobody says anything there")
+        if test is None:
+            train, test = _split_off_the_last(train, self.test)
+        return Source(train, test, len(NAMES), PLAIN, NAMES, task=NextCharacter())
+
+
+def _find(path: str) -> tuple[list[Path], list[Path]]:
+    """The files to train on and those to test on (there may be none), of a local file or folder."""
+    place = Path(path).expanduser()
+    if place.is_file():
+        return [place], []
+    right = "there is no such file or folder here; it is not looked for on the hub"
+    check(place.is_dir(), "Shakespeare.path", path, right)
+    folder = next((place / name for name in ("train", "all_data") if (place / name).is_dir()), place)
+    train = _files(folder)
+    check(len(train) > 0, "Shakespeare.path", str(folder), "this folder holds no .json and no .txt file")
+    return train, _files(place / "test") if folder.name == "train" else []
+
+
+def _files(folder: Path) -> list[Path]:
+    """The JSON files of a folder; its text files, where there are none."""
+    return sorted(folder.glob("*.json")) or sorted(folder.glob("*.txt"))
+
+
+def _read(files: Iterable[Path]) -> Speeches:
+    """The speeches of all users in these files who say anything; one who is in several goes on speaking."""
+    speeches: Speeches = {}
+    for file in files:
+        with _damages(file):
+            text = file.read_text(encoding="utf-8-sig")
+            if not text.strip():
+                raise ValueError("it is empty")
+            own = _leaf(json.loads(text)) if file.suffix == ".json" else _play(file.stem, text)
+        for user, said in own.items():
+            speeches.setdefault(user, []).extend(said)
+    return {user: said for user, said in speeches.items() if any(said)}
+
+
+@contextmanager
+def _damages(file: Path) -> Iterator[None]:
+    """Say in which file something is wrong."""
+    try:
+        yield
+    except UnicodeDecodeError as error:
+        raise ValueError(f"Shakespeare.path: in {file}: byte {error.start} is not UTF-8") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise ValueError(f"Shakespeare.path: in {file}: damaged JSON ({one_line(error)})") from error
+    except ValueError as error:
+        raise ValueError(f"Shakespeare.path: in {file}: {one_line(error)}") from error
+
+
+def _play(title: str, text: str) -> Speeches:
+    """The speeches of each role of a play; a speech begins, after an empty line, with a line that its role ends."""
+    speeches: Speeches = {}
+    own: list[str] = []
+    for block in re.split(r"\n\s*\n", text):
+        first, _, rest = block.strip().partition("\n")
+        if first.rstrip().endswith(":"):
+            own = speeches.setdefault(f"{title}: {first.rstrip()[:-1]}", [])
+            own.append(rest)
+        elif own:
+            own[-1] = f"{own[-1]}\n\n{block}".strip()
+    if not speeches:
+        raise ValueError("no role was found: neither the first line nor one after an empty line ends with a colon")
+    return speeches
+
+
+def _leaf(content: Any) -> Speeches:
+    """The text of each user of a LEAF file, put together from its windows x and their next characters y."""
+    table = _of(dict, content, "all of it")
+    data = _of(dict, table.get("user_data"), "user_data")
+    speeches: Speeches = {}
+    for i, user in enumerate(_of(list, table.get("users"), "users")):
+        place = f"user_data[{_of(str, user, f'users[{i}]')!r}]"
+        own = _of(dict, data.get(user), place)
+        x, y = _strings(own, "x", place), _strings(own, "y", place)
+        check(len(x) == len(y), f"{place}: length of y", len(y), f"must be {len(x)}, as of x")
+        speeches[user] = _joined(x, y)
+    return speeches
+
+
+def _joined(x: list[str], y: list[str]) -> list[str]:
+    """Windows of which each begins where the one before did, but for the characters that followed it, are one text."""
+    texts: list[list[str]] = []
+    expected = None
+    for window, following in zip(x, y, strict=True):
+        if window == expected:
+            texts[-1].append(following)
+        else:
+            texts.append([window, following])
+        expected = (window + following)[len(following) :]
+    return ["".join(text) for text in texts]
+
+
+def _strings(table: Mapping[str, Any], key: str, place: str) -> list[str]:
+    values = _of(list, table.get(key), f"{place}.{key}")
+    for i, value in enumerate(values):
+        if not isinstance(value, str):
+            _of(str, value, f"{place}.{key}[{i}]")
+    return values
+
+
+def _of(kind: type[_Kind], value: Any, place: str) -> _Kind:
+    """The value, if it is of that kind; `ValueError` with its place if it is not, or is missing."""
+    if isinstance(value, kind):
+        return value
+    found = "is missing" if value is None else f"is a {type(value).__name__}"
+    raise ValueError(f"{place} {found}, must be a {kind.__name__}")
+
+
+def _samples(speeches: Speeches, users: list[str]) -> Samples | None:
+    """All sequences, user by user, with the users' places in `users`; None if there is none."""
+    cut = [sequences(speeches.get(user, [])) for user in users]
+    user = np.repeat(np.arange(len(users)), [len(x) for x, _ in cut])
+    if not len(user):
+        return None
+    x, y = (torch.from_numpy(np.concatenate(part)) for part in zip(*cut, strict=True))
+    return Samples(x, y, user=torch.from_numpy(user))
+
+
+def sequences(speeches: Iterable[str]) -> tuple[Ints, Ints]:
+    """One user's inputs and next characters, `[n, LENGTH]` each.
+
+    The speeches, each with BOS before and EOS after it, are joined, and cut into inputs of `LENGTH`; what follows each
+    character of an input is the target. The last pair is filled up with PAD. Empty speeches are left out.
+    """
+    numbers = [np.array([BOS, *_numbers(speech), EOS]) for speech in speeches if speech]
+    joined = np.concatenate([*numbers, np.empty(0, dtype=np.int64)])
+    length = max(len(joined) - 1, 0)
+    pair = np.full((2, -(-length // LENGTH) * LENGTH), PAD)
+    pair[:, :length] = joined[:-1], joined[1:]
+    x, y = pair.reshape(2, -1, LENGTH)
+    return x, y
+
+
+def _numbers(text: str) -> Ints:
+    points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    return _NUMBERS.take(points, mode="clip")
+
+
+def _split_off_the_last(samples: Samples, share: float) -> tuple[Samples, Samples | None]:
+    """Split off the last floor(share * n) of each user's n sequences, which lie together; None if that is none."""
+    assert samples.user is not None
+    counts = samples.user.bincount()
+    place = torch.arange(len(samples)) - (counts.cumsum(0) - counts)[samples.user]
+    kept = counts - (share * counts.double()).long()
+    test = place >= kept[samples.user]
+    return samples[~test], samples[test] if test.any() else None

@@ -1,0 +1,60 @@
+"""Networks of other libraries: any of timm or torchvision, by the name it has there."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from torch import nn
+
+from ..checks import check, one_line
+from .cnn import image
+from .norm import group_norm
+
+LIBRARIES = ("timm", "torchvision")
+
+
+def is_outside(name: object) -> bool:
+    """Whether a model's name is that of a network of another library, as `"timm:resnet18"` is."""
+    return isinstance(name, str) and name.partition(":")[0] in LIBRARIES and ":" in name
+
+
+def outside(name: str) -> Callable[..., nn.Module]:
+    """The function that makes the network of the name `"timm:NETWORK"` or `"torchvision:NETWORK"`."""
+
+    def make(*given: Any, groups: int = 2, **options: Any) -> nn.Module:
+        """A network of timm or torchvision, with GroupNorm in place of BatchNorm.
+
+        `groups` is GroupNorm's, and every other option goes to the library. The number of classes and, for timm, the
+        channels are those of the data; torchvision's networks take three channels. timm replaces the classifier of a
+        network that is `pretrained`. Raises `ImportError` where the library is missing, and `ValueError` for what it
+        refuses.
+        """
+        shape, classes = given
+        channels, _, _ = image(name, shape, smallest=1)
+        source, _, network = name.partition(":")
+        if source == "timm":
+            create, options = library("timm", name, "timm").create_model, {"in_chans": channels} | options
+        else:
+            check(channels == 3, f"{name}: channels of one input", channels, "must be 3")
+            create = library("torchvision.models", name, "torchvision").get_model
+        try:
+            module: nn.Module = create(network, num_classes=classes, **options)
+        except (RuntimeError, ValueError, TypeError, OSError) as error:
+            raise ValueError(f"model.name = {name!r}: {one_line(error)}") from error
+        return group_norm(module, groups)
+
+    return make
+
+
+def library(module: str, model: str, install: str) -> ModuleType:
+    """A module of another library; `ImportError`, with what to install, where it can't be imported."""
+    try:
+        return importlib.import_module(module)
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
+        name = module.partition(".")[0]
+        raise ImportError(
+            f"{name} is needed for the model {model}: pip install '{install}' ({one_line(error)})"
+        ) from error

@@ -1,0 +1,146 @@
+"""The Shakespeare LSTM of FedJAX, as WiMA trains it, in plain tensor operations: PyTorch's own can't be vectorised.
+
+With the gates' inputs `z_t` = W x_t + U h_{t-1} + b `[B, 4H]`, in the order i, g, f, o:
+
+    c_t = sigmoid(f + 1) * c_{t-1} + sigmoid(i) * tanh(g),    h_t = sigmoid(o) * tanh(c_t),    h_0 = c_0 = 0
+
+W x_t + b is one product for all positions. What is left for each position is `Recurrence`, whose gradient is written
+out, since autograd would form and add up the `[4H, H]` gradient of U at every single position.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..checks import check
+
+
+def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, width: int = 256) -> nn.Module:
+    """LSTM for next characters (FedJAX; WiMA, Shakespeare): 820,522 parameters for 90 characters.
+
+    embedding 8 -> LSTM 256 -> tanh -> LSTM 256 -> tanh -> fc, at every position: `[B, T]` numbers of characters, of any
+    type, give `[B, T, classes]`. One bias vector a layer. Starts as Haiku does: the embedding normal, all other weights
+    normal with deviation 1/sqrt(fan in) (an LSTM's fan in counts x and h), both cut off at two deviations; biases 0.
+    """
+    check(len(shape) == 1, "shakespeare_lstm: shape of one input", tuple(shape), "must be (characters,)")
+    for name, size in (("embedding", embedding), ("width", width)):
+        check(type(size) is int and size > 0, f"shakespeare_lstm.{name}", size, "must be a positive integer")
+    characters, classifier = Characters(classes, embedding), nn.Linear(width, classes)
+    features = nn.Sequential(characters, *(LSTM(embedding, width), nn.Tanh()), *(LSTM(width, width), nn.Tanh()))
+    _start(characters.weight, fan_in=1)
+    _start(classifier.weight, fan_in=width)
+    nn.init.zeros_(classifier.bias)
+    return nn.Sequential(OrderedDict(features=features, classifier=classifier))
+
+
+class Characters(nn.Embedding):
+    """A vector for each character, whose numbers may come as floats."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.long())
+
+
+class LSTM(nn.Module):
+    """One layer: x `[B, T, I]` gives h `[B, T, H]`, from h_0 = c_0 = 0 for every sequence."""
+
+    def __init__(self, inputs: int, width: int) -> None:
+        super().__init__()
+        self.W = nn.Parameter(torch.empty(4 * width, inputs))
+        self.U = nn.Parameter(torch.empty(4 * width, width))
+        self.b = nn.Parameter(torch.zeros(4 * width))
+        _start(self.W, fan_in=inputs + width)
+        _start(self.U, fan_in=inputs + width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        width = self.U.shape[1]
+        forget = F.pad(self.b.new_ones(width), (2 * width, width))
+        a = F.linear(x, self.W, self.b + forget)
+        h: Tensor = Recurrence.apply(a.unsqueeze(0), self.U.unsqueeze(0))[0]  # type: ignore[no-untyped-call]
+        return h.squeeze(0)
+
+
+class Recurrence(torch.autograd.Function):
+    """h and c `[C, B, T, H]`, and z, from a_t = W x_t + b, `[C, B, T, 4H]` (f's part with its + 1), U `[C, 4H, H]`."""
+
+    @staticmethod
+    def forward(a: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        steps = []
+        h = c = a.new_zeros(a.shape[0], a.shape[1], U.shape[2])
+        for a_t in a.unbind(2):
+            z = torch.baddbmm(a_t, h, U.mT)
+            i, g, f, o = z.chunk(4, dim=-1)
+            c = torch.addcmul(f.sigmoid() * c, i.sigmoid(), g.tanh())
+            h = o.sigmoid() * c.tanh()
+            steps.append((h, c, z))
+        h, c, z = (torch.stack(each, dim=2) for each in zip(*steps, strict=True))
+        return h, c, z
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: tuple[Tensor, Tensor, Tensor]) -> None:
+        ctx.save_for_backward(inputs[1], *output)
+
+    @staticmethod
+    def backward(ctx: Any, dh: Tensor, *_: Tensor) -> Any:
+        return RecurrenceGradient.apply(dh, *ctx.saved_tensors)  # type: ignore[no-untyped-call]
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[int | None], *given: Tensor) -> Any:
+        return _vectorised(Recurrence, info.batch_size, in_dims, given)
+
+
+class RecurrenceGradient(torch.autograd.Function):
+    """The gradients with respect to a and U, from that with respect to h, backwards through the positions.
+
+    z_t reaches the loss by way of c_t (i, g and f) and of h_t (o); the factors on the way are those of all positions at
+    once. There is no second derivative: asking for one is an error.
+    """
+
+    @staticmethod
+    def forward(dh: Tensor, U: Tensor, h: Tensor, c: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        i, g, f, o = z.chunk(4, dim=-1)
+        i, g, f, o, t = i.sigmoid(), g.tanh(), f.sigmoid(), o.sigmoid(), c.tanh()
+        factors = torch.cat([g * i * (1 - i), i * (1 - g * g), _before(c) * f * (1 - f), t * o * (1 - o)], dim=-1)
+        to_c = o * (1 - t * t)
+        dz, dc = torch.zeros_like(z[:, :, 0]), torch.zeros_like(c[:, :, 0])
+        each = []
+        for dh_t, to_c_t, factors_t, f_t in zip(*(x.unbind(2)[::-1] for x in (dh, to_c, factors, f)), strict=True):
+            dh_t = torch.baddbmm(dh_t, dz, U)
+            dc = torch.addcmul(dc, dh_t, to_c_t)
+            dz = torch.cat([dc, dc, dc, dh_t], dim=-1) * factors_t
+            dc = dc * f_t
+            each.append(dz)
+        da = torch.stack(each[::-1], dim=2)
+        return da, da.flatten(1, 2).mT @ _before(h).flatten(1, 2)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Nothing to keep."""
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Sequence[int | None], *given: Tensor) -> Any:
+        return _vectorised(RecurrenceGradient, info.batch_size, in_dims, given)
+
+
+def _vectorised(function: Any, clients: int, in_dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:
+    """What a function of tensors `[C, ...]` gives for these, vectorised: clients are only more of the C models."""
+    rows = [
+        x.expand(clients, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(given, in_dims, strict=True)
+    ]
+    results = function.apply(*(x.flatten(0, 1) for x in rows))
+    return tuple(x.unflatten(0, (clients, -1)) for x in results), (0,) * len(results)
+
+
+def _before(x: Tensor) -> Tensor:
+    """At each position of `[C, B, T, H]` what was at the one before; 0 at the first."""
+    return F.pad(x, (0, 0, 1, 0))[:, :, :-1]
+
+
+def _start(weight: Tensor, fan_in: int) -> None:
+    deviation = fan_in**-0.5
+    nn.init.trunc_normal_(weight, std=deviation, a=-2 * deviation, b=2 * deviation)

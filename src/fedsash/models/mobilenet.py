@@ -1,0 +1,81 @@
+"""MobileNetV2 (Sandler et al. 2018) with GroupNorm, which WiMA trains on landmarks."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from math import isfinite
+
+from torch import Tensor, nn
+
+from ..checks import check
+from .cnn import image
+
+STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
+"""Expansion t, channels c, number of blocks n and stride s of the first of them, for each stage (their Table 2)."""
+
+
+def mobilenet_v2_gn(
+    shape: Sequence[int], classes: int, width: float = 1.0, groups: int = 2, stride: int = 2
+) -> nn.Module:
+    """MobileNetV2 with GroupNorm (WiMA, Landmarks): 4,821,740 parameters for 2,028 classes, 2,236,682 for 10.
+
+    Stem conv 3x3 32, seven stages of inverted residuals, conv 1x1 1280, the mean over all positions, fc classes; after
+    every convolution GroupNorm, and ReLU6 but for the last of a residual. No dropout. Images of any size. `width`
+    multiplies the channels, rounded to multiples of 8, but those of the last convolution only if it is above 1;
+    `groups` divides 8. `stride` is that of the stem: 2, or 1 for small images.
+
+    WiMA says neither the number of groups nor the size of images: two, as in its other networks. Convolutions start
+    Kaiming normal (fan out), the classifier normal with deviation 0.01 and bias 0. For weights that were trained on
+    ImageNet take `"timm:mobilenetv2_100"`.
+    """
+    channels, _, _ = image("mobilenet_v2_gn", shape, smallest=1)
+    check(isfinite(width) and width > 0, "mobilenet_v2_gn.width", width, "must be a positive number")
+    check(groups > 0 and 8 % groups == 0, "mobilenet_v2_gn.groups", groups, "must divide 8")
+    check(stride in (1, 2), "mobilenet_v2_gn.stride", stride, "must be 1 or 2")
+    before, last = _multiple(32 * width), _multiple(1280 * max(width, 1))
+    layers = _convolution(channels, before, 3, groups, stride)
+    for expansion, unscaled, blocks, first in STAGES:
+        after = _multiple(unscaled * width)
+        for block in range(blocks):
+            layers.append(InvertedResidual(before, after, expansion, groups, 1 if block else first))
+            before = after
+    layers += _convolution(before, last, 1, groups)
+    features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(last, classes)))
+    for layer in model.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, mode="fan_out")
+        elif isinstance(layer, nn.Linear):
+            nn.init.normal_(layer.weight, std=0.01)
+            nn.init.zeros_(layer.bias)
+    return model
+
+
+class InvertedResidual(nn.Module):
+    """Expand by conv 1x1, filter each channel by conv 3x3, project by conv 1x1; with `x` added where shapes agree."""
+
+    def __init__(self, channels: int, width: int, expansion: int, groups: int, stride: int) -> None:
+        super().__init__()
+        inner = channels * expansion
+        self.residual = nn.Sequential(
+            *(_convolution(channels, inner, 1, groups) if expansion > 1 else ()),
+            *_convolution(inner, inner, 3, groups, stride, each=inner),
+            *_convolution(inner, width, 1, groups)[:-1],
+        )
+        self.adds = stride == 1 and channels == width
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.residual(x)
+        return x + y if self.adds else y
+
+
+def _convolution(channels: int, width: int, side: int, groups: int, stride: int = 1, each: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(channels, width, side, stride, padding=side // 2, groups=each, bias=False)
+    return [convolution, nn.GroupNorm(groups, width), nn.ReLU6()]
+
+
+def _multiple(channels: float) -> int:
+    """The multiple of 8 next to `channels`; the one above it if that would lose more than a tenth."""
+    nearest = max(8, int(channels + 4) // 8 * 8)
+    return nearest if nearest >= 0.9 * channels else nearest + 8

@@ -1,0 +1,106 @@
+"""The vision transformer of `transformers`, all of it or its LoRA adapters alone."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from ..checks import check, one_line
+from .cnn import image
+from .libraries import library
+
+
+def vit(
+    shape: Sequence[int],
+    classes: int,
+    pretrained: str = "",
+    image_size: int = 224,
+    layers: int = 12,
+    width: int = 768,
+    heads: int = 12,
+    mlp: int = 3072,
+    patch: int = 16,
+    lora_rank: int = 0,
+) -> nn.Module:
+    """Vision transformer, ViT-B/16 unless told otherwise (FedSWA): 85,952,456 parameters for 200 classes.
+
+    Dosovitskiy et al. 2021, as in `transformers`. Images of another size are resized to `image_size` by bilinear
+    interpolation; the feature is the normalised last state of the class token, `[width]`. Without `pretrained` the
+    start is random: normal of deviation 0.02, cut off, for the encoder. `pretrained` is a folder or a name on the
+    Hugging Face hub, such as `"google/vit-base-patch16-224-in21k"`, and must have the channels and sizes given here.
+
+    With `lora_rank` r > 0 each projection W of the attention (query, key, value, output) becomes W + 2 B A, with A
+    `[r, width]`, B `[width, r]`, B = 0 at first (Hu et al. 2022; alpha = 2 r, dropout 0.05 before A, as in FedSWA's
+    code, whose three first projections share one A). Only A, B and the classifier train: 8 r `width` parameters a
+    layer and those of the classifier are the model's vector, and nothing else is sent or averaged.
+
+    Raises `ImportError` without transformers or peft (`pip install 'fedsash[vit]'`).
+    """
+    channels, _, _ = image("vit", shape, smallest=1)
+    sizes = {"image_size": image_size, "layers": layers, "width": width, "heads": heads, "mlp": mlp, "patch": patch}
+    for name, size in sizes.items():
+        check(size >= 1, f"vit.{name}", size, "must be at least 1")
+    check(image_size % patch == 0, "vit.patch", patch, f"must divide image_size = {image_size}")
+    check(width % heads == 0, "vit.heads", heads, f"must divide width = {width}")
+    check(lora_rank >= 0, "vit.lora_rank", lora_rank, "must not be negative")
+    encoder = _encoder(pretrained, sizes | {"channels": channels})
+    if lora_rank:
+        _adapt(encoder, lora_rank)
+    return nn.Sequential(OrderedDict(features=ClassToken(encoder, image_size), classifier=nn.Linear(width, classes)))
+
+
+class ClassToken(nn.Module):
+    """What an encoder says of an image at its class token, `[B, width]`."""
+
+    def __init__(self, encoder: nn.Module, side: int) -> None:
+        super().__init__()
+        self.encoder, self.side = encoder, side
+
+    def forward(self, x: Tensor) -> Tensor:
+        size = (self.side, self.side)
+        if x.shape[-2:] != size:
+            x = F.interpolate(x, size, mode="bilinear", align_corners=False)
+        state: Tensor = self.encoder(pixel_values=x).last_hidden_state
+        return state[:, 0]
+
+
+KEYS = {
+    "channels": "num_channels",
+    "image_size": "image_size",
+    "layers": "num_hidden_layers",
+    "width": "hidden_size",
+    "heads": "num_attention_heads",
+    "mlp": "intermediate_size",
+    "patch": "patch_size",
+}
+"""What transformers calls the sizes."""
+
+
+def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
+    transformers: Any = library("transformers", "vit", "fedsash[vit]")
+    config = {KEYS[name]: size for name, size in sizes.items()}
+    if not pretrained:
+        encoder: nn.Module = transformers.ViTModel(transformers.ViTConfig(**config), add_pooling_layer=False)
+        return encoder
+    try:
+        found = transformers.ViTConfig.from_pretrained(pretrained)
+        for name, size in sizes.items():
+            theirs = getattr(found, KEYS[name])
+            check(size == theirs, f"vit.{name}", size, f"must be {theirs}, which {pretrained} has")
+        encoder = transformers.ViTModel.from_pretrained(pretrained, config=found, add_pooling_layer=False)
+    except OSError as error:
+        raise ValueError(f"vit.pretrained = {pretrained!r}: can't be loaded: {one_line(error)}") from error
+    return encoder.float()
+
+
+def _adapt(encoder: nn.Module, rank: int) -> None:
+    """Freeze the encoder and give every linear layer of its attention an adapter, in place."""
+    peft: Any = library("peft", "vit with lora_rank > 0", "fedsash[vit]")
+    encoder.requires_grad_(False)
+    linears = [name for name, layer in encoder.named_modules() if isinstance(layer, nn.Linear) and "attention" in name]
+    config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, bias="none", target_modules=linears)
+    peft.inject_adapter_in_model(config, encoder)

@@ -1,0 +1,151 @@
+"""Next-character prediction from the loss to a run: padding is neither learned nor counted, on any engine."""
+
+from __future__ import annotations
+
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from worlds import SEQUENTIAL, VECTORISED, WORKERS, after, snapshot
+
+from fedsash import state as states
+from fedsash.averages import Window
+from fedsash.data import Samples, Source, Users
+from fedsash.data.federated import FederatedData
+from fedsash.data.tasks import PAD, NextCharacter
+from fedsash.data.transform import PLAIN
+from fedsash.engines import Engine
+from fedsash.evaluation import Evaluation
+from fedsash.federation import Federation
+from fedsash.local import Client
+from fedsash.methods import FedFA, Mime, Scaffold
+from fedsash.models import build
+from fedsash.sampling import Uniform
+
+CHARACTERS, T = 6, 8
+USERS = (3, 5, 1, 4)
+
+
+def sequences(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Characters that mostly count upwards, with padding at the end of every third sequence."""
+    rng = np.random.default_rng(seed)
+    steps = np.where(rng.random((n, T + 1)) < 0.8, 1, 2)
+    text = 1 + (rng.integers(0, 5, (n, 1)) + steps.cumsum(1)) % (CHARACTERS - 1)
+    text[::3, 5:] = PAD
+    return torch.from_numpy(text[:, :-1].copy()), torch.from_numpy(text[:, 1:].copy())
+
+
+def data() -> FederatedData:
+    train = Samples(*sequences(sum(USERS), 0), user=torch.arange(len(USERS)).repeat_interleave(torch.tensor(USERS)))
+    source = Source(train, Samples(*sequences(7, 1)), CHARACTERS, PLAIN, task=NextCharacter())
+    return source.partition(Users())
+
+
+def federation(**settings: Any) -> Federation:
+    model = build("shakespeare_lstm", {"embedding": 3, "width": 5}, shape=(T,), classes=CHARACTERS, seed=0).double()
+    defaults: dict[str, Any] = {
+        "model": model,
+        "data": data(),
+        "client": Client(lr=0.5, batch=2, epochs=1),
+        "sampling": Uniform(3),
+        "averages": {"wima": Window(2)},
+        "engine": SEQUENTIAL,
+        "device": "cpu",
+        "seed": 1,
+    }
+    return Federation(**defaults | settings)
+
+
+def test_without_padding_the_loss_is_the_mean_cross_entropy_over_all_positions() -> None:
+    output, y = torch.randn(3, T, CHARACTERS, dtype=torch.float64), torch.randint(1, CHARACTERS, (3, T))
+    each = [F.cross_entropy(output[i], y[i]) for i in range(3)]
+    torch.testing.assert_close(NextCharacter().loss(output, y), torch.stack(each))
+
+
+def test_the_loss_divides_by_all_positions_also_with_padding() -> None:
+    """A guess that knows nothing costs log(characters) for each real character; a sequence has 80 positions."""
+    y = torch.ones(2, 80, dtype=torch.int64)
+    y[1, 20:] = PAD
+    loss = NextCharacter().loss(torch.zeros(2, 80, 90, dtype=torch.float64), y)
+    assert loss.tolist() == pytest.approx([log(90), log(90) * 20 / 80], rel=1e-14)
+
+
+def test_what_is_said_about_padding_changes_neither_loss_nor_gradient() -> None:
+    output = torch.randn(1, T, CHARACTERS, dtype=torch.float64, requires_grad=True)
+    y = torch.tensor([[3, 1, 2, 5, PAD, PAD, PAD, PAD]])
+    (gradient,) = torch.autograd.grad(NextCharacter().loss(output, y).sum(), output)
+    assert gradient[:, :4].any() and not gradient[:, 4:].any()
+    other = output.detach().clone()
+    other[:, 4:] = -torch.inf
+    assert torch.equal(NextCharacter().loss(other, y), NextCharacter().loss(output, y).detach())
+
+
+def test_only_real_characters_are_counted_and_padding_that_is_predicted_is_not_right() -> None:
+    y = torch.tensor([[3, 1, PAD, PAD], [2, 2, 2, 2], [PAD, PAD, PAD, PAD]])
+    predicted = torch.tensor([[3, 2, PAD, PAD], [2, 2, 2, PAD], [PAD, PAD, PAD, 1]])
+    right, counted = NextCharacter().score(F.one_hot(predicted, CHARACTERS).double(), y)
+    assert right.tolist() == [1, 3, 0] and counted.tolist() == [2, 4, 0]
+
+
+def test_every_user_is_a_client() -> None:
+    assert data().sizes.tolist() == list(USERS)
+
+
+def test_accuracy_is_the_share_of_the_real_characters_of_all_sequences() -> None:
+    f = federation(evaluation=Evaluation(clients=True, batch=3))
+    state = after(f, 2)
+    metrics = {m.split: m for m in f.evaluate(state) if m.model == "model"}
+    f.layout.load(f.model, state.w)
+    for split, samples in (("test", f.data.test), ("clients", f.data.train)):
+        assert samples is not None
+        hits = (f.model(samples.x).argmax(-1) == samples.y).numpy()
+        real = (samples.y != PAD).numpy()
+        parts = [np.arange(len(samples))] if split == "test" else f.data.clients
+        shares = [hits[part][real[part]].mean() for part in parts]
+        assert metrics[split].accuracy == pytest.approx(np.mean(shares), rel=1e-14)
+
+
+@pytest.mark.parametrize("method", [None, Scaffold("I"), Mime(0.5)], ids=["fedavg", "scaffold", "mime"])
+def test_engines_agree(method: Any) -> None:
+    chosen = {} if method is None else {"method": method}
+    one = after(federation(**chosen), 3)
+    assert snapshot(one) == snapshot(after(federation(**chosen, engine=WORKERS), 3))
+    for (name, a), (_, b) in zip(
+        one.tensors(), after(federation(**chosen, engine=VECTORISED), 3).tensors(), strict=True
+    ):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-13, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.slow
+def test_compiled_steps_agree() -> None:
+    compiled = after(federation(engine=Engine("vectorised", 1, 3, True, "contiguous", 1)), 3).w
+    torch.testing.assert_close(compiled, after(federation(), 3).w, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("engine", [SEQUENTIAL, VECTORISED], ids=["sequential", "vectorised"])
+def test_a_saved_state_trained_on_is_the_run_bitwise(engine: Engine, tmp_path: Path) -> None:
+    place = states.save(after(federation(engine=engine), 2), tmp_path)
+    again = federation(engine=engine)
+    resumed = after(again, 2, states.load(place, again.start()))
+    assert snapshot(resumed) == snapshot(after(federation(engine=engine), 4))
+
+
+def test_training_learns_to_count() -> None:
+    """Four in five characters are the one after the last; guessing the most frequent one is right in about a fifth."""
+    f = federation(client=Client(lr=1.0, batch=2, epochs=5), sampling=Uniform(4))
+    assert f.data.test is not None
+    real = f.data.test.y[f.data.test.y != PAD]
+    guess = int(real.bincount().max()) / len(real)
+    learned = f.evaluate(after(f, 30))[0].accuracy
+    assert learned > 0.6 > guess
+
+
+def test_fedfas_anchors_are_refused_in_one_line() -> None:
+    with pytest.raises(ValueError, match=r"FedFA: labels of a batch = \(2, 8\): must be one a sample") as refused:
+        after(federation(method=FedFA()), 1)
+    assert "\n" not in str(refused.value)

@@ -16,6 +16,7 @@ from fedsash.engines.dropout import SeededDropout, draws_dropout
 from fedsash.engines.gradients import OneByOne, Stacked
 from fedsash.layout import Layout
 from fedsash.local import Batch
+from fedsash.methods import FedAvg
 from fedsash.randomness import Purpose, fold, keys, to_tensor
 
 words = st.integers(-(2**63), 2**63 - 1)
@@ -53,7 +54,9 @@ def test_p_1_drops_everything_in_the_value_and_in_the_gradient(gradients: Any) -
     model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(1.0), nn.Linear(3, 2)).double()
     w = Layout(model).flatten(model)[None]
     batch = Batch(torch.ones(1, 1, 2).double(), torch.zeros(1, 1).long(), torch.ones(1, 1).double(), key()[None])
-    gradient = gradients(model, lambda out, y: F.cross_entropy(out, y, reduction="none"), "contiguous", True)(w, batch)
+    gradient = gradients(model, lambda out, y: F.cross_entropy(out, y, reduction="none"), FedAvg(), "contiguous", True)(
+        w, batch, {}
+    )
     views = Layout(model).views(gradient)
     assert not any(bool(views[name].any()) for name in ("0.weight", "0.bias", "2.weight"))
     assert bool(views["2.bias"].any())
@@ -178,14 +181,14 @@ def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None
     weights = torch.stack([(torch.arange(width) < n).double() / n for n in counts])
     h = torch.stack([key(client) for client in range(3)])
     w = torch.randn(3, layout.size).double()
-    together = Stacked(model, cross_entropy, "contiguous", True)(w, Batch(x, y, weights, h))
-    alone = OneByOne(model, cross_entropy, "contiguous", True)
+    together = Stacked(model, cross_entropy, FedAvg(), "contiguous", True)(w, Batch(x, y, weights, h), {})
+    alone = OneByOne(model, cross_entropy, FedAvg(), "contiguous", True)
     for c, n in enumerate(counts):
         one = slice(c, c + 1)
-        gradient = alone(w[one], Batch(x[one, :n], y[one, :n], weights[one, :n], h[one]))
+        gradient = alone(w[one], Batch(x[one, :n], y[one, :n], weights[one, :n], h[one]), {})
         torch.testing.assert_close(gradient[0], together[c], rtol=1e-12, atol=1e-14)
     plain = nn.Sequential(model.conv, nn.Tanh(), nn.Flatten(), model.fc)
-    undropped = Stacked(plain, cross_entropy, "contiguous", False)(w, Batch(x, y, weights, h))
+    undropped = Stacked(plain, cross_entropy, FedAvg(), "contiguous", False)(w, Batch(x, y, weights, h), {})
     assert not torch.allclose(together, undropped), "dropout does something"
 
 
@@ -195,5 +198,5 @@ def test_the_same_batch_asked_again_has_the_same_masks() -> None:
     w = Layout(model).flatten(model)[None]
     batch = Batch(torch.randn(1, 4, 1, 3, 3).double(), torch.zeros(1, 4).long(), torch.ones(1, 4).double(), key()[None])
     for gradients in (OneByOne, Stacked):
-        gradient = gradients(model, cross_entropy, "contiguous", True)
-        assert torch.equal(gradient(w, batch), gradient(w.clone(), batch))
+        gradient = gradients(model, cross_entropy, FedAvg(), "contiguous", True)
+        assert torch.equal(gradient(w, batch, {}), gradient(w.clone(), batch, {}))

@@ -284,7 +284,7 @@ def test_without_a_compiler_steps_run_uncompiled_with_a_line(
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"feed": Feed("ima")}, "Feed.average = 'ima': must be an average: none"),
+        ({"feed": Feed("ima")}, "Feed.average = 'ima': must be an average; there is none"),
         ({"averages": {"model": EMA(0.9)}}, "averages = 'model'"),
         ({"averages": {"a/b": EMA(0.9)}}, "averages = 'a/b'"),
         ({"sampling": Uniform(7)}, "Uniform.count = 7: must be at most the number of clients, 6"),

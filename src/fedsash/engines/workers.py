@@ -96,8 +96,8 @@ class Workers:
                 yield from self._wave(job, round, begin, ids[wave], own)
 
     def memory(self) -> int:
-        """The largest resident memory of each worker so far, added up, in bytes; shared pages count in each."""
-        return sum(_peak(process.pid) for process in self._processes)
+        """What the workers hold beside what they share with this process, in bytes; they keep what they once had."""
+        return sum(_private(process.pid) for process in self._processes)
 
     def close(self) -> None:
         """End the processes."""
@@ -196,9 +196,9 @@ def _do_piece(job: Job, trainer: Trainer, buffers: Buffers, round: int, first: i
     buffers.norms[rows] = trained.norms
 
 
-def _peak(pid: int | None) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
+def _private(pid: int | None) -> int:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
 
 
 def _shared_memory(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> Tensor:

@@ -238,7 +238,7 @@ def test_the_rows_of_a_feed_whose_average_has_seen_no_model_do_not_speak_of_the_
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:
     """A tenth of fewer than ten samples is none."""
-    words = r"Evaluation.held_out = 0.1: must hold out a sample of the largest client, which has 9, or be 0"
+    words = r"evaluation.held_out = 0.1: must hold out a sample of the largest client, which has 9, or be 0"
     with pytest.raises(ValueError, match=words):
         federation(data=data(sizes=(5, 9, 2, 7)), evaluation=Evaluation(held_out=0.1))
 

@@ -88,7 +88,7 @@ class Federation:
         fraction, largest = self.evaluation.held_out, self.data.sizes.max()
         self.data, held_out = self.data.hold_out(fraction, self.seed)
         right = f"must hold out a sample of the largest client, which has {largest}, or be 0"
-        check(fraction == 0 or len(held_out) > 0, "Evaluation.held_out", fraction, right)
+        check(fraction == 0 or len(held_out) > 0, "evaluation.held_out", fraction, right)
         self._sizes = self.data.sizes
         self._batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
         self._samples = lru_cache(self._batches.samples)

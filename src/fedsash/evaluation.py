@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from .batches import Floats, Ints
 from .checks import check
+from .data.encoded import split
 from .data.federated import FederatedData, Samples
 from .engines.gradients import Loss
 from .layout import Layout
@@ -116,20 +117,16 @@ class Evaluator:
     @torch.no_grad()
     def _outcomes(self, samples: Samples) -> tuple[Floats, Floats, Floats]:
         """For each sample how many predictions are right and how many there are, and its loss."""
-        right, counted, losses, size = [], [], [], self._evaluation.batch
-        for x, y in zip(torch.split(samples.x, size), torch.split(samples.y, size), strict=True):
+        size = self._evaluation.batch
+        # One block for all: a small tensor a batch would lie between large ones, and break up the memory they leave.
+        outcomes = torch.empty(3, len(samples), dtype=self._layout.dtype, device=samples.y.device)
+        batches = split(samples.x, size), torch.split(samples.y, size), torch.split(outcomes, size, dim=1)
+        for x, y, found in zip(*batches, strict=True):
             output = self._module(self._data.transform.prepare(x).to(self._layout.dtype))
-            scored = self._data.task.score(output, y)
-            right.append(scored[0])
-            counted.append(scored[1])
-            losses.append(self._loss(output, y))
-        return _doubles(right), _doubles(counted), _doubles(losses)
-
-
-def _doubles(batches: list[Tensor]) -> Floats:
-    """The batches' numbers as one float64 array, made on the host: Apple's GPUs have no float64."""
-    doubles: Floats = torch.cat(batches).cpu().double().numpy()
-    return doubles
+            found[0], found[1] = self._data.task.score(output, y)
+            found[2] = self._loss(output, y)
+        right, counted, losses = outcomes.cpu().double().numpy()  # on the host: Apple's GPUs have no float64
+        return right, counted, losses
 
 
 def _shares(right: Floats, counted: Floats, groups: Tensor, count: int) -> list[float | None]:

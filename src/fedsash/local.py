@@ -14,6 +14,7 @@ from torch import Tensor
 
 from .batches import Batches, Floats, Ints, Plan
 from .checks import check
+from .data.encoded import Pixels
 from .data.federated import FederatedData
 from .layout import Layout
 from .methods import Local, Method, Step, Upload, Vectors
@@ -164,9 +165,10 @@ class Trainer:
         lr, local = self._begin(round, ids, sent, shared, mine)
         local.work = self.method.begin(local)
         v = torch.zeros_like(local.w) if self.client.momentum else None
-        data = self.data.train.x, self.data.train.y, sent
         plan = self.batches.plan(round, ids, self._epochs(round))
-        for k, drawn in self._draws(round, ids, plan.client(0) if self.gradient.one else plan):
+        plan = plan.client(0) if self.gradient.one else plan
+        data = self._pixels(plan), self.data.train.y, sent
+        for k, drawn in self._draws(round, ids, plan):
             self.steps(local.w, v, lr[k], *drawn, *data, vectors=(shared, mine, local.work))
         upload, kept = self.method.finish(local)
         return _first(count, upload), _first(count, kept)
@@ -193,7 +195,7 @@ class Trainer:
         index: Tensor,
         weights: Tensor,
         keys: Tensor,
-        x: Tensor,
+        x: Pixels,
         y: Tensor,
         sent: Tensor,
         *,
@@ -218,7 +220,7 @@ class Trainer:
             if self._has_after:
                 self.method.after(step)
 
-    def _batch(self, index: Tensor, weights: Tensor, keys: Tensor, x: Tensor, y: Tensor, augment: bool = True) -> Batch:
+    def _batch(self, index: Tensor, weights: Tensor, keys: Tensor, x: Pixels, y: Tensor, augment: bool = True) -> Batch:
         """Gather, augment and normalise the samples `index` `[C, B]`."""
         flat = index.reshape(-1)
         drawn = x.index_select(0, flat)
@@ -239,16 +241,27 @@ class Trainer:
             h = fold(keys(self._seed, Purpose.STEP, round, ids), np.arange(len(h))[:, None])
         index, weights, step_keys = torch.from_numpy(plan.index).to(device), plan.weights, to_tensor(h, device)
         for k in range(0, len(index), self.unrolled):
-            chunk = slice(k, k + self.unrolled)
-            width = int(plan.count[k, 0]) if self.gradient.one else index.shape[2]
+            chunk, width = slice(k, k + self.unrolled), self._width(plan, k)
             yield chunk, (index[chunk, :, :width], weights[chunk, :, :width], step_keys[chunk])
+
+    def _width(self, plan: Plan, k: int) -> int:
+        """How many samples of each client step k gathers."""
+        return int(plan.count[k, 0]) if self.gradient.one else plan.index.shape[2]
+
+    def _pixels(self, plan: Plan) -> Pixels:
+        """What the plan's steps gather from; images that are still encoded are decoded a few steps ahead."""
+        x = self.data.train.x
+        if isinstance(x, Tensor):
+            return x
+        return x.ahead(index[:, : self._width(plan, k)].reshape(-1) for k, index in enumerate(plan.index))
 
     def _full_gradient(self, round: int, ids: Ints, shared: Vectors, w: Tensor) -> Tensor:
         """Each client's gradient over all its samples, without augmentation, in chunks of the largest batch."""
         size = self.client.batch if self.client.batch != "full" else int(self.batches.sizes[ids].max())
-        x, y = self.data.train.x, self.data.train.y
+        plan = self.batches.whole(ids, size)
+        x, y = self._pixels(plan), self.data.train.y
         total = torch.zeros_like(w)
-        for _, drawn in self._draws(round, ids, self.batches.whole(ids, size)):
+        for _, drawn in self._draws(round, ids, plan):
             for index, weights, step_keys in zip(*drawn, strict=True):
                 total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False), shared)
         return total

@@ -43,25 +43,25 @@ def client_rows(value: Tensor, clients: int, folder: Path | None = None) -> Tens
 
 
 def _choose(size_bytes: int, device: torch.device) -> Storage:
-    if size_bytes < _free(device) / 4:
+    if size_bytes < free(device) / 4:
         return "device"
-    return "host" if device.type != "cpu" and size_bytes < _free(torch.device("cpu")) / 4 else "disk"
+    return "host" if device.type != "cpu" and size_bytes < free(torch.device("cpu")) / 4 else "disk"
 
 
 def _mapped(size: int, w: Tensor, folder: Path | None) -> Tensor:
     size_bytes = size * w.numel() * w.element_size()
     place = folder or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
-    free = shutil.disk_usage(place).free
+    room = shutil.disk_usage(place).free
     # The file is sparse: a disk that fills up later would kill the process (SIGBUS) instead of raising an error.
-    if size_bytes > free:
-        raise OSError(f"{size} rows like {list(w.shape)} take {size_bytes:,} bytes, but {place} has only {free:,} free")
+    if size_bytes > room:
+        raise OSError(f"{size} rows like {list(w.shape)} take {size_bytes:,} bytes, but {place} has only {room:,} free")
     with tempfile.NamedTemporaryFile(dir=place, prefix="rows-") as file:
         flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
     return flat.view(size, *w.shape)
 
 
-def _free(device: torch.device) -> int:
+def free(device: torch.device) -> int:
     """Bytes that a new tensor could take on `device`."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)

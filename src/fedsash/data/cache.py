@@ -13,8 +13,10 @@ from typing import Any
 
 from torch import Tensor
 
-Content = tuple[dict[str, Tensor], dict[str, Any]]
-"""Tensors by name, and whatever JSON can hold about them."""
+from .encoded import Pixels
+
+Content = tuple[dict[str, Pixels], dict[str, Any]]
+"""Tensors and encoded images by name, and whatever JSON can hold about them."""
 
 _log = logging.getLogger(__name__)
 
@@ -26,26 +28,30 @@ def folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash"
 
 
-def cached(files: list[Path], how: Any, make: Callable[[], Content]) -> Content:
+def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content]) -> Content:
     """What `make` returned when it was last called for these files and this `how`; otherwise call it, and keep that.
 
     A file counts as the same while its path, size and time of change are. A kept file that can't be read or whose
-    checksum is wrong is made again, and so is one that can't be written: a cache never fails, it is only slow.
+    checksum is wrong is made again, and so is one that can't be written: a cache never fails, it is only slow. A kept
+    file of `limit` bytes or more is left alone, and what is still encoded is not kept.
     """
     stamps = [(str(file.absolute()), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     name = hashlib.sha256(json.dumps([1, stamps, how]).encode()).hexdigest()[:32]
     kept = folder() / f"{name}.safetensors"
-    if kept.exists():
+    if kept.exists() and kept.stat().st_size < limit:
         try:
             return _read(kept)
         except Exception as error:  # whatever a damaged file makes its reader raise
             _log.warning("%s is damaged (%s): decoding the data again", kept, error)
-    content = make()
+    content, info = make()
+    tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+    if len(tensors) < len(content):
+        return content, info
     try:
-        _write(kept, content)
+        _write(kept, tensors, info)
     except OSError as error:
         _log.warning("the decoded data can't be kept in %s (%s): the next run decodes them again", kept.parent, error)
-    return content
+    return content, info
 
 
 def _checksum(tensors: dict[str, Tensor], about: str) -> str:
@@ -60,17 +66,16 @@ def _read(file: Path) -> Content:
 
     with safe_open(file, framework="pt") as opened:
         checksum, about = opened.metadata()["fedsash"].split(" ", 1)
-        tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 -- not a dict
+        tensors: dict[str, Any] = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118 -- not a dict
     if _checksum(tensors, about) != checksum:
         raise ValueError("wrong checksum")
     return tensors, json.loads(about)
 
 
-def _write(file: Path, content: Content) -> None:
+def _write(file: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
     """Write beside the place and rename, so that no other process ever sees half a file."""
     from safetensors.torch import save_file
 
-    tensors, info = content
     about = json.dumps(info)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}")

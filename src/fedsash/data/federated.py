@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..checks import check
 from ..randomness import Purpose, generator
+from .encoded import Encoded, Pixels
 from .tasks import Classification, Task
 from .transform import PLAIN, Transform
 
@@ -24,14 +25,15 @@ class Samples:
     """`n` labelled samples, resident on one device.
 
     `x` holds either raw images, uint8 `[n, H, W, channels]` (channels last, so that a batch `x[idx]` needs no copy to
-    become a channels-last image batch), or features of any other type, `[n, ...]`. `y` holds the labels, int64 `[n]`
-    (for sequences `[n, T]`), and, where the data have them, `domain`, `user` and `coarse` the number of each sample's
-    domain, of the user that it comes from and of the coarse label that its label is one of, int64 `[n]`.
+    become a channels-last image batch), or the same still `Encoded`, or features of any other type, `[n, ...]`. `y`
+    holds the labels, int64 `[n]` (for sequences `[n, T]`), and, where the data have them, `domain`, `user` and `coarse`
+    the number of each sample's domain, of the user that it comes from and of the coarse label that its label is one of,
+    int64 `[n]`.
 
     Raises `ValueError` if there is no sample, the lengths differ, or uint8 data are not images.
     """
 
-    x: Tensor
+    x: Pixels
     y: Tensor
     domain: Tensor | None = None
     user: Tensor | None = None
@@ -56,14 +58,14 @@ class Samples:
 
     def __getitem__(self, index: Tensor) -> Samples:
         """The samples at `index` (int64 or bool), in that order."""
-        return self._each(lambda tensor: tensor[index])
+        return self._each(lambda x: x.only(index) if isinstance(x, Encoded) else x[index])
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on `device`."""
-        return self._each(lambda tensor: tensor.to(device))
+        return self._each(lambda x: x.to(device))
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Samples:
-        return Samples(**{name: change(tensor) for name, tensor in vars(self).items() if tensor is not None})
+    def _each(self, change: Callable[[Pixels], Any]) -> Samples:
+        return Samples(**{name: change(x) for name, x in vars(self).items() if x is not None})
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +113,7 @@ class FederatedData:
             if bad is not None:
                 value = int(values.flatten()[bad])
                 check(False, f"FederatedData.{name}.{field}[{bad}]", value, f"must be 0 to {count - 1}")
-        if samples.x.is_floating_point():
+        if isinstance(samples.x, Tensor) and samples.x.is_floating_point():
             bad = _first(~torch.isfinite(samples.x.flatten(1)).all(1))
             check(bad is None, f"FederatedData.{name}.x[{bad}]", "nan or infinite", "features must be finite")
 

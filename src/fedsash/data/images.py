@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
-from ..checks import check
+from ..checks import check, check_choice
+from ..storage import free
 from . import formats
 from .cache import Content, cached
+from .encoded import Encoded, Pixels
 from .federated import Samples
-from .formats.pixels import AS_IT_IS, Look, decode
+from .formats.pixels import AS_IT_IS, Decoder, Look, decode
 from .formats.table import numbered
 from .source import Source, hold_out
 from .transform import PLAIN, Transform
+
+Decode: TypeAlias = Literal["auto", "once", "batches"]
+"""When images are decoded: all at once and kept, or batch by batch; `"auto"`: at once if they fit into memory."""
+
+SHARE = 0.25
+"""Decoded images fit if they take less than this share of the memory that is free."""
 
 
 @dataclass(frozen=True)
@@ -38,48 +47,55 @@ class Recipe:
     shape: tuple[int, int] | None = None
     names: tuple[str, ...] = ()
     labels: Literal["fine", "coarse"] = "fine"
+    decode: Decode = "auto"
 
 
 def load(path: str, recipe: Recipe, seed: int = 0) -> Source:
     """The images in a folder or on the hub; `seed` decides which are held out, where there is no split for it.
 
-    They are decoded once, and kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
+    What is decoded at once is kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
     found = formats.find(path, [recipe.train_split, recipe.test_split])
     there = recipe.test_split in ("test", *found.files)
     check(there, "test_split", recipe.test_split, f"there is no such split in {path}")
     files = [file for split in found.files.values() for file in split]
     how = [list(found.files), dict(recipe.columns), vars(recipe.look), dict(recipe.counts), recipe.names, recipe.shape]
-    tensors, info = cached(files, how, lambda: _content(found, recipe))
-    train = _samples(tensors, recipe.train_split, recipe.labels)
-    test = _samples(tensors, recipe.test_split, recipe.labels) if recipe.test_split in found.files else None
+    limit = {"auto": SHARE * free(torch.device("cpu")), "once": math.inf, "batches": 0.0}[recipe.decode]
+    content, info = cached(files, how, limit, lambda: _content(found, recipe, limit))
+    train = _samples(content, recipe.train_split, recipe.labels)
+    test = _samples(content, recipe.test_split, recipe.labels) if recipe.test_split in found.files else None
     if test is None:
         train, test = hold_out(train, recipe.test, seed)
     names = tuple(info["y" if recipe.labels == "fine" else "coarse"])
     return Source(train, test, len(names), recipe.transform, names, tuple(info.get("domain", ())))
 
 
-def _content(found: formats.Found, recipe: Recipe) -> Content:
-    """All splits as tensors `split.x` (uint8 NHWC), `split.y` and so on, and the names of labels and domains."""
+def _content(found: formats.Found, recipe: Recipe, limit: float = math.inf) -> Content:
+    """All splits: `split.x` (uint8 NHWC), `split.y` and so on, and the names of labels and domains.
+
+    Images that would take `limit` bytes or more stay encoded.
+    """
     table = found.read(recipe.columns)
-    tensors: dict[str, torch.Tensor] = {}
+    content: dict[str, Pixels] = {}
     info: dict[str, Any] = {}
     for key in ("y", "domain", "user", "coarse"):
         values = {split: part.columns[key] for split, part in table.parts.items() if key in part.columns}
         if values:
             known = table.names.get(key) or (list(recipe.names) if key == "y" else None) or None
             numbers, info[key] = numbered(key, values, known, recipe.counts.get(key))
-            tensors |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
-    pixels = decode(table.parts, recipe.look)
-    for split, images in pixels.items():
-        size = images.shape[1:3]
-        right = f"must be {recipe.shape}"
-        check(recipe.shape in (None, size), f"{table.parts[split].where}: height and width of images", size, right)
-    return tensors | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
+            content |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
+    decoders = {split: Decoder(part, recipe.look) for split, part in table.parts.items()}
+    for decoder in decoders.values():
+        where, size = f"{decoder.part.where}: height and width of images", decoder.shape[:2]
+        check(recipe.shape in (None, size), where, size, f"must be {recipe.shape}")
+    if sum(decoder.bytes for decoder in decoders.values()) < limit:
+        pixels = decode(table.parts, recipe.look)
+        return content | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
+    return content | {f"{split}.x": Encoded(decoder) for split, decoder in decoders.items()}, info
 
 
-def _samples(tensors: Mapping[str, torch.Tensor], split: str, labels: str) -> Samples:
-    found = {name.removeprefix(f"{split}."): t for name, t in tensors.items() if name.startswith(f"{split}.")}
+def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
+    found = {name.removeprefix(f"{split}."): x for name, x in content.items() if name.startswith(f"{split}.")}
     if labels == "coarse":
         check("coarse" in found, "labels", labels, f"there are no coarse labels in {split}")
         found["y"] = found["coarse"]
@@ -98,7 +114,9 @@ class Images:
     `channels` (1 or 3) converts all images to grey or RGB; with `size` their shorter side becomes that many pixels, and
     the middle square is kept. The test set is the split `test_split`; without such a split, the share `test` of each
     user is held out (of each domain, or of all samples, where there are no users). `mean`, `std`, `crop` and `flip`
-    are `Transform`'s. Images are decoded once, and kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
+    are `Transform`'s. `decode` says when images are decoded: `"once"`, all of them, to be kept as tensors in
+    memory and in the user's cache folder (`$FEDSASH_CACHE`); `"batches"`, whenever a batch needs them; or `"auto"`,
+    once if they take less than a quarter of the memory that is free.
 
     Raises `ValueError` for whatever is wrong with the folder, the columns or the images, `ImportError` if a library is
     missing, in one line each.
@@ -119,6 +137,7 @@ class Images:
     std: tuple[float, ...] = ()
     crop: int = 0
     flip: bool = False
+    decode: Decode = "auto"
 
     def __post_init__(self) -> None:
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
@@ -126,6 +145,7 @@ class Images:
         check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
         check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")
+        check_choice("Images.decode", self.decode, *get_args(Decode))
         _ = self.transform
 
     @property
@@ -138,5 +158,5 @@ class Images:
         columns = {"image": self.image, "y": self.label, "domain": self.domain}
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)
-        recipe = Recipe(columns, self.train_split, self.test_split, self.test, look, self.transform)
+        recipe = Recipe(columns, self.train_split, self.test_split, self.test, look, self.transform, decode=self.decode)
         return load(self.path, recipe, seed)

@@ -74,7 +74,7 @@ KNOWN = {
     ),
     "digit_five": Known(
         "",
-        Recipe(look=Look(3, 28), transform=Transform((0.5,) * 3, (0.5,) * 3), counts={"y": 10}),
+        Recipe(look=Look(3, 28), transform=Transform((0.5,) * 3, (0.5,) * 3), counts={"y": 10}, decode="once"),
         fetch="the hub has no such set: fetch the five data sets (or FedBN's files) and set path to a folder with one "
         f"folder for each of {', '.join(DIGIT_FIVE)}",
     ),

@@ -5,16 +5,16 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 
 from ..checks import check, check_choice
 from ..randomness import Purpose, generator
 from .federated import Samples
-from .images import Recipe, load
+from .images import Decode, Recipe, load
 from .known import DIGIT_FIVE, KNOWN
 from .source import Source
 
@@ -124,7 +124,24 @@ class FEMNIST(Named):
 
 
 @dataclass(frozen=True)
-class Landmarks(Named):
+class Sized(Named):
+    """A data set of large images, which become `size x size` pixels when they are decoded, as `decode` says."""
+
+    size: int = 224
+    decode: Decode = field(default="auto", kw_only=True)
+
+    def __post_init__(self) -> None:
+        check(self.size >= 1, f"{type(self).__name__}.size", self.size, "must be at least 1")
+        check_choice(f"{type(self).__name__}.decode", self.decode, *get_args(Decode))
+
+    @property
+    def recipe(self) -> Recipe:
+        recipe = super().recipe
+        return replace(recipe, look=replace(recipe.look, size=self.size), decode=self.decode)
+
+
+@dataclass(frozen=True)
+class Landmarks(Sized):
     """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
 
     `path` is a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and
@@ -133,16 +150,12 @@ class Landmarks(Named):
     on mirrored images, too. The paper does not state its input size; normalised as for ImageNet.
     """
 
-    size: int = 224
     augment: bool = True
     name = "landmarks"
 
-    def __post_init__(self) -> None:
-        check(self.size >= 1, "Landmarks.size", self.size, "must be at least 1")
-
     @property
     def recipe(self) -> Recipe:
-        return _sized(_plain_unless(self.augment, super().recipe), self.size)
+        return _plain_unless(self.augment, super().recipe)
 
 
 @dataclass(frozen=True)
@@ -187,7 +200,7 @@ class DigitFive(Named):
 
 
 @dataclass(frozen=True)
-class PACS(Named):
+class PACS(Sized):
     """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
 
     `path` is a folder with a folder for each domain and in it one for each class, or in the hub's form. The shorter
@@ -195,21 +208,20 @@ class PACS(Named):
     share `test` of each domain is held out.
     """
 
-    size: int = 224
     test: float = 0.1
     name = "pacs"
 
     def __post_init__(self) -> None:
-        check(self.size >= 1, "PACS.size", self.size, "must be at least 1")
+        super().__post_init__()
         check(0 <= self.test < 1, "PACS.test", self.test, "must be at least 0 and below 1")
 
     @property
     def recipe(self) -> Recipe:
-        return _sized(replace(super().recipe, test=self.test), self.size)
+        return replace(super().recipe, test=self.test)
 
 
 @dataclass(frozen=True)
-class TinyImageNet(Named):
+class TinyImageNet(Sized):
     """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
 
     `path` is the folder `tiny-imagenet-200` as it is unpacked, or in the hub's form; its validation images are the test
@@ -221,23 +233,17 @@ class TinyImageNet(Named):
     augment: bool = True
     name = "tiny_imagenet"
 
-    def __post_init__(self) -> None:
-        check(self.size >= 1, "TinyImageNet.size", self.size, "must be at least 1")
-
     @property
     def recipe(self) -> Recipe:
-        return _sized(_plain_unless(self.augment, super().recipe), self.size)
+        return _plain_unless(self.augment, super().recipe)
 
 
 def _plain_unless(augment: bool, recipe: Recipe) -> Recipe:
     return recipe if augment else replace(recipe, transform=replace(recipe.transform, crop=0, flip=False))
 
 
-def _sized(recipe: Recipe, size: int) -> Recipe:
-    return replace(recipe, look=replace(recipe.look, size=size))
-
-
 def _joined(parts: list[Samples]) -> Samples:
     """Samples of several domains, numbered from 0."""
     domain = torch.cat([torch.full((len(part),), k) for k, part in enumerate(parts)])
-    return Samples(torch.cat([part.x for part in parts]), torch.cat([part.y for part in parts]), domain)
+    pixels = [part.x for part in parts if isinstance(part.x, torch.Tensor)]
+    return Samples(torch.cat(pixels), torch.cat([part.y for part in parts]), domain)

@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from ..checks import check
 from ..randomness import uniform
+from .encoded import Pixels
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Transform:
         """Whether `augment` changes anything."""
         return self.crop > 0 or self.flip
 
-    def fits(self, x: Tensor) -> None:
+    def fits(self, x: Pixels) -> None:
         """Raise `ValueError` unless this transform can act on samples `x`."""
         if x.dtype == torch.uint8:
             right = f"must have one number for each of {x.shape[-1]} channels"

@@ -12,6 +12,8 @@ import numpy as np
 import torch
 
 from ..batches import Ints
+from ..checks import check
+from ..data.encoded import Encoded
 from . import workers
 from .direct import threads
 from .engine import Engine, Work
@@ -54,6 +56,9 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
     first rounds take. `rounds` is the length of the run, if it is known: only long runs are compiled for. A model that
     can't be vectorised is trained one client at a time, with a line that says so.
     """
+    encoded = isinstance(work.data.train.x, Encoded)
+    right = 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
+    check(not (encoded and engine.compile is True), "Engine.compile", True, right)
     if engine.resolved:
         return engine, []
     steps = work.steps()
@@ -76,7 +81,7 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
     fastest = min(candidate.seconds for candidate in candidates)
     best = next(candidate for candidate in candidates if candidate.seconds < CLOSE * fastest)
     others = sorted((c for c in candidates if c is not best), key=lambda candidate: candidate.seconds)
-    compile = _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
+    compile = not encoded and _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
     line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
     if others:
         gain = others[0].seconds / best.seconds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,16 +61,16 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table
     import pyarrow as pa
 
     chosen = _choose(columns, present(files), folder)
+    image = chosen.pop("image")
     tables = {
         split: pa.concat_tables(_read(file, list(chosen.values())) for file in its) for split, its in files.items()
     }
     features = _features(next(iter(tables.values())))
-    image = chosen.pop("image")
     parts = {}
     for split, table in tables.items():
         where = f"column {image!r} of {split}"
         values = {key: _values(table[column], f"column {column!r} of {split}") for key, column in chosen.items()}
-        parts[split] = Part(_encoded(table[image], where), values, where)
+        parts[split] = Part(Rows(files[split], image, where, len(table)), values, where)
     known = {key: features.get(column, {}).get("names") for key, column in chosen.items()}
     return Table(parts, {key: names for key, names in known.items() if names})
 
@@ -133,13 +134,29 @@ def _values(column: pa.ChunkedArray, where: str) -> Any:
     return column.to_numpy()
 
 
-def _encoded(column: pa.ChunkedArray, where: str) -> list[bytes]:
-    """The image files in a column of `{bytes, path}` or of plain bytes."""
-    import pyarrow as pa
+class Rows(Sequence[bytes]):
+    """The image files in a column of `{bytes, path}` or of plain bytes, read when the first one is asked for.
 
-    if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
-        inner = column.type.field("bytes").type
-        column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], type=inner)
-    full = pa.types.is_binary(column.type) and column.null_count == 0 and len(column) > 0
-    check(full, where, str(column.type), "must hold the bytes of an image file in each row")
-    return list(column.to_pylist())
+    They stay where Arrow has them: in mapped files, or in memory, which forked processes share.
+    """
+
+    def __init__(self, files: Sequence[Path], name: str, where: str, count: int) -> None:
+        self._files, self._name, self._where, self._count = files, name, where, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, row: Any) -> Any:
+        return self._column[row].as_py()
+
+    @cached_property
+    def _column(self) -> pa.ChunkedArray:
+        import pyarrow as pa
+
+        column = pa.concat_tables(_read(file, [self._name]) for file in self._files)[self._name]
+        if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
+            inner = column.type.field("bytes").type
+            column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], type=inner)
+        full = pa.types.is_binary(column.type) and column.null_count == 0 and len(column) > 0
+        check(full, self._where, str(column.type), "must hold the bytes of an image file in each row")
+        return column

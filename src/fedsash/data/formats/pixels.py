@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,53 +43,92 @@ class Look:
 AS_IT_IS = Look()
 
 
+@dataclass(frozen=True, eq=False)
+class Decoder:
+    """Decodes any images of a part, whenever it is asked to; the first one sets what `look` leaves open.
+
+    Raises `ValueError`, which names the file or the row, for an image that can't be decoded or is not like the first.
+    """
+
+    part: Part
+    look: Look
+
+    @property
+    def ready(self) -> Pixels | None:
+        """All images, where they are pixels as `look` wants them."""
+        images, look = self.part.images, self.look
+        if not isinstance(images, np.ndarray) or look.channels not in (None, images.shape[3]):
+            return None
+        return images if look.size is None or (look.zoom == 1 and images.shape[1:3] == (look.size,) * 2) else None
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of every image."""
+        if (ready := self.ready) is not None:
+            height, width, channels = ready.shape[1:]
+            return height, width, channels
+        image = _open(self.part.images[0], self.part.where, 0, self.look)
+        mode = image.mode if self.look.channels is None else MODES[self.look.channels]
+        right = "images must be grey (L) or RGB: set channels to 1 or 3 to convert them"
+        check(mode in MODES.values(), self.part.where, mode, right)
+        return image.height, image.width, 1 if mode == "L" else 3
+
+    @property
+    def bytes(self) -> int:
+        """What all pixels take."""
+        return math.prod((len(self.part.images), *self.shape))
+
+    def into(self, out: Pixels, rows: Iterable[int]) -> None:
+        """Put the images of these rows into `out`, uint8 `[b, H, W, channels]`."""
+        ready = self.ready
+        for pixels, row in zip(out, rows, strict=True):
+            pixels[...] = np.asarray(self._image(row)).reshape(self.shape) if ready is None else ready[row]
+        if self.look.negative:
+            np.subtract(255, out, out=out)
+
+    def _image(self, row: int) -> Image.Image:
+        place, where = self.part.images[row], self.part.where
+        image = _open(place, where, row, self.look)
+        height, width, channels = self.shape
+        if image.size != (width, height):
+            right = f"must be {(width, height)}, as in row 0; size brings them all to one"
+            check(False, f"{_name(place, where, row)}: size", image.size, right)
+        if image.mode != MODES[channels]:
+            right = f"row 0 is {MODES[channels]}: set channels to 1 or 3 to convert them all"
+            check(self.look.channels is not None, f"{_name(place, where, row)}: mode", image.mode, right)
+            image = image.convert(MODES[channels])
+        return image
+
+
 def decode(parts: dict[str, Part], look: Look) -> dict[str, Pixels]:
     """The pixels of each split, uint8 `[n, H, W, channels]`, with a progress bar; `ValueError` names what is wrong."""
-    pixels = {}
     with progress("decoding images", sum(len(part.images) for part in parts.values())) as advance:
-        for split, part in parts.items():
-            pixels[split] = _decoded(part.images, part.where, look, advance)
-            if look.negative:
-                np.subtract(255, pixels[split], out=pixels[split])
-    return pixels
+        return {split: _decoded(part, look, advance) for split, part in parts.items()}
 
 
-def _decoded(images: Pixels | Sequence[Place], where: str, look: Look, advance: Callable[[int], None]) -> Pixels:
-    """The first image sets size and channels for all, where `look` does not."""
-    if isinstance(images, np.ndarray) and _as_wanted(images, look):
-        advance(len(images))
-        return np.array(images)
-    first = _open(images[0], where, 0, look)
-    mode = first.mode if look.channels is None else MODES[look.channels]
-    right = "images must be grey (L) or RGB: set channels to 1 or 3 to convert them"
-    check(mode in MODES.values(), where, mode, right)
-    out = _room((len(images), first.height, first.width, 1 if mode == "L" else 3), where)
+def _decoded(part: Part, look: Look, advance: Callable[[int], None]) -> Pixels:
+    decoder, count = Decoder(part, look), len(part.images)
+    if (ready := decoder.ready) is not None:
+        advance(count)
+        return 255 - ready if look.negative else ready.copy()
+    out = _room((count, *decoder.shape), part.where)
 
-    def decode_part(start: int) -> None:
-        stop = min(start + 256, len(images))
-        for i in range(start, stop):
-            image = _open(images[i], where, i, look)
-            if image.size != first.size:
-                right = f"must be {first.size}, as in row 0; size brings them all to one"
-                check(False, f"{_name(images[i], where, i)}: size", image.size, right)
-            if image.mode != mode:
-                right = f"row 0 is {mode}: set channels to 1 or 3 to convert them all"
-                check(look.channels is not None, f"{_name(images[i], where, i)}: mode", image.mode, right)
-                image = image.convert(mode)
-            out[i] = np.asarray(image).reshape(out.shape[1:])
-        advance(stop - start)
+    def decode_rows(start: int) -> None:
+        rows = range(start, min(start + 256, count))
+        decoder.into(out[start : rows.stop], rows)
+        advance(len(rows))
 
     # Pillow frees the interpreter while it decodes, but for small images the hand-over costs more than it gains.
-    threads = (os.cpu_count() or 1) if first.width * first.height >= 64 * 64 else 1
-    with ThreadPoolExecutor(threads) as pool:
-        for _ in pool.map(decode_part, range(0, len(images), 256)):
+    height, width, _ = decoder.shape
+    with ThreadPoolExecutor(cores() if height * width >= 64 * 64 else 1) as pool:
+        for _ in pool.map(decode_rows, range(0, count, 256)):
             pass
     return out
 
 
-def _as_wanted(pixels: Pixels, look: Look) -> bool:
-    size = look.size is None or (look.zoom == 1 and pixels.shape[1:3] == (look.size, look.size))
-    return size and look.channels in (None, pixels.shape[3])
+def cores() -> int:
+    """How many processors this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _room(shape: tuple[int, ...], where: str) -> Pixels:

@@ -29,6 +29,7 @@ from fedsash.servers import SGD, Adagrad, Adam, Yogi
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+PAPERS = sorted((ROOT / "examples" / "papers").glob("*.toml"))
 FROM_A_FOLDER = {
     "cifar10": "cifar10",
     "cifar10_ima": "cifar10",
@@ -455,6 +456,13 @@ def test_examples_train(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with experiment.federation() as federation:
         state, outcome = federation.round(federation.start())
     assert outcome.moved and state.round == 1
+
+
+@pytest.mark.parametrize("path", PAPERS, ids=lambda p: p.stem)
+def test_the_papers_experiments_load(path: Path) -> None:
+    experiment = load(path)
+    assert parse(experiment.table()) == experiment
+    assert f"fedsash run examples/papers/{path.name} --out" in path.read_text()
 
 
 @pytest.mark.parametrize("path", [p for p in EXAMPLES if p.stem in FROM_A_FOLDER], ids=lambda p: p.stem)

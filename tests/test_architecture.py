@@ -95,6 +95,7 @@ def test_only_runs_saves_and_loads_states() -> None:
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
+        "analysis/clients.py": {"fedsash.state.State"},
         "federation.py": {"fedsash.state.Best", "fedsash.state.State"},
         "runs.py": {"fedsash.state", "fedsash.state.State"},
     }

@@ -120,10 +120,10 @@ class Federation:
         outcome = Outcome(t, ids, int(samples[ids].sum()))
         if not len(ids):
             return self._skip(state, outcome, "nobody answered")
-        sent, vectors = self._send(state)
+        sent, vectors = self.send(state)
         places = torch.from_numpy(ids)
         mine = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
-        probed = self._probe(sent, vectors, mine, outcome)
+        probed = self.probe(sent, vectors, mine, outcome)
         if len(outcome.refused) == len(ids):
             return self._skip(state, outcome, UNUSABLE.format(self.aggregation.limit))
         sums = self._collect("train", self._sums(t, ids), sent, vectors | probed, mine, outcome)
@@ -145,7 +145,7 @@ class Federation:
 
     def sent(self, state: State) -> Tensor:
         """The model `[D]` that the clients of the next round receive."""
-        return self._send(state)[0]
+        return self.send(state)[0]
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model, as `"model"`, and by its name the value of every average that has seen a model."""
@@ -211,7 +211,7 @@ class Federation:
         assert self._executor is not None
         return self._executor
 
-    def _send(self, state: State) -> tuple[Tensor, Vectors]:
+    def send(self, state: State) -> tuple[Tensor, Vectors]:
         """What the clients of the next round receive: a model, and the method's vectors."""
         w = state.w
         if self.feed is not None and self.feed.order == "after":
@@ -230,7 +230,7 @@ class Federation:
         chosen = held_out.get(state.choice.average, held_out["model"])
         return [replace(chosen, model=state.choice.average, split="feed", more=state.choice.evidence(accuracy))]
 
-    def _probe(self, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Vectors:
+    def probe(self, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Vectors:
         """The means of what the round's clients answer before their training, if the method asks for it."""
         if not overrides(self.method, "probe"):
             return {}

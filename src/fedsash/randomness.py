@@ -32,6 +32,7 @@ class Purpose(enum.IntEnum):
     BATCHES = 5
     STEP = 6
     HELD_OUT = 7
+    DIRECTION = 8
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

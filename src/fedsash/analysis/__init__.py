@@ -1,0 +1,1 @@
+"""What there is to see in trained models: landscapes, decompositions, similarities, windows."""

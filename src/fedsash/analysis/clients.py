@@ -1,0 +1,105 @@
+"""The client models of a round, and what models answer to samples."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..batches import Ints
+from ..checks import check
+from ..data.encoded import split
+from ..data.federated import Samples
+from ..data.transform import PLAIN, Transform
+from ..federation import Federation, Outcome
+from ..layout import Layout
+from ..state import State
+
+BATCH = 500
+"""How many samples pass through a model at once."""
+
+
+@dataclass(frozen=True, eq=False)
+class ClientModels:
+    """The models `w` `[s, D]` at which the clients `ids` `[s]` of a round arrive, with weights `p` `[s]` of sum 1."""
+
+    ids: Ints
+    w: Tensor
+    p: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Their weighted mean `[D]`, sum_i p_i * w_i: with plain averaging and server steps the next global model."""
+        return self.p.to(self.w) @ self.w
+
+
+@torch.no_grad()
+def client_models(federation: Federation, state: State) -> ClientModels:
+    """Train the clients of the round that follows `state`, and leave the state as it is.
+
+    They are those, from the same model, that `federation.round(state)` would train: its update is the weighted mean of
+    `w - sent`. Clients whose upload the round would refuse are left out. Raises `ValueError` if nobody is left.
+    """
+    t, data = state.round, federation.data
+    ids = federation.sampling.clients(t, data.sizes, federation.seed)
+    check(len(ids) > 0, "client_models: round", t, "nobody answers in it")
+    sent, vectors = federation.send(state)
+    places = torch.from_numpy(ids)
+    mine = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
+    outcome = Outcome(t, ids)
+    probed = federation.probe(sent, vectors, mine, outcome)
+    w, good = sent.new_empty(len(ids), len(sent)), torch.zeros(len(ids), dtype=torch.bool)
+    if len(outcome.refused) < len(ids):
+        for trained in federation.executor.work("train", t, ids, sent, vectors | probed, mine):
+            block = slice(trained.first, trained.first + len(trained.norms))
+            torch.add(trained.upload["delta"], sent, out=w[block])
+            good[block] = (trained.norms.isfinite() & (trained.norms <= federation.aggregation.limit)).cpu()
+    check(bool(good.any()), "client_models: round", t, "no client's upload can be used in it")
+    ids = ids[good.numpy()]
+    return ClientModels(ids, w[good.to(w.device)], weights(federation, ids))
+
+
+def weights(federation: Federation, ids: Ints) -> Tensor:
+    """The weights p_i float64 `[s]` of the clients `ids` in their round's mean: the method's, by samples or uniform."""
+    sizes = torch.from_numpy(federation.data.sizes[ids]).double()
+    sizes = sizes if federation.method.weighting == "samples" else torch.ones_like(sizes)
+    return sizes / sizes.sum()
+
+
+@torch.no_grad()
+def outputs(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
+    """What the models `w` `[..., D]` of a module's layout answer to n samples, `[..., n, c]`, without any dropout."""
+    layout, module = Layout(module), copy.deepcopy(module).eval()
+    answers = []
+    for model in w.reshape(-1, layout.size):
+        layout.bind(module, model)
+        batches = (transform.prepare(x).to(layout.dtype) for x in split(samples.x, BATCH))
+        answers.append(torch.cat([module(x) for x in batches]))
+    return torch.stack(answers).view(*w.shape[:-1], *answers[0].shape)
+
+
+def features(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
+    """What enters the last linear layer of the models `w` `[..., D]`, `[..., n, d]`.
+
+    Raises `ValueError` if no linear layer trains.
+    """
+    return outputs(_Extractor(module), w, samples, transform)
+
+
+class _Extractor(nn.Module):
+    """A copy of a module, with the same layout, that answers with its classifier's input."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(module)
+        self.entered = torch.empty(0)
+        self.module.get_submodule(Layout(module).classifier).register_forward_pre_hook(self._keep)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.module(x)
+        return self.entered
+
+    def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.entered = inputs[0]

@@ -59,7 +59,15 @@ def test_every_feed_with_every_server(server: str, feed: str, tmp_path: Path) ->
     check_engines_and_resume(settings("scaffold-II", server, feed), 1e-11 if server in ADAPTIVE else 1e-13, tmp_path)
 
 
-@pytest.mark.parametrize("method, aggregation", list(itertools.product(METHODS, AGGREGATIONS)))
+def with_aggregation(method: str, aggregation: str) -> Any:
+    """Slow, unless the rule is one of the two main ones, or the method one with much to remember."""
+    main = aggregation in ("fednova", "fedgma") or method in ("scaffold-II", "feddyn", "fedfa")
+    return pytest.param(method, aggregation, marks=() if main else pytest.mark.slow)
+
+
+@pytest.mark.parametrize(
+    "method, aggregation", list(itertools.starmap(with_aggregation, itertools.product(METHODS, AGGREGATIONS)))
+)
 def test_every_method_with_every_aggregation(method: str, aggregation: str, tmp_path: Path) -> None:
     check_engines_and_resume(settings(method, "momentum", "ema", aggregation), 1e-13, tmp_path)
 

@@ -155,9 +155,10 @@ class Sums:
         """
         good = [i for i, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self._rule.limit]
         if good:
-            places = [first + i for i in good]
-            self._accepted += places
+            self._accepted += [first + i for i in good]
+            places: slice | list[int] = slice(first, first + len(norms))
             if len(good) < len(norms):
+                places = [first + i for i in good]
                 upload = {name: value[good] for name, value in upload.items()}
             effort = self._effort and Effort(self._effort.steps[places], self._effort.coefficients[places])
             for name, value in self._rule.derive(upload, effort).items():

@@ -31,6 +31,9 @@ WORTH_COMPILING = 60.0
 CLOSE = 1.05
 """An engine is as good as the fastest if it takes at most so many times as long; the simplest of those is chosen."""
 
+CLOSE_COMPILED = 1.3
+"""The same where the steps will be compiled: that takes away most of what a process of their own would save them."""
+
 MESSAGE = 2e-4
 """Seconds a round that talking to worker processes costs."""
 
@@ -78,8 +81,10 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
             return chosen, [line, *notes]
         calls = float(np.mean([_calls(option, own) for own in sample]))
         candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
-    fastest = min(candidate.seconds for candidate in candidates)
-    best = next(candidate for candidate in candidates if candidate.seconds < CLOSE * fastest)
+    fastest = min(candidates, key=lambda candidate: candidate.seconds)
+    to_compile = engine.compile is True or (engine.compile == "auto" and _worth_compiling(fastest, rounds))
+    close = fastest.seconds * (CLOSE_COMPILED if to_compile else CLOSE)
+    best = next(candidate for candidate in candidates if candidate.seconds < close)
     others = sorted((c for c in candidates if c is not best), key=lambda candidate: candidate.seconds)
     compile = not encoded and _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
     line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"

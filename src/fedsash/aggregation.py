@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .checks import check
+from .checks import check, check_choice
 from .methods import Method, Upload, Vectors
 
 
@@ -76,7 +76,7 @@ class FedNova(Mean):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.tau in ("coefficients", "steps"), "FedNova.tau", self.tau, "must be 'coefficients' or 'steps'")
+        check_choice("FedNova.tau", self.tau, "coefficients", "steps")
 
     def derive(self, upload: Upload, effort: Effort | None) -> Upload:
         assert effort is not None
@@ -109,7 +109,7 @@ class FedGMA(Mean):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(0 <= self.threshold <= 1, "FedGMA.threshold", self.threshold, "must be between 0 and 1")
-        check(self.mask in ("soft", "hard", "code"), "FedGMA.mask", self.mask, "must be 'soft', 'hard' or 'code'")
+        check_choice("FedGMA.mask", self.mask, "soft", "hard", "code")
 
     @property
     def keeps(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from .checks import check
+from .checks import check, check_choice
 
 
 @dataclass(frozen=True)
@@ -43,8 +43,7 @@ class Feed:
         check(self.start == "auto" or self.start >= 0, "Feed.start", self.start, 'must be 0 or more, or "auto"')
         check(len(self.averages) > 0, "Feed.average", self.average, "must name at least one average")
         check(self.patience >= 1, "Feed.patience", self.patience, "must be at least 1")
-        known = self.order in ("after", "before", "code")
-        check(known, "Feed.order", self.order, "must be 'after', 'before' or 'code'")
+        check_choice("Feed.order", self.order, "after", "before", "code")
         check(self.order == "after" or not self.adaptive, "Feed.order", self.order, "an adaptive feed must be 'after'")
 
     @property

@@ -116,7 +116,6 @@ def filter_normalised(w: Tensor, layout: Layout, seed: int, number: int) -> Tens
     dimension, becomes `d_j * ||w_j|| / ||d_j||`. Parameters of one dimension (biases, scales and shifts of norms) keep
     still: their direction is 0. `seed` and `number` determine the draw, whatever the model's values and precision.
     """
-    # The initial model's stream of this seed has no further number; these have one.
     draw = generator(seed, Purpose.DIRECTION, number).standard_normal(layout.size, dtype=np.float32)
     direction = torch.from_numpy(draw).to(w)
     pairs = zip(layout.views(direction).values(), layout.views(w).values(), strict=True)

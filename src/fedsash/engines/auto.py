@@ -82,11 +82,10 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
         calls = float(np.mean([_calls(option, own) for own in sample]))
         candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
     fastest = min(candidates, key=lambda candidate: candidate.seconds)
-    to_compile = engine.compile is True or (engine.compile == "auto" and _worth_compiling(fastest, rounds))
-    close = fastest.seconds * (CLOSE_COMPILED if to_compile else CLOSE)
+    close = fastest.seconds * (CLOSE_COMPILED if _compiles(engine, fastest, rounds, encoded) else CLOSE)
     best = next(candidate for candidate in candidates if candidate.seconds < close)
     others = sorted((c for c in candidates if c is not best), key=lambda candidate: candidate.seconds)
-    compile = not encoded and _worth_compiling(best, rounds) if engine.compile == "auto" else engine.compile
+    compile = _compiles(engine, best, rounds, encoded)
     line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
     if others:
         gain = others[0].seconds / best.seconds
@@ -160,8 +159,16 @@ def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
     return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
 
 
-def _worth_compiling(best: Candidate, rounds: int | None) -> bool:
-    return best.engine.kind == "vectorised" and rounds is not None and best.seconds * rounds > WORTH_COMPILING
+def _compiles(engine: Engine, best: Candidate, rounds: int | None, encoded: bool) -> bool:
+    """Whether the steps of a candidate are to be compiled: as the engine says, else where it is worth it."""
+    if engine.compile != "auto":
+        return engine.compile
+    return (
+        not encoded
+        and best.engine.kind == "vectorised"
+        and rounds is not None
+        and best.seconds * rounds > WORTH_COMPILING
+    )
 
 
 def _short(error: RuntimeError) -> str:

@@ -1,0 +1,77 @@
+"""The command line: a file for each group of commands, which `main` puts together."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import Any, NoReturn
+
+from . import listing, partition, train
+from .common import WRONG, interrupted
+
+COMMANDS = (train, partition, listing)
+"""In the order of `fedsash --help`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code: 0, 2 for what the user can put right, 130 after Ctrl-C.
+
+    What the user can put right is one line on standard error: what the library's own checks refuse, missing files, a
+    full disk. Any other exception is a bug, here or in a user's own code, and keeps its traceback.
+    """
+    sys.path.insert(0, os.getcwd())  # a user's own models and functions
+    given = _parser().parse_args(arguments)
+    try:
+        code: int = given.command(given)
+        return code
+    except KeyboardInterrupt:
+        return interrupted(given)
+    except (ValueError, ImportError, OSError) as error:
+        if not isinstance(error, OSError) and not _ours(error):
+            raise
+        print(f"fedsash: {' '.join(str(error).split())}", file=sys.stderr)
+        return WRONG
+
+
+def _ours(error: BaseException) -> bool:
+    """Whether this package's own code raised the error, knowingly."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "fedsash"
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser that keeps the layout of its help and refuses a command line in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
+    parser.add_argument("--version", action="version", version=f"fedsash {version('fedsash')}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in COMMANDS:
+        module.add(commands)
+    return parser
+
+
+DESCRIPTION = "Federated learning with averages of global models over rounds."
+
+EXAMPLES = """\
+examples:
+  fedsash run examples/digits.toml --out runs/a     train; prints a table of the model and its averages
+  fedsash resume runs/a --rounds 500                go on with it, up to round 500
+  fedsash partition examples/digits.toml            who holds what
+  fedsash list                                      all that an experiment file can name
+  fedsash list averages window                      what one of them does, and its options
+
+An error in what you gave is one line and exit code 2; after Ctrl-C the exit code is 130.
+"""

@@ -113,7 +113,7 @@ def run(setting: str, method: str, root: Path, folder: Path) -> None:
     chosen, began = SETTINGS[setting], time.perf_counter()
     base, ima = folder / "base", folder / "ima"
     keep = fs.Checkpoint(every=chosen.rounds, keep=(chosen.start,))
-    for out, feeds, fork in ((base, False, None), (ima, True, (base, chosen.start))):
+    for out, feeds, fork in ((base, False, None), (ima, True, fs.Fork(base, chosen.start))):
         if not (out / "summary.json").exists():
             federation = chosen.federation(root, method, feeds)
             fs.run(federation, chosen.rounds, out=out, checkpoint=keep, progress=False, fork=fork)

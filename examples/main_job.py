@@ -34,7 +34,7 @@ fed = runs.run(
     experiment.rounds,
     out=out / "ima",
     config=experiment.table(),
-    fork=(out / "observed", START),
+    fork=runs.Fork(out / "observed", START),
 )
 
 began = [row | {"model": "ima"} for row in observed.history if row["model"] == "model" and row["round"] <= START]

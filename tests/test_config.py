@@ -483,3 +483,13 @@ def test_examples_on_data_from_a_folder_fit_them(
     path = Path(os.environ["FEDSASH_DATA"]) / FROM_A_FOLDER[name]
     federation = load(ROOT / "examples" / f"{name}.toml", [f"data.path={path}"]).federation()
     assert len(federation.data.clients) in (80, 100, 299)
+
+
+def test_runs_with_one_partition_seed_have_the_same_clients_whatever_their_seed() -> None:
+    def clients(**table: int) -> list[list[int]]:
+        return [client.tolist() for client in parse(table).federated_data().clients]
+
+    assert clients(seed=1, partition_seed=0) == clients(seed=2, partition_seed=0) == clients(seed=0)
+    assert clients(seed=1) != clients(seed=0)
+    with pytest.raises(ConfigError, match="partition_seed = -1: must not be negative"):
+        parse({"partition_seed": -1})

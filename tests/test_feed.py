@@ -22,7 +22,7 @@ from fedsash.federation import Federation
 from fedsash.feed import Choice, Feed
 from fedsash.local import Client
 from fedsash.methods import Scaffold
-from fedsash.runs import Checkpoint, resume, run
+from fedsash.runs import Checkpoint, Fork, resume, run
 from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
 from fedsash.state import State, saved_rounds
 
@@ -306,7 +306,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("feed", [ALONE, BOTH])
 def test_a_fork_into_an_adaptive_feed_chooses_from_the_fork_on(feed: Feed, source: Path, tmp_path: Path) -> None:
-    result = start(noisy(feed=feed), 14, tmp_path / "fork", fork=(source, 4))
+    result = start(noisy(feed=feed), 14, tmp_path / "fork", fork=Fork(source, 4))
     chosen = [row for row in result.history if row["split"] == "feed"]
     assert [row["round"] for row in chosen] == list(range(5, 15))
     assert result.state.forked == 4 and result.state.choice.start is not None
@@ -323,14 +323,14 @@ def test_a_fork_into_an_adaptive_feed_chooses_from_the_fork_on(feed: Feed, sourc
 
 def test_a_fork_without_a_feed_from_an_adaptive_run_goes_on_without(tmp_path: Path) -> None:
     start(noisy(feed=ALONE), 3, tmp_path / "source")
-    result = start(noisy(), 6, tmp_path / "fork", fork=(tmp_path / "source", 3))
+    result = start(noisy(), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 3))
     assert result.state.choice is None
     assert torch.equal(result.state.w, walk(noisy(), 6)[2].w)
 
 
 def test_a_fork_into_a_feed_with_a_given_start_begins_there_whatever_its_source_waits_for(tmp_path: Path) -> None:
     start(noisy(feed=BOTH), 2, tmp_path / "source")
-    result = start(noisy(feed=EITHER), 6, tmp_path / "fork", fork=(tmp_path / "source", 2))
+    result = start(noisy(feed=EITHER), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 2))
     assert result.state.choice is not None and result.state.choice.start == EITHER.start
 
 
@@ -338,7 +338,7 @@ def test_a_fork_that_does_not_have_the_average_that_its_source_chose_chooses_ane
     assert start(noisy(feed=EITHER), 4, tmp_path / "source").state.choice.average in AVERAGES
     averages = {"one": Window(2), "two": Window(3)}
     settings = {"feed": Feed(("one", "two"), 2), "averages": averages}
-    result = start(noisy(**settings), 7, tmp_path / "fork", fork=(tmp_path / "source", 4))
+    result = start(noisy(**settings), 7, tmp_path / "fork", fork=Fork(tmp_path / "source", 4))
     assert result.state.choice is not None and result.state.choice.average in averages
 
 

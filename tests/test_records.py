@@ -208,12 +208,6 @@ def test_without_a_test_set_there_is_nothing_to_sum_up() -> None:
     assert alone["w"]["gain"] is None, "there is no model to compare with"
 
 
-def test_averages_of_the_run_that_this_one_was_forked_from_are_left_out() -> None:
-    history = [row(10, 0.1), row(10, 0.2, "w"), row(20, 0.3), row(20, 0.4, "ima"), row(30, 0.9, "w", split="clients")]
-    assert list(summarise(history, Evaluation())) == ["model", "ima"]
-    assert accuracies(history) == {"model": {10: 0.1, 20: 0.3}, "ima": {20: 0.4}}
-
-
 def test_a_round_evaluated_twice_counts_once() -> None:
     assert accuracies([row(2, 0.1), row(1, 0.2), row(2, 0.3)]) == {"model": {1: 0.2, 2: 0.3}}
 

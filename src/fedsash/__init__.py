@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         MoFedSAM,
         Scaffold,
     )
-    from .runs import Checkpoint, Result, resume, run
+    from .runs import Checkpoint, Fork, Result, resume, run
 
 __version__ = version("fedsash")
 
@@ -66,7 +66,7 @@ _ROOMS = {
         "MoFedSAM",
         "Scaffold",
     ),
-    "runs": ("Checkpoint", "Result", "resume", "run"),
+    "runs": ("Checkpoint", "Fork", "Result", "resume", "run"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -95,6 +95,7 @@ __all__ = [
     "FederatedData",
     "Federation",
     "Feed",
+    "Fork",
     "Layout",
     "Mean",
     "Mime",

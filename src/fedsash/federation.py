@@ -173,6 +173,10 @@ class Federation:
         with self.layout.applied(self.model, w):
             return save({name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()})
 
+    def memory(self) -> int:
+        """The bytes of the engine's own processes, beside this one."""
+        return 0 if self._executor is None else self._executor.memory()
+
     def close(self) -> None:
         """End the engine's processes."""
         if self._executor is not None:

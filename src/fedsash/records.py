@@ -61,21 +61,17 @@ class Records:
 
 
 def accuracies(history: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
-    """Each model's accuracy on the central test set by round, ascending; NaN where it was not finite.
-
-    Only models of the latest evaluation are in it: a forked run's history begins with averages that it has not itself.
-    """
+    """Each model's accuracy on the central test set by round, ascending; NaN where it was not finite."""
     found: dict[str, dict[int, float]] = {}
     for row in history:
         if row["split"] == "test":
             accuracy = row["accuracy"]
             found.setdefault(row["model"], {})[row["round"]] = math.nan if accuracy is None else accuracy
-    latest = max((max(points) for points in found.values()), default=None)
-    return {model: dict(sorted(points.items())) for model, points in found.items() if latest in points}
+    return {model: dict(sorted(points.items())) for model, points in found.items()}
 
 
 def summarise(history: list[dict[str, Any]], evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """What each model came to on the central test set; only models of the latest evaluation there are in it.
+    """What each model came to on the central test set.
 
     - `accuracy`: at the last evaluation.
     - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the accuracies at the last

@@ -36,14 +36,15 @@ class ClientModels:
 
 
 @torch.no_grad()
-def client_models(federation: Federation, state: State) -> ClientModels:
+def client_models(federation: Federation, state: State, ids: Ints | None = None) -> ClientModels:
     """Train the clients of the round that follows `state`, and leave the state as it is.
 
     They are those, from the same model, that `federation.round(state)` would train: its update is the weighted mean of
-    `w - sent`. Clients whose upload the round would refuse are left out. Raises `ValueError` if nobody is left.
+    `w - sent`. With `ids` `[s]` these clients are the round's. Clients whose upload the round would refuse are left
+    out. Raises `ValueError` if nobody is left.
     """
     t, data = state.round, federation.data
-    ids = federation.sampling.clients(t, data.sizes, federation.seed)
+    ids = federation.sampling.clients(t, data.sizes, federation.seed) if ids is None else ids
     check(len(ids) > 0, "client_models: round", t, "nobody answers in it")
     sent, vectors = federation.send(state)
     places = torch.from_numpy(ids)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +24,9 @@ from ..randomness import Purpose, generator
 from ..records import replace_file
 
 Floats = NDArray[np.float64]
+
+SAVING = 1.0
+"""Seconds between two times that a survey's numbers are saved."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +77,9 @@ def plane(w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 
         w1 + x * u/||u|| + y * v/||v||,    u = w2 - w1,    v = (w3 - w1) - <w3 - w1, u>/||u||^2 * u
 
     Unit vectors, as in the code of Garipov et al. 2018: with the IMA paper's `u/||u||^2` and `v/||v||^2` the two axes
-    would have different scales. x goes from -margin to 1 + margin times ||u||, y likewise with ||v||. `places` are
-    those of w1, w2, w3 and of their mean: (0, 0), (||u||, 0), (<w3 - w1, u>/||u||, ||v||) and the mean of these.
+    would have different scales. The grid goes around the three models with a margin, a share of their extent in x
+    and in y; where w3 lies above the line from w1 to w2 that is their grid. `places` are those of w1, w2, w3 and of
+    their mean: (0, 0), (||u||, 0), (<w3 - w1, u>/||u||, ||v||) and the mean of these.
 
     Raises `ValueError` if the models lie on one line.
     """
@@ -95,7 +100,9 @@ def plane(w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 
     unit = _axis(points, -margin, 1 + margin)
     corners = np.array([[0.0, 0.0], [length, 0.0], [along, height]])
     places = np.vstack([corners, corners.mean(axis=0)])
-    return Section(torch.stack([w1, w2, w3]), (length * unit, height * unit), places, coefficients)
+    left, right = min(0.0, along), max(length, along)
+    axes = left + (right - left) * unit, height * unit
+    return Section(torch.stack([w1, w2, w3]), axes, places, coefficients)
 
 
 def surface(w: Tensor, layout: Layout, seed: int = 0, points: int = 51, reach: float = 1.0) -> Section:
@@ -193,20 +200,26 @@ class Landscape:
     ) -> Relief:
         """Mean loss and error at every point of a section.
 
-        With a `file` the numbers so far are saved after every point, and a survey that was interrupted goes on from
-        them: it gives the bytes of one that was not. `progress(done, points)` is called after every point.
+        With a `file` the numbers so far are saved every second and when the survey ends, whatever ends it, and one that
+        was interrupted goes on from them: it gives the bytes of one that was not. `progress(done, points)` is called
+        after every point.
 
         Raises `ValueError` if the file holds other models, another grid or other samples.
         """
-        relief = self._begun(section, file)
+        relief, saved = self._begun(section, file), time.monotonic()
         loss, error = relief.loss.ravel(), relief.error.ravel()  # views: writing here fills the relief
-        for done in range(relief.done, loss.size):
-            loss[done], error[done] = self.at(section.point(*map(int, np.unravel_index(done, section.shape))))
-            relief = replace(relief, done=done + 1)
+        try:
+            for done in range(relief.done, loss.size):
+                found = self.at(section.point(*map(int, np.unravel_index(done, section.shape))))
+                (loss[done], error[done]), relief = found, replace(relief, done=done + 1)
+                if file is not None and time.monotonic() > saved + SAVING:
+                    relief.save(file)
+                    saved = time.monotonic()
+                if progress is not None:
+                    progress(done + 1, loss.size)
+        finally:
             if file is not None:
                 relief.save(file)
-            if progress is not None:
-                progress(done + 1, loss.size)
         return relief
 
     def _begun(self, section: Section, file: Path | None) -> Relief:

@@ -45,7 +45,11 @@ def cka(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = P
 
     The features are what enters the last linear layer; each position of a sequence counts as an input.
     """
-    x = features(module, w, samples, transform).flatten(1, -2)
+    return pairwise_cka(features(module, w, samples, transform).flatten(1, -2))
+
+
+def pairwise_cka(x: Tensor) -> Tensor:
+    """The linear CKA `[N, N]` of each two of N models' answers `x` `[N, n, d]` to the same n inputs."""
     x = x - x.mean(1, keepdim=True)
     inner = torch.stack([torch.stack([_inner(one, other) for other in x]) for one in x])
     norms = inner.diagonal().sqrt()

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from . import listing, partition, train
+from . import analyses, compare, listing, partition, report, sweep, train
 from .common import WRONG, interrupted
 
-COMMANDS = (train, partition, listing)
+COMMANDS = (train, sweep, compare, analyses, report, partition, listing)
 """In the order of `fedsash --help`."""
 
 

@@ -43,7 +43,7 @@ def _run(given: argparse.Namespace) -> int:
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
-    return _train(given, experiment, given.experiment, partial(runs.run, fork=given.fork))
+    return _train(given, experiment, given.experiment, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
 
 
 def _resume(given: argparse.Namespace) -> int:

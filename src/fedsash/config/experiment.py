@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +11,7 @@ from numpy.typing import NDArray
 
 from ..aggregation import Mean
 from ..averages import Average, check_names
-from ..checks import check, one_line
+from ..checks import check
 from ..data import Digits, Dirichlet, FederatedData, Source
 from ..engines import Engine
 from ..evaluation import Evaluation
@@ -26,7 +24,8 @@ from ..runs import Checkpoint
 from ..sampling import Sampling, Uniform
 from ..servers import SGD, Server
 from . import tables
-from .errors import ConfigError, located, prefixed
+from .errors import located, prefixed
+from .files import overridden, read
 from .model import Model
 
 
@@ -51,10 +50,14 @@ class Recording:
 class Experiment:
     """All that an experiment file says, with every default; its tables are the objects that they describe.
 
+    Every draw follows from `seed`; with a `partition_seed` the data are shared out by that one instead, so that runs
+    with other seeds have the same clients.
+
     Raises `ValueError` where the parts contradict each other; `federation` finds what only the data can tell.
     """
 
     seed: int = 0
+    partition_seed: int | None = None
     rounds: int = 300
     device: str = "auto"
     feed: Feed | None = None
@@ -74,7 +77,8 @@ class Experiment:
 
     def __post_init__(self) -> None:
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
-        check(self.seed >= 0, "seed", self.seed, "must not be negative")
+        for name in ("seed", "partition_seed"):
+            check((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         check_names(self.averages)
         if self.feed is not None:
             with located("feed"):
@@ -85,7 +89,7 @@ class Experiment:
         with located("data"):
             source = self.data.load()
         with located("partition"):
-            return source.partition(self.partition, self.seed)
+            return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
 
     def federation(self) -> Federation:
         """The federation to train; `ConfigError` where its parts do not fit together."""
@@ -125,43 +129,12 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
     An override's value is written as in TOML; what is not TOML is a string. Raises `ConfigError`.
     """
     with prefixed(path):
-        table = _read(Path(path))
-        for override in overrides:
-            _put(table, override)
-        return parse(table)
+        return parse(read(path), overrides)
 
 
-def parse(table: Mapping[str, Any]) -> Experiment:
-    """The experiment that the content of a file describes. Raises `ConfigError`."""
+def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment that the content of a file describes, after `overrides`. Raises `ConfigError`."""
+    for override in overrides:
+        table = overridden(table, override)
     experiment: Experiment = tables.build(Experiment, table, "", Experiment())
     return experiment
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError("there is no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"can't be read: {one_line(error)}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not TOML: {error}") from error
-
-
-def _put(table: dict[str, Any], override: str) -> None:
-    """Put `"key.key=value"` into a table, in place."""
-    name, equals, text = override.partition("=")
-    if not equals or not re.fullmatch(r"\s*[\w-]+(\.[\w-]+)*\s*", name):
-        raise ConfigError(f"--set {override}: must be KEY=VALUE, such as client.lr=0.05")
-    try:
-        value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        value = text.strip()
-    *path, key = name.strip().split(".")
-    for step in path:
-        inner = table.get(step, {})
-        if step == "feed" and isinstance(inner, str):
-            inner = {"average": inner}
-        table[step] = inner if isinstance(inner, dict) else {}
-        table = table[step]
-    table[key] = value

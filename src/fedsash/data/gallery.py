@@ -34,6 +34,11 @@ def table(data: FederatedData) -> str:
     return "\n".join([*_summary(data, counts), "", *rows])
 
 
+def record(data: FederatedData) -> dict[str, Any]:
+    """Clients x labels as a run's folder has it: `classes`, their names, and `counts` `[N, classes]`."""
+    return {"classes": _names(data), "counts": data.counts()}
+
+
 def _names(data: FederatedData) -> list[str]:
     return list(data.label_names) or [str(c) for c in range(data.classes)]
 

@@ -1,4 +1,4 @@
-"""A run: rounds one after another, with its records, its saved states and its end, in a folder of its own."""
+"""One sitting at a run: its rounds, and what it writes into its folder."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import json
 import logging
 import platform
 import resource
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -20,132 +18,65 @@ from typing import Any
 import numpy as np
 import torch
 
-from . import state as states
-from .checks import check
-from .engines import Engine
-from .evaluation import Metrics
-from .federation import Federation, Outcome
-from .records import Records, chosen, diverged, replace_file, summarise, write_json
-from .report import Progress, curves
-from .state import State
+from .. import state as states
+from ..checks import check
+from ..data import gallery
+from ..engines import Engine
+from ..federation import Federation, Outcome
+from ..records import Records, chosen, diverged, replace_file, summarise, write_json
+from ..report import Progress, curves
+from ..state import State
+from .interrupts import interrupt_flag
+from .settings import Callback, Checkpoint, Fork, Result, Watch
 
 log = logging.getLogger("fedsash")
 
-Callback = Callable[[int, list[Metrics]], None]
-"""`callback(round, metrics)`, called after every evaluation."""
-
-
-@dataclass(frozen=True)
-class Checkpoint:
-    """When the state is saved: every `every` rounds, at the end and on Ctrl-C; the last two states are kept.
-
-    The states after the rounds in `keep` are saved and kept for ever, so that other runs can start from them.
-    """
-
-    every: int = 50
-    keep: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        check(self.every >= 1, "Checkpoint.every", self.every, "must be at least 1")
-        check(min(self.keep, default=1) >= 1, "Checkpoint.keep", self.keep, "must be rounds, 1 or more")
-
-    def due(self, round: int, rounds: int) -> bool:
-        """Whether the state after `round` of `rounds` rounds is saved."""
-        return round % self.every == 0 or round in self.keep or round == rounds
-
 
 @dataclass
-class Result:
-    """What a run came to: every metric it recorded, its summary, its last state, and its folder if it has one."""
-
-    history: list[dict[str, Any]]
-    summary: dict[str, Any]
-    state: State
-    folder: Path | None
-    interrupted: bool = False
-
-
-def run(
-    federation: Federation,
-    rounds: int,
-    *,
-    out: Path | str | None = None,
-    checkpoint: Checkpoint = Checkpoint(),
-    progress: bool = True,
-    callbacks: Sequence[Callback] = (),
-    config: Mapping[str, Any] | None = None,
-    fork: tuple[Path | str, int] | None = None,
-) -> Result:
-    """Train for `rounds` rounds and evaluate on the way.
-
-    With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
-    `metrics.jsonl`, `summary.json`, `curves.png`, `models/` and `state/`; it can be resumed from there.
-    `fork = (folder, round)` starts from the state that another run saved after that round, with that run's metrics up
-    to there.
-
-    Raises `ValueError` if `out` holds a run already, or if the fork's state is missing, damaged or does not fit.
-    """
-    session = _Session(federation, rounds, out, checkpoint, progress, callbacks, config)
-    return session.train(session.begin(fork))
-
-
-def resume(
-    federation: Federation,
-    rounds: int,
-    out: Path | str,
-    *,
-    checkpoint: Checkpoint = Checkpoint(),
-    progress: bool = True,
-    callbacks: Sequence[Callback] = (),
-    config: Mapping[str, Any] | None = None,
-) -> Result:
-    """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
-
-    The models are bitwise those of a run that was never stopped; what the federation's engine leaves open is as the run
-    began. `rounds` may differ from before, but evaluations of what were to be the last rounds stay in the metrics.
-
-    Raises `ValueError` if `out` holds no run, if all its states are damaged, or if they are of another experiment.
-    """
-    session = _Session(federation, rounds, out, checkpoint, progress, callbacks, config)
-    return session.train(session.reopen())
-
-
-@dataclass
-class _Session:
+class Session:
     """One sitting at a run: from a state to its end, or to Ctrl-C."""
 
     federation: Federation
     rounds: int
     out: Path | str | None
     checkpoint: Checkpoint
-    show: bool
+    watch: bool | Watch
     callbacks: Sequence[Callback]
     config: Mapping[str, Any] | None
+    until: int | None
 
     def __post_init__(self) -> None:
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
-        self.progress = Progress(self.rounds, self.show)
+        self.end = self.rounds if self.until is None else min(self.until, self.rounds)
+        self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
         self.history: list[dict[str, Any]] = []
         self.wrong = (False, "")
 
-    def begin(self, fork: tuple[Path | str, int] | None) -> State:
+    def begin(self, fork: Fork | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
         if self.records is not None and self.records.path.exists():
             raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
         state = self.federation.start(self.folder)
-        if fork is not None:
-            source, round = Path(fork[0]), fork[1]
-            saved = states.saved_rounds(source / "state")
-            if round not in saved:
-                there = ", ".join(map(str, saved)) or "none"
-                raise ValueError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
-            check(self.rounds > round, "rounds", self.rounds, f"must be more than the {round} of the fork's state")
-            state = states.load(states.place(source / "state", round), state)
-            state.forked = round
-            self.history = [row for row in Records(source).load() if row["round"] <= round]
-        return state
+        return state if fork is None else self._take(fork, state)
+
+    def _take(self, fork: Fork, state: State) -> State:
+        """Fill the start with another run's state; the history begins with what that run says of models of ours."""
+        source, names = Path(fork.folder), {name: fork.names.get(name, name) for name in state.averages}
+        saved = states.saved_rounds(source / "state")
+        if fork.round not in saved:
+            there = ", ".join(map(str, saved)) or "none"
+            raise ValueError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
+        right = f"must be at least the {fork.round} of the fork's state"
+        check(self.rounds >= fork.round, "rounds", self.rounds, right)
+        state = _renamed(state, names)
+        state = states.load(states.place(source / "state", fork.round), state)
+        ours = {theirs: name for name, theirs in names.items()}
+        rows = [row for row in Records(source).load() if row["round"] <= fork.round]
+        ours["model"] = "model"
+        self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
+        return replace(_renamed(state, ours), forked=fork.round)
 
     def reopen(self) -> State:
         """The newest readable state of the run in the folder; everything after it is dropped."""
@@ -164,17 +95,18 @@ class _Session:
         """Rounds until the end, or until Ctrl-C, which lets the round end and saves the state."""
         with ExitStack() as stack:
             stack.enter_context(self.federation)
-            stop = stack.enter_context(_interrupt_flag(self.progress.say))
+            stop = stack.enter_context(interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
-            for note in self.federation.prepare(self.rounds - state.round):
-                self.progress.say(note)
+            if state.round < self.end:
+                for note in self.federation.prepare(self.rounds - state.round):
+                    self.progress.say(note)
             self.progress.update(state.round)
             self._write_beginning(state)
-            while state.round < self.rounds and not stop.is_set():
+            while state.round < self.end and not stop.is_set():
                 state = self._round(state)
             if self.folder is not None and state.round not in states.saved_rounds(self.folder / "state"):
                 self._save(state)
-            memory = _peak_memory() + self.federation.executor.memory()
+            memory = _peak_memory() + self.federation.memory()
         summary = self._summary(state, memory)
         result = Result(self.history, summary, state, self.folder, interrupted=state.round < self.rounds)
         self._write_end(result)
@@ -198,6 +130,8 @@ class _Session:
         if self.folder is not None and self.checkpoint.due(state.round, self.rounds):
             self._save(state)
         self.progress.update(state.round, accuracies)
+        if callable(self.watch):
+            self.watch(state.round)
         return state
 
     def _report(self, outcome: Outcome) -> None:
@@ -256,6 +190,7 @@ class _Session:
         self.folder.mkdir(parents=True, exist_ok=True)
         engine = asdict(self.federation.engine)
         write_json(self.folder / "engine.json", engine)
+        write_json(self.folder / "partition.json", gallery.record(self.federation.data))
         if self.config is not None:
             import tomli_w
 
@@ -287,25 +222,10 @@ class _Session:
         return None if choice is None or choice.start is None else max(choice.start + 1, state.forked or 0)
 
 
-@contextmanager
-def _interrupt_flag(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one interrupts at once."""
-    asked = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield asked
-        return
-
-    def on_interrupt(number: int, frame: Any) -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        say("stopping after this round; press Ctrl-C again to stop at once")
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield asked
-    finally:
-        signal.signal(signal.SIGINT, before)
+def _renamed(state: State, names: Mapping[str, str]) -> State:
+    """The state with its averages under other names."""
+    averages = {names[name]: vectors for name, vectors in state.averages.items()}
+    return replace(state, averages=averages, best={names.get(name, name): best for name, best in state.best.items()})
 
 
 def _peak_memory() -> int:

@@ -1,0 +1,45 @@
+"""`fedsash compare`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from .common import OK, Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    compare = commands.add_parser("compare", help="means and gains over the seeds of runs and sweeps", epilog=COMPARE)
+    compare.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of runs or sweeps")
+    line = "count gains from the model of the runs with this label, instead of the run's own model"
+    compare.add_argument("--against", metavar="AXIS=LABEL", help=line)
+    compare.set_defaults(command=_compare)
+
+
+def _compare(given: argparse.Namespace) -> int:
+    import rich
+
+    from ..report.comparison import compare, table
+    from ..report.page.collect import collect
+
+    found = collect(given.folders)
+    rich.print(table(compare(found.runs, given.against)))
+    notes = [*found.notes, *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items())]
+    for note in notes:
+        print(f"fedsash: {note}", file=sys.stderr)
+    return OK
+
+
+COMPARE = """\
+Runs that differ only in their seed are one row a model: the mean over the seeds of the mean accuracy at the last
+evaluations, the sample's standard deviation, and the mean gain with its 95 % confidence interval (paired by seed).
+Without --against the gain is that over the global model of the same run, which is WiMA's; with it that over the model
+of other runs, which is IMA's.
+
+examples:
+  fedsash compare runs/s
+  fedsash compare runs/s --against ima=off
+  fedsash compare runs/a runs/b --against run=a
+"""

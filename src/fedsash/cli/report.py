@@ -1,0 +1,47 @@
+"""`fedsash report`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from pathlib import Path
+
+from .common import OK, Commands
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    report = commands.add_parser("report", help="make a page of runs and sweeps to send to a colleague", epilog=REPORT)
+    report.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
+    report.add_argument("--out", dest="page", type=Path, required=True, help="the page: one HTML file")
+    report.add_argument("--figures", type=Path, metavar="DIR", help="write pictures for a paper, too: PDF and PNG")
+    report.set_defaults(command=_report)
+
+
+def _report(given: argparse.Namespace) -> int:
+    from ..records import replace_file
+    from ..report.page import collect, document
+    from ..report.page.papers import draw
+
+    found = collect(given.folders)
+    figures = [] if given.figures is None else ["--figures", str(given.figures)]
+    command = ["fedsash", "report", *map(str, given.folders), "--out", str(given.page), *figures]
+    page = document(found, shlex.join(command)).encode()
+    given.page.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(given.page, page)
+    for note in found.notes:
+        print(f"note: {note}")
+    print(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
+    if given.figures is not None:
+        print(f"pictures: {draw(found, given.figures)} files in {given.figures}")
+    return OK
+
+
+REPORT = """\
+examples:
+  fedsash report runs/a --out a.html
+  fedsash report runs/a runs/b --out both.html --figures figures
+  fedsash report sweeps/lr --out lr.html
+
+The page needs no network and no other file. Runs may be unfinished: it shows how far they are.
+"""

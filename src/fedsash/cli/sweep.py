@@ -1,0 +1,86 @@
+"""`fedsash sweep`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .common import INTERRUPTED, OK, WRONG, Commands, add_set
+
+if TYPE_CHECKING:
+    from ..sweeps import Sweep
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    sweep = commands.add_parser("sweep", help="many runs, their shared beginnings trained once", epilog=SWEEP)
+    sweep.add_argument("sweep", type=Path, help="sweep file (TOML)")
+    sweep.add_argument("--out", type=Path, help="folder for the runs; what it holds of them goes on from there")
+    add_set(sweep)
+    add_sharing(sweep)
+    sweep.add_argument("--plan", action="store_true", help="say what would be trained, and train nothing")
+    sweep.set_defaults(command=_sweep)
+
+
+def add_sharing(parser: argparse.ArgumentParser) -> None:
+    """Let a part of a sweep be chosen, and how it shares the machine."""
+    line = "only the runs with this label on the axis; more of the same axis add up"
+    parser.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs side by side (default: one a core)")
+    line = "print neither progress nor notes"
+    parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)
+
+
+def _sweep(given: argparse.Namespace) -> int:
+    from ..sweeps import execute, load, plan
+
+    sweep = load(given.sweep, given.only, given.set)
+    print(plan(sweep.runs), flush=True)
+    if given.plan:
+        _show_legs(sweep)
+        return OK
+    if given.out is None:
+        raise ValueError("--out is missing: the folder for the runs (or --plan, to train nothing)")
+    executed = execute(sweep, given.out, given.jobs, given.progress)
+    if executed.interrupted:
+        print("stopped; go on with the same command", file=sys.stderr)
+        return INTERRUPTED
+    for name, reason in executed.failed.items():
+        print(f"fedsash: {name} failed: {reason}", file=sys.stderr)
+    print(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
+    return WRONG if executed.failed else OK
+
+
+def _show_legs(sweep: Sweep) -> None:
+    """Every leg with its rounds, below the one that it goes on from."""
+    from ..sweeps import plan
+
+    depth: dict[str, int] = {}
+    for leg in plan(sweep.runs).legs:
+        depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
+        what = f"{len(leg.runs)} runs share" if leg.folder.startswith("shared/") else leg.folder
+        print(f"{'  ' * (depth[leg.folder] + 1)}{what}: rounds {leg.first} to {leg.last}")
+
+
+SWEEP = """\
+a sweep file:
+  base = "experiment.toml"              an experiment file beside it, or its content as a table [base]
+  [axes]
+  seed = [0, 1, 2]                      values of a key
+  "client.lr" = [0.1, 0.01]
+  [axes.method.FedAvg]                  or labels, each with settings of its own
+  [axes.method.FedProx]
+  method = { name = "fedprox", mu = 0.01 }
+
+Every combination is a run; with zip = [["seed", "client.lr"]] axes go hand in hand. Runs that agree up to some round
+train these rounds once: those that only observe other averages all of them, those that feed an average the rounds
+before. The results are those of separate runs.
+
+examples:
+  fedsash sweep sweep.toml --plan                    what there would be to train
+  fedsash sweep sweep.toml --out runs/s              train; after Ctrl-C or a crash, the same command goes on
+  fedsash sweep sweep.toml --out runs/s --only method=FedAvg --set rounds=50
+  fedsash compare runs/s                             mean and deviation over seeds, gains
+"""

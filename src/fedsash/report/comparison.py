@@ -1,0 +1,157 @@
+"""Runs that differ in their seed as one row: mean, deviation, and the gain with its confidence interval."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+CONFIDENCE = 0.95
+MISSING = "-"
+
+
+class Run(Protocol):
+    """A run as its folder has it; a sweep's run has a label on each of the sweep's axes."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def config(self) -> Mapping[str, Any]: ...
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+    @property
+    def summary(self) -> Mapping[str, Any]: ...
+
+
+@dataclass(frozen=True)
+class Row:
+    """One model over the seeds of its group: `values` are its `last_mean` by seed, shares, None where undefined.
+
+    `mean` and `std` (the sample's, dividing by n - 1) are None if a value is undefined, `std` also for a single seed.
+    `gain` is the mean difference to the reference over the seeds that both have, `interval` half the width of its
+    confidence interval, t * s / sqrt(n) from the paired differences (Student), None for a single pair.
+    """
+
+    labels: dict[str, str]
+    model: str
+    values: dict[int, float | None]
+    gain: float | None = None
+    interval: float | None = None
+
+    @property
+    def mean(self) -> float | None:
+        defined = _defined(self.values)
+        return fmean(defined) if defined else None
+
+    @property
+    def std(self) -> float | None:
+        defined = _defined(self.values)
+        return stdev(defined) if len(defined) > 1 else None
+
+
+def compare(runs: Sequence[Run], against: str | None = None) -> list[Row]:
+    """A row for each model of each group of runs that differ in nothing but their seed.
+
+    The reference of a gain is the global model of the same run; with `against = "axis=label"` that of the run with this
+    label instead of its own. A run that is in no sweep has one axis, `run`, with the name of its group's first run.
+
+    Raises `ValueError` if there is no such axis or label, or if two runs of a group have the same seed.
+    """
+    groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
+    for run, labels in zip(runs, _labels(runs), strict=True):
+        rows, seed = groups.setdefault(tuple(labels.items()), {}), int(run.config.get("seed", 0))
+        for model, of_model in run.summary["models"].items():
+            row = rows.setdefault(model, Row(labels, model, {}))
+            if seed in row.values:
+                raise ValueError(f"{run.name}: there is another run of this experiment with seed {seed}")
+            row.values[seed] = of_model["last_mean"]
+    axis, label = _reference(against, groups)
+    return [
+        _with_gain(row, groups.get(tuple({**row.labels, axis: label}.items()) if axis else labels_, {}).get("model"))
+        for labels_, rows in groups.items()
+        for row in rows.values()
+    ]
+
+
+def table(rows: Sequence[Row]) -> Table:
+    """The rows as a table to print with `rich.print`; accuracies in per cent, gains in points."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    result = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    axes = list(rows[0].labels) if rows else []
+    for axis in (*axes, "model"):
+        result.add_column(escape(axis), overflow="fold")
+    for head in ("seeds", "mean ± std", f"gain ({CONFIDENCE:.0%} interval)"):
+        result.add_column(head, justify="right", no_wrap=True)
+    for row in rows:
+        words = [escape(word) for word in (*row.labels.values(), row.model)]
+        result.add_row(*words, str(len(row.values)), _percent(row), _points(row))
+    return result
+
+
+def _labels(runs: Sequence[Run]) -> list[dict[str, str]]:
+    """Where each run stands on all axes but that of the seed."""
+    first: dict[str, str] = {}
+    found = []
+    for run in runs:
+        labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
+        config = {key: value for key, value in run.config.items() if key not in ("seed", "engine")}
+        name = first.setdefault(json.dumps(config, sort_keys=True), run.name)
+        found.append(labels or {"run": name})
+    return found
+
+
+def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...], Any]) -> tuple[str, str]:
+    if against is None:
+        return "", ""
+    axis, _, label = against.partition("=")
+    known = {(a, one) for labels in groups for a, one in labels}
+    if (axis, label) not in known:
+        there = ", ".join(sorted(f"{a}={one}" for a, one in known))
+        raise ValueError(f"--against {against}: must be one of {there}")
+    return axis, label
+
+
+def _with_gain(row: Row, reference: Row | None) -> Row:
+    """The row with its gain over the reference; a row has none over itself."""
+    if reference is None or reference is row:
+        return row
+    pairs = [(row.values[seed], reference.values[seed]) for seed in row.values if seed in reference.values]
+    gains = [own - other for own, other in pairs if own is not None and other is not None]
+    if not gains or len(gains) < len(pairs):
+        return row
+    return Row(row.labels, row.model, row.values, fmean(gains), _interval(gains))
+
+
+def _interval(gains: Sequence[float]) -> float | None:
+    if len(gains) < 2:
+        return None
+    from scipy.stats import t
+
+    return float(t.ppf((1 + CONFIDENCE) / 2, len(gains) - 1)) * stdev(gains) / math.sqrt(len(gains))
+
+
+def _defined(values: Mapping[int, float | None]) -> list[float]:
+    """All values, or none if one of them is undefined."""
+    defined = [value for value in values.values() if value is not None]
+    return defined if len(defined) == len(values) else []
+
+
+def _percent(row: Row) -> str:
+    if row.mean is None:
+        return MISSING
+    return f"{100 * row.mean:.2f}" + ("" if row.std is None else f" ± {100 * row.std:.2f}") + " %"
+
+
+def _points(row: Row) -> str:
+    if row.gain is None:
+        return MISSING
+    return f"{100 * row.gain:+.2f}" + ("" if row.interval is None else f" ± {100 * row.interval:.2f}")

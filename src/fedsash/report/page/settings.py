@@ -1,0 +1,69 @@
+"""What runs have in common, and how they differ."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .collect import Run
+from .markup import MISSING
+
+HOW = ("engine", "records", "checkpoint", "device")
+"""Tables that say how a run is carried out, not what it computes."""
+
+
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Every value under its dotted key, as text."""
+    result: dict[str, str] = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            result |= flat(value, f"{prefix}{key}.")
+        else:
+            result[prefix + key] = value if isinstance(value, str) else json.dumps(value, default=str)
+    return result
+
+
+def differing(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """The axes of sweeps and the settings that differ, each with the value of every run."""
+    tables = [_labels(run) | flat({key: v for key, v in run.config.items() if key not in HOW}) for run in runs]
+    keys = dict.fromkeys(key for table in tables for key in table)
+    values = {key: [table.get(key, MISSING) for table in tables] for key in keys}
+    return {key: of_runs for key, of_runs in values.items() if len(set(of_runs)) > 1}
+
+
+def _labels(run: Run) -> dict[str, str]:
+    """Where the run stands on its sweep's axes; an axis that is a setting is one already."""
+    return {axis: label for axis, label in run.labels.items() if axis not in flat(run.config)}
+
+
+def common(runs: Sequence[Run]) -> list[tuple[str, str]]:
+    """The main settings, where all runs agree."""
+    found = []
+    for title, key in GLANCE.items():
+        shown = {_glance(run.config.get(key)) for run in runs}
+        if len(shown) == 1 and (text := shown.pop()):
+            found.append((title, text))
+    return found
+
+
+def _glance(value: Any) -> str:
+    """A table as `name, key value, key value`."""
+    if not isinstance(value, Mapping):
+        return "" if value is None else str(value)
+    plain = {key: json.dumps(v, default=str) for key, v in value.items() if not isinstance(v, Mapping | str) and v}
+    return ", ".join([*filter(None, [str(value.get("name", ""))]), *(f"{key} {text}" for key, text in plain.items())])
+
+
+GLANCE = {
+    "data": "data",
+    "partition": "partition",
+    "model": "model",
+    "method": "method",
+    "clients train with": "client",
+    "who takes part": "sampling",
+    "server": "server",
+    "feed": "feed",
+    "rounds": "rounds",
+    "seed": "seed",
+}

@@ -1,0 +1,203 @@
+"""The tables: what runs came to, what they cost, and what recipes found."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from ..comparison import CONFIDENCE, Row
+from .collect import Analysis, Run
+from .markup import MISSING, Html, join, some, table, tag
+
+MINUS = "\N{MINUS SIGN}"
+NUMBER = re.compile(rf"[+{MINUS}-]?\d")
+
+
+def state(run: Run) -> str | None:
+    """What is to be known of a run that has not simply ended; None of one that has."""
+    if wrong := run.summary.get("diverged"):
+        return f"diverged in round {wrong['round']}: {wrong['why']}; its model has not moved since"
+    of = f" of {run.wanted}" if run.wanted else ""
+    if not run.finished:
+        return f"not finished: running, or interrupted, after round {run.rounds}{of}; numbers are those so far"
+    if not run.accuracies:
+        return "no evaluation on a test set"
+    return None
+
+
+def overview(runs: Sequence[Run]) -> Html:
+    """One row a run: the mean accuracy of each model over the last evaluations."""
+    models = list(dict.fromkeys(model for run in runs for model in run.summary["models"]))
+    rows = []
+    for run in runs:
+        of_run = run.summary["models"]
+        lead = _lead(of_run)
+        rows.append([run.name, *(_best(_mean(of_run[m]), m == lead) if m in of_run else MISSING for m in models)])
+    caption = f"Accuracy in per cent, mean ± standard deviation over {_last(runs)}; each run's best in bold"
+    return table(caption, ["run", *models], [(None, rows)])
+
+
+def results(runs: Sequence[Run]) -> Html:
+    """A row for each model of each run."""
+    heads = ["model", "at the end", "mean ± std", "best", "in round", "gain", "rounds to target", "target"]
+    groups = [(run.name if len(runs) > 1 else None, _rows(run)) for run in runs if run.summary["models"]]
+    caption = (
+        f"Accuracy on the test set in per cent. Mean and standard deviation are those over {_last(runs)}, the gain is "
+        "that of the mean over the model itself, in percentage points."
+    )
+    return table(caption, heads, groups)
+
+
+def over_seeds(rows: Sequence[Row]) -> Html:
+    """The comparison of runs that differ in their seed only."""
+    groups: dict[str, list[list[str]]] = {}
+    for row in rows:
+        cells = [row.model, str(len(row.values)), _spread(row.mean, row.std), _spread(row.gain, row.interval, sign="+")]
+        groups.setdefault(", ".join(f"{axis} {label}" for axis, label in row.labels.items()), []).append(cells)
+    interval = f"gain, {100 * CONFIDENCE:g} % interval"
+    caption = (
+        "Mean over the seeds of each run's mean accuracy, with the sample's standard deviation, in per cent. The gain "
+        "is that over the global model of the same run, in percentage points, with Student's interval over the seeds."
+    )
+    return table(caption, ["model", "seeds", "mean ± std", interval], groups.items())
+
+
+def _spread(middle: float | None, width: float | None, sign: str = "") -> str:
+    if middle is None:
+        return MISSING
+    text = f"{100 * middle:{sign}.2f}".replace("-", MINUS)
+    return text if width is None else f"{text} ± {100 * width:.2f}"
+
+
+def cost(runs: Sequence[Run]) -> Html:
+    """Time and memory of each run that has ended."""
+    heads = ["run", "device", "engine", "rounds", "time", "seconds a round", "samples a second", "peak memory"]
+    rows = []
+    for run in runs:
+        s = run.summary
+        seconds, speed, memory = s.get("seconds"), s.get("samples_per_second"), s.get("peak_memory_bytes")
+        rows.append(
+            [
+                run.name,
+                str(s.get("device", MISSING)),
+                _engine(s.get("engine")),
+                str(run.rounds),
+                duration(seconds),
+                MISSING if not seconds or not run.rounds else f"{seconds / run.rounds:.3g}",
+                MISSING if not speed else f"{speed:,.0f}",
+                MISSING if not memory else f"{memory / 2**20:,.0f} MiB",
+            ]
+        )
+    caption = "Evaluation included. A run that has not ended has not said yet."
+    return table(caption, heads, [(None, rows)], texts=3)
+
+
+def versions(runs: Sequence[Run]) -> Html:
+    """The software of the runs, one row for those that agree."""
+    groups: dict[str, list[str]] = {}
+    known: dict[str, dict[str, Any]] = {}
+    for run in runs:
+        of_run = run.summary.get("versions") or {}
+        key = json.dumps(of_run, sort_keys=True)
+        groups.setdefault(key, []).append(run.name)
+        known[key] = of_run
+    names = list(dict.fromkeys(name for of_run in known.values() for name in of_run))
+    rows = []
+    for key, of_key in groups.items():
+        label = "all runs" if len(groups) == 1 and len(runs) > 1 else some(of_key)
+        rows.append([label, *(str(known[key].get(name, MISSING)) for name in names)])
+    return table("Versions, as the runs recorded them", ["runs", *names], [(None, rows)], texts=9)
+
+
+def recipe(result: Analysis) -> Html:
+    """A recipe's table: published numbers beside measured ones, as the recipe has laid them out.
+
+    Raises `ValueError` if it is no table.
+    """
+    columns, rows = result.content.get("columns"), result.content.get("rows")
+    if not isinstance(columns, list) or not isinstance(rows, list) or not columns:
+        raise ValueError("it must have columns and rows")
+    if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
+        raise ValueError(f"each row must have {len(columns)} cells")
+    cells = [[cell(value) for value in row] for row in rows]
+    texts = next((i for i in range(1, len(columns)) if any(NUMBER.match(row[i]) for row in cells)), len(columns))
+    return table(
+        "Published numbers beside those measured here",
+        [str(column) for column in columns],
+        [(None, cells)],
+        texts=texts,
+    )
+
+
+def cell(value: Any) -> str:
+    """A recipe's value as text."""
+    if value is None:
+        return MISSING
+    return f"{value:.6g}".replace("-", MINUS) if isinstance(value, float) else str(value)
+
+
+def percent(share: float | None) -> str:
+    """A share in per cent, without the sign."""
+    return MISSING if share is None else f"{100 * share:.2f}"
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds as hours, minutes and seconds."""
+    if seconds is None:
+        return MISSING
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+
+
+def _rows(run: Run) -> list[list[str]]:
+    models: dict[str, dict[str, Any]] = run.summary["models"]
+    lead = _lead(models)
+    rows = []
+    for name, model in models.items():
+        best = model.get("best") or {}
+        gain, target = model.get("gain"), model.get("rounds_to_target")
+        rows.append(
+            [
+                name,
+                percent(model.get("accuracy")),
+                _best(_mean(model), name == lead),
+                percent(best.get("accuracy")),
+                str(best.get("round", MISSING)),
+                MISSING if gain is None or name == "model" else f"{100 * gain:+.2f}".replace("-", MINUS),
+                "not reached" if target is None else str(target),
+                f"{100 * run.evaluation.target:g} %",
+            ]
+        )
+    return rows
+
+
+def _lead(models: dict[str, dict[str, Any]]) -> str | None:
+    """The model with the highest mean; None where there is no other."""
+    known = {name: model["last_mean"] for name, model in models.items() if model.get("last_mean") is not None}
+    return max(known, key=known.__getitem__) if len(known) > 1 else None
+
+
+def _mean(model: dict[str, Any]) -> str:
+    mean, std = model.get("last_mean"), model.get("last_std")
+    return MISSING if mean is None else f"{100 * mean:.2f} ± {100 * (std or 0):.2f}"
+
+
+def _best(text: str, best: bool) -> str:
+    return tag("strong", text, join([" ", tag("span", "(best)", class_="unseen")])) if best else text
+
+
+def _last(runs: Sequence[Run]) -> str:
+    numbers = sorted({run.evaluation.last for run in runs})
+    return f"the last {' or '.join(map(str, numbers))} evaluations"
+
+
+def _engine(engine: dict[str, Any] | None) -> str:
+    if not engine:
+        return MISSING
+    plural = "" if engine.get("workers") == 1 else "s"
+    compiled = ", compiled" if engine.get("compile") else ""
+    return f"{engine.get('kind')}, {engine.get('workers')} worker{plural}{compiled}"

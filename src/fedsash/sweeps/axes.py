@@ -1,0 +1,187 @@
+"""A sweep file: a base experiment and the axes along which it varies, as the experiments that they make."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ..config import ConfigError, Experiment
+from ..config import parse as experiment
+from ..config.errors import prefixed
+from ..config.files import KEY, Table, merged, put, read
+from ..config.registry import show, suggestion
+
+KEYS = ("title", "base", "axes", "zip")
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """What a sweep varies: the values of a `key` of the experiment by their labels, or tables of settings (no key)."""
+
+    settings: Mapping[str, Any]
+    key: str | None = None
+
+    def applied(self, table: Table, label: str) -> Table:
+        """The table of an experiment with what the label stands for."""
+        if self.key is None:
+            return merged(table, self.settings[label])
+        return put(table, self.key, self.settings[label])
+
+    def part(self, label: str) -> str:
+        """What a label adds to the name of a run's folder: itself, with its key where it is a bare value."""
+        word = re.sub(r"[^\w.+=-]+", "-", label)
+        return f"{self.key.rpartition('.')[2]}={word}" if self.key else word.strip("-.") or "-"
+
+
+Axes = Mapping[str, Axis]
+
+
+@dataclass(frozen=True, eq=False)
+class Planned:
+    """One run of a sweep: the name of its folder, its label on each axis, and its experiment."""
+
+    name: str
+    labels: dict[str, str]
+    experiment: Experiment
+
+
+@dataclass(frozen=True, eq=False)
+class Sweep:
+    """A base experiment varied along axes: each axis with its labels, and the runs."""
+
+    title: str
+    axes: dict[str, list[str]]
+    runs: list[Planned]
+
+
+def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+    """The sweep in a TOML file; see `parse`. Raises `ConfigError` that names the file."""
+    path = Path(path)
+    with prefixed(path):
+        return parse(read(path), path.parent, only, overrides)
+
+
+def parse(table: Table, folder: Path, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+    """The sweep that the content of a file describes.
+
+    `base` is an experiment's table, or the path of its file from `folder`. Each of the `axes` is either a dotted key of
+    the experiment with a list of its values, or a name with a table of settings a label. Axes that are named together
+    in `zip` go hand in hand; of all others every combination is a run. Later axes win over earlier ones, `overrides`
+    such as `"rounds=3"` over all. With `only`, `"axis=label"` each, the other labels of these axes are left out.
+
+    Raises `ConfigError`, which names the run if it is one run that is wrong.
+    """
+    unknown = [key for key in table if key not in KEYS]
+    if unknown:
+        raise ConfigError(f"unknown key {unknown[0]}; a sweep has {', '.join(KEYS)}")
+    axes = _axes(table.get("axes"))
+    base = _base(table.get("base", {}), folder)
+    chosen = _only(axes, only)
+    zipped = _zipped(table.get("zip", []), axes)
+    overrides = list(overrides)
+    runs = [_run(base, axes, labels, overrides) for labels in _combinations(axes, zipped) if _kept(labels, chosen)]
+    names = [run.name for run in runs]
+    if not runs:
+        raise ConfigError("no combination of the axes is left")
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise ConfigError(f"axes: two runs would have the folder {twice}; name their labels more differently")
+    labels = {name: [label for label in a.settings if _kept({name: label}, chosen)] for name, a in axes.items()}
+    return Sweep(str(table.get("title", "")), labels, runs)
+
+
+def _base(base: Any, folder: Path) -> Table:
+    if isinstance(base, str):
+        with prefixed(folder / base):
+            return read(folder / base)
+    if not isinstance(base, Mapping):
+        raise ConfigError(f"base = {show(base)}: must be a table, [base], or the path of an experiment file")
+    return base
+
+
+def _axes(table: Any) -> dict[str, Axis]:
+    if not isinstance(table, Mapping) or not table:
+        raise ConfigError("axes is missing: must be a table such as [axes] with seed = [0, 1, 2]")
+    return {name: _axis(name, values) for name, values in table.items()}
+
+
+def _axis(name: str, values: Any) -> Axis:
+    if isinstance(values, list) and values and KEY.fullmatch(name):
+        labels = [value if isinstance(value, str) else show(value) for value in values]
+        if len(set(labels)) < len(labels):
+            raise ConfigError(f"axes.{name} = {show(values)}: must not name a value twice")
+        return Axis(dict(zip(labels, values, strict=True)), name)
+    if isinstance(values, Mapping) and values and all(isinstance(settings, Mapping) for settings in values.values()):
+        return Axis(values)
+    right = "a list of values of the key that the axis is called after, or a table of settings for each label"
+    raise ConfigError(f"axes.{name} = {show(values)}: must be {right}")
+
+
+def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
+    """The axes in groups: those that go hand in hand, and every other one alone."""
+    if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
+        raise ConfigError(
+            f'zip = {show(groups)}: must be a list of lists of axes, such as [["client.lr", "client.batch"]]'
+        )
+    for group in groups:
+        for axis in group:
+            _known(axis, axes, "zip: there is no axis")
+        counts = {axis: len(axes[axis].settings) for axis in group}
+        if len(set(counts.values())) > 1:
+            raise ConfigError(f"zip: axes that go together need as many labels each; there are {show(counts)}")
+    together = [axis for group in groups for axis in group]
+    if twice := next((axis for axis in together if together.count(axis) > 1), None):
+        raise ConfigError(f"zip: {twice} is in it twice")
+    found: list[list[str]] = []
+    for axis in axes:
+        group = next((group for group in groups if axis in group), [axis])
+        if group not in found:
+            found.append(group)
+    return found
+
+
+def _combinations(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[dict[str, str]]:
+    """Every combination of labels, in the order of the axes."""
+    choices = [list(zip(*(axes[axis].settings for axis in group), strict=True)) for group in zipped]
+    for chosen in product(*choices):
+        pairs = (zip(group, labels, strict=True) for group, labels in zip(zipped, chosen, strict=True))
+        found = {axis: label for pair in pairs for axis, label in pair}
+        yield {axis: found[axis] for axis in axes}
+
+
+def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
+    """The labels that are kept of the axes of which some are left out."""
+    chosen: dict[str, set[str]] = {}
+    for choice in only:
+        axis, equals, label = choice.partition("=")
+        if not equals:
+            raise ConfigError(f"--only {choice}: must be AXIS=LABEL, such as seed=0")
+        _known(axis, axes, "--only: there is no axis")
+        _known(label, axes[axis].settings, f"--only: axis {axis} has no label")
+        chosen.setdefault(axis, set()).add(label)
+    return chosen
+
+
+def _known(name: Any, known: Iterable[str], what: str) -> None:
+    known = list(known)
+    if name not in known:
+        close = suggestion(str(name), known)
+        raise ConfigError(
+            f"{what} {name}" + (f"; did you mean {close}?" if close else f"; there are {', '.join(known)}")
+        )
+
+
+def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
+    return all(label in chosen.get(axis, {label}) for axis, label in labels.items())
+
+
+def _run(base: Table, axes: Axes, labels: dict[str, str], overrides: Sequence[str]) -> Planned:
+    table = base
+    for axis, label in labels.items():
+        table = axes[axis].applied(table, label)
+    name = ",".join(axes[axis].part(label) for axis, label in labels.items())
+    with prefixed(name):
+        return Planned(name, labels, experiment(table, overrides))

@@ -1,0 +1,41 @@
+"""`sweep.json`: which runs a sweep's folder holds, where they stand on its axes, and which have failed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..config import ConfigError
+from ..records import write_json
+from .axes import Sweep
+
+NAME = "sweep.json"
+
+
+def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
+    """Write, or add to what an earlier sitting at other labels of the same axes has written.
+
+    Raises `ConfigError` if the folder holds a sweep over other axes.
+    """
+    out.mkdir(parents=True, exist_ok=True)
+    before = (
+        read(out) if (out / NAME).exists() else {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "failed": {}}
+    )
+    if list(before["axes"]) != list(sweep.axes):
+        there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
+        raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
+    axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
+    runs = {run.name: run.labels for run in sweep.runs}
+    others = {name: reason for name, reason in before["failed"].items() if name not in runs}
+    write_json(
+        out / NAME,
+        {"title": sweep.title, "axes": axes, "runs": before["runs"] | runs, "failed": {**others, **failed}},
+    )
+
+
+def read(out: Path) -> dict[str, Any]:
+    """What `write` wrote."""
+    found: dict[str, Any] = json.loads((out / NAME).read_text())
+    return found

@@ -1,0 +1,87 @@
+"""A process that trains legs of a sweep: a line of JSON on standard input says what to train, one on standard output
+tells every round, and how it ended.
+
+The process ends when nobody reads what it tells, so that a sweep that was killed leaves nobody at work.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from .. import runs
+from ..checks import one_line
+from ..config import Experiment, parse
+from ..engines import Engine
+from ..records import TensorBoard
+from ..runs import Fork
+
+
+def main() -> None:
+    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`."""
+    for line in sys.stdin:
+        job = json.loads(line)
+        _keep_to(job["cores"])
+        try:
+            result = train(parse(job["experiment"]), Path(job["folder"]), job["fork"], job["until"])
+        except (ValueError, ImportError, OSError) as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            tell({"reached": None, "error": one_line(error)})
+        else:
+            tell({"reached": result.state.round, "models": result.summary["models"]})
+
+
+def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> runs.Result:
+    """Begin or resume the run in `folder`, up to the round `until`."""
+    origin = None if fork is None else Fork(**fork)
+    experiment = replace(experiment, engine=_engine(experiment.engine, origin))
+    federation, begun = experiment.federation(), (folder / "metrics.jsonl").exists()
+    with ExitStack() as stack:
+        boards = [TensorBoard(folder / "tensorboard")] if experiment.records.tensorboard else []
+        settings: dict[str, Any] = {
+            "checkpoint": experiment.checkpoint,
+            "progress": lambda round: tell({"round": round}),
+            "callbacks": [stack.enter_context(closing(board)) for board in boards],
+            "config": experiment.table(),
+            "until": until,
+        }
+        if begun:
+            return runs.resume(federation, experiment.rounds, folder, **settings)
+        return runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
+
+
+def tell(message: Mapping[str, Any]) -> None:
+    """Tell the sweep."""
+    print(json.dumps(message), flush=True)
+
+
+def _engine(engine: Engine, origin: Fork | None) -> Engine:
+    """The engine of the leg before, so that its numbers go on, in no more processes than there are cores here.
+
+    With one thread a process, since the number of threads could change the numbers, which that of processes can't.
+    """
+    engine = replace(engine, threads=1) if engine.threads == "auto" else engine
+    if origin is None or engine.resolved:
+        return engine
+    began = Engine(**json.loads((Path(origin.folder) / "engine.json").read_text()))
+    return replace(began, workers=min(int(began.workers), torch.get_num_threads())) if began.resolved else engine
+
+
+def _keep_to(cores: list[int]) -> None:
+    """Stay on these cores."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, cores)
+        torch.set_num_threads(len(cores))
+
+
+if __name__ == "__main__":
+    main()

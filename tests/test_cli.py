@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash import __version__
+from fedsash import __version__, recipes
 from fedsash.cli import main
 from fedsash.config import load
 from fedsash.config.registry import ROOMS, options
@@ -194,7 +194,7 @@ def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys
 def test_list_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    things = [name for room in ROOMS.values() for name in room.things]
+    things = [*(name for room in ROOMS.values() for name in room.things), *recipes.names()]
     assert [line.split()[0] for line in lines if line.startswith("  ")] == things
     assert all(len(line.split()) > 3 for line in lines if line.startswith("  "))
 

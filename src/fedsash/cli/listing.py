@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 from .common import OK, Commands
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add the command."""
     listing = commands.add_parser("list", help="what an experiment file can name, one line each", epilog=LIST)
-    listing.add_argument("room", nargs="?", help="methods, servers, averages, samplings, ... (default: all)")
+    listing.add_argument("room", nargs="?", help="methods, servers, averages, samplings, ..., recipes (default: all)")
     listing.add_argument("name", nargs="?", help="one of them: what it does, its options and their defaults")
     listing.set_defaults(command=_list)
 
@@ -23,14 +24,18 @@ def _list(given: argparse.Namespace) -> int:
     from ..config.errors import located
     from ..config.registry import ROOMS
 
+    if given.room == "recipes":
+        print(_recipes() if given.name is None else _recipe(given.name))
+        return OK
     if given.room is not None and given.room not in ROOMS:
-        raise ValueError(f"there is no room {given.room!r}; there are {', '.join(ROOMS)}")
+        raise ValueError(f"there is no room {given.room!r}; there are {', '.join(ROOMS)}, recipes")
     if given.name is not None:
         room = ROOMS[given.room]
         with located(_table(room)):
             print(_details(given.name, room.find(given.name), room))
         return OK
-    print("\n\n".join(_overview(room) for title, room in ROOMS.items() if given.room in (None, title)))
+    overviews = [_overview(room) for title, room in ROOMS.items() if given.room in (None, title)]
+    print("\n\n".join(overviews + ([_recipes()] if given.room is None else [])))
     return OK
 
 
@@ -60,15 +65,39 @@ def _details(name: str, make: Make, room: Room) -> str:
     )
 
 
+def _recipes() -> str:
+    """All recipes, one line each."""
+    from ..recipes import names, titles
+
+    width = max(map(len, names()))
+    return "\n".join(["fedsash reproduce", *(f"  {name:<{width}}  {title}" for name, title in titles().items())])
+
+
+def _recipe(name: str) -> str:
+    """What a recipe shows, what is doubtful about it, and what it takes at each scale."""
+    from ..recipes import load
+    from ..sweeps import plan
+
+    recipe = load(name)
+    lines = [recipe.title, "", recipe.shows, "", recipe.note, "", "Scales:"]
+    lines += [f"  {scale}: {plan(recipe.plan(scale).runs)}" for scale in recipe.scales]
+    lines += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in recipe.axes.items())]
+    return "\n".join(
+        line for text in lines for line in wrap(text, 100, subsequent_indent="    " if text[:1] == " " else "") or [""]
+    )
+
+
 def _table(room: Room) -> str:
     return room.key.replace("*", "NAME")
 
 
 LIST = """\
-rooms: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets
+rooms: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets;
+and recipes, the papers' tables and figures for fedsash reproduce
 
 examples:
   fedsash list
   fedsash list servers
   fedsash list servers adam
+  fedsash list recipes ima-table-1
 """

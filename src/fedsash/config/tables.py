@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -102,10 +103,16 @@ def _value(value: Any, option: Option, place: str, default: Any) -> Any:
 def _convert(value: Any, kind: Any, place: str) -> Any:
     """A value of that type. By way of JSON, in which pydantic takes lists for tuples and is strict about all else."""
     try:
-        return TypeAdapter(kind, config=_STRICT).validate_json(json.dumps(value))
+        return _adapter(kind).validate_json(json.dumps(value))
     except (ValidationError, TypeError):
         right = "finite" if isinstance(value, float) and not math.isfinite(value) else describe(kind)
         raise ConfigError(f"{place} = {show(value)}: must be {right}") from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    """Making one takes longer than using it, and a sweep uses thousands."""
+    return TypeAdapter(kind, config=_STRICT)
 
 
 def _mapping(value: Any, place: str) -> Mapping[str, Any]:

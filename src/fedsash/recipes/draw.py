@@ -1,0 +1,197 @@
+"""The figures of a recipe, from the runs that have come to their end."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..config import Experiment
+from ..config.registry import show
+from ..records import replace_file, write_json
+from ..report import Progress
+from ..report.curves import COLOURS, INK, curves
+from ..sweeps import Planned
+from .figures import Figure
+from .pick import STATISTICS
+from .results import Measured, Results, safe
+
+if TYPE_CHECKING:
+    from ..studies import Opened
+
+Say = Callable[[str], None]
+
+
+def draw(figure: Figure, results: Results, command: str, say: Say, progress: bool = True) -> list[Path]:
+    """Draw a figure into `pictures/`, with what it shows in `tables/` or `analyses/`; the pictures.
+
+    `say` is told, in a line, what could not be drawn.
+    """
+    if missing := [run.name for run in results.asked(figure.where) if run.name not in results.finished]:
+        say(f"{figure.name}: without {len(missing)} runs that are not there, such as {missing[0]}")
+    if not results.runs(figure.where):
+        return []
+    if figure.kind == "curves":
+        return _curves(figure, results)
+    if figure.kind == "values":
+        return _values(figure, results, command)
+    return _analyses(figure, results, command, say, progress)
+
+
+def _curves(figure: Figure, results: Results) -> list[Path]:
+    """Accuracy by round: one line a label, the mean over its runs where there are several."""
+    from ..report.page.smoothing import smooth
+
+    history = []
+    for label, pick in figure.lines.items():
+        whole = figure.where | pick
+        found = [results.curve(run, whole.model) for run in results.runs(whole)]
+        if not found:
+            continue
+        rounds = sorted(set.intersection(*map(set, found)))
+        means = [sum(curve[round] for curve in found) / len(found) for round in rounds]
+        means = smooth(means) if figure.smooth else means
+        history += [_row(label, round, mean / 100) for round, mean in zip(rounds, means, strict=True)]
+    path = _picture(results.out, figure.name)
+    curves(history, path, title=figure.title or figure.name)
+    return [path]
+
+
+def _row(label: str, round: int, accuracy: float) -> dict[str, Any]:
+    # "model" would be drawn as what averages are compared with.
+    return {"round": round, "model": "the model" if label == "model" else label, "split": "test", "accuracy": accuracy}
+
+
+def _values(figure: Figure, results: Results, command: str) -> list[Path]:
+    """A number over the labels of an axis, as a picture and as a table."""
+    found = {
+        name: [results.measured(figure.where | pick | x) for x in figure.x.values()]
+        for name, pick in figure.lines.items()
+    }
+    kept = [i for i in range(len(figure.x)) if any(line[i].runs for line in found.values())]
+    labels = [list(figure.x)[i] for i in kept]
+    lines = {name: [line[i] for i in kept] for name, line in found.items()}
+    rows = [[label, *(str(line[i]) for line in lines.values())] for i, label in enumerate(labels)]
+    table = {"title": figure.title, "columns": [figure.label, *lines], "rows": rows, "note": "", "command": command}
+    (results.out / "tables").mkdir(parents=True, exist_ok=True)
+    write_json(results.out / "tables" / f"{safe(figure.name)}.json", table)
+    path = _picture(results.out, figure.name)
+    _plot(figure, labels, lines, path)
+    return [path]
+
+
+def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measured]], path: Path) -> None:
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(7, 4.5), layout="constrained", dpi=160)
+    axes = picture.subplots()
+    for i, (name, line) in enumerate(lines.items()):
+        known = [(x, m.value, m.std or 0.0) for x, m in enumerate(line) if m.value is not None]
+        if known:
+            x, y, error = zip(*known, strict=True)
+            axes.errorbar(
+                x, y, error if any(error) else None, color=COLOURS[i % len(COLOURS)], marker="o", capsize=3, label=name
+            )
+    axes.set_xticks(range(len(labels)), labels, parse_math=False)
+    axes.set_xlabel(figure.label, color=INK, parse_math=False)
+    axes.set_ylabel(STATISTICS[figure.where.statistic], color=INK)
+    axes.set_title(figure.title or figure.name, loc="left", color=INK, fontsize=13, parse_math=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="0.92")
+    for text in axes.legend(frameon=False).get_texts():
+        text.set_parse_math(False)
+    content = io.BytesIO()
+    picture.savefig(content, format="png")
+    replace_file(path, content.getvalue())
+
+
+def _analyses(figure: Figure, results: Results, command: str, say: Say, progress: bool) -> list[Path]:
+    """Landscapes or decompositions of every run, drawn on common scales."""
+    from ..report.pictures import draw_all
+
+    drawn = {}
+    for group in _groups(figure, results):
+        name = "-".join([figure.name, *_labels(group[0], results)])
+        file = results.out / "analyses" / f"{safe(name)}.json"
+        try:
+            drawn[_picture(results.out, name)] = _analysed(figure, group, results, file, command, progress)
+        except (ValueError, OSError) as error:
+            say(f"{figure.name}: {group[0].name}: {' '.join(str(error).split())}")
+    draw_all(drawn)
+    return list(drawn)
+
+
+def _groups(figure: Figure, results: Results) -> Iterator[list[Planned]]:
+    """The finished runs of a figure: one by one, or together where they differ in the axis `over` alone."""
+    groups: dict[tuple[tuple[str, str], ...], list[Planned]] = {}
+    for run in results.runs(figure.where):
+        key = tuple((axis, label) for axis, label in run.labels.items() if axis != figure.over)
+        groups.setdefault(key, []).append(run)
+    yield from groups.values()
+
+
+def _analysed(
+    figure: Figure, runs: list[Planned], results: Results, file: Path, command: str, progress: bool
+) -> dict[str, Any]:
+    """An analysis of some runs; one that is there already, and of the same figure, is not made again."""
+    mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
+    if file.exists() and (found := json.loads(file.read_text())).get("made_for") == mark:
+        return dict(found)
+    from ..studies import open_run
+
+    opened = []
+    try:
+        opened += [open_run(results.folder(run)) for run in runs]
+        analysis = _study(figure, opened, command, progress)
+    finally:
+        for run in opened:
+            run.close()
+    title = ", ".join([figure.title or figure.name, *_labels(runs[0], results)])
+    analysis |= {"title": title, "made_for": mark}
+    file.parent.mkdir(exist_ok=True)
+    write_json(file, analysis)
+    written: dict[str, Any] = json.loads(file.read_text())
+    return written
+
+
+def _labels(run: Planned, results: Results) -> list[str]:
+    """Where a run stands on the axes that have several labels here."""
+    return [label for axis, label in run.labels.items() if len(results.sweep.axes[axis]) > 1]
+
+
+def _study(figure: Figure, runs: list[Opened], command: str, progress: bool) -> dict[str, Any]:
+    from ..studies.decompositions import decomposition
+    from ..studies.landscapes import View, landscape
+
+    name, samples = safe(figure.name), figure.samples or None
+    rounds = figure.rounds or None
+    steps = len(rounds or runs[0].rounds) if figure.kind == "decomposition" else figure.points**figure.dimensions
+    with Progress(steps, progress) as bar:
+        bar.update(0)
+        if figure.kind == "decomposition":
+            return decomposition(runs, name, rounds, samples, command, lambda done, _: bar.update(done))
+        models = [_named(model, runs[0]) for model in figure.models]
+        view = View(figure.points, figure.split, samples)
+        return landscape(runs[0], models, name, view, command, lambda done, _: bar.update(done))
+
+
+def _named(model: str, run: Opened) -> str:
+    """The model's name for `studies`: `#1` is the first client of the round, and so on."""
+    place = re.fullmatch(r"client:#(\d+)@(\d+)", model)
+    if place is None:
+        return model
+    experiment: Experiment = run.experiment
+    number, round = int(place[1]), int(place[2])
+    ids = experiment.sampling.clients(round, run.federation.data.sizes, experiment.seed)
+    if not 1 <= number <= len(ids):
+        raise ValueError(f"{model}: {len(ids)} clients take part in the round after {round}")
+    return f"client:{ids[number - 1]}@{round}"
+
+
+def _picture(out: Path, name: str) -> Path:
+    """Where a picture lies."""
+    (out / "pictures").mkdir(parents=True, exist_ok=True)
+    return out / "pictures" / f"{safe(name)}.png"

@@ -1,0 +1,145 @@
+"""What the runs of a recipe came to: their numbers as papers report them, and why there are none."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any
+
+from ..config import Experiment
+from ..records import Records, accuracies, summarise
+from ..sweeps import Planned, Sweep
+from .pick import Pick
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One number from `runs` runs: their mean and, if there are several, the deviation over them (dividing by n - 1).
+
+    `beyond` says that a run did not reach the target in so many rounds; then, and without any run, `value` is None.
+    `why` says why runs are missing; where none was even `asked` for, there is nothing to say. It is printed with so
+    many `digits` after the point.
+    """
+
+    value: float | None = None
+    std: float | None = None
+    runs: int = 0
+    beyond: int | None = None
+    why: str = ""
+    asked: bool = True
+    digits: int = 2
+
+    def __str__(self) -> str:
+        if self.beyond is not None:
+            return f"{self.beyond}+"
+        if self.value is None:
+            return "not run" if self.asked and not self.runs else "-"
+        number = f"{self.value:.{self.digits}f}"
+        return number if self.std is None else f"{number} ±{self.std:.{self.digits}f}"
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """The runs of `sweep` in the folder `out`; `missing` says why some of them were not trained.
+
+    `others` were not asked for this time: they count where an earlier sitting has trained them.
+    """
+
+    sweep: Sweep
+    out: Path
+    missing: Mapping[str, str] = field(default_factory=dict)
+    others: frozenset[str] = frozenset()
+    _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
+
+    def runs(self, pick: Pick) -> list[Planned]:
+        """The runs of a pick that have come to their end."""
+        return [run for run in self.asked(pick) if run.name in self.finished]
+
+    def asked(self, pick: Pick) -> list[Planned]:
+        """The runs of a pick."""
+        runs = [run for run in self.sweep.runs if pick.takes(run.labels)]
+        return [run for run in runs if run.name not in self.others or run.name in self.finished]
+
+    @cached_property
+    def finished(self) -> frozenset[str]:
+        """The names of the runs that have come to their end."""
+        return frozenset(run.name for run in self.sweep.runs if (self.folder(run) / "summary.json").exists())
+
+    def folder(self, run: Planned) -> Path:
+        """A run's folder."""
+        return self.out / "runs" / run.name
+
+    def measured(self, pick: Pick) -> Measured:
+        """The number that a pick stands for, over all runs that it takes."""
+        asked = self.asked(pick)
+        why = "; ".join(dict.fromkeys(self._why(run) for run in asked if run.name not in self.finished))
+        if not asked:
+            return Measured(asked=False)
+        done = [run for run in asked if run.name in self.finished]
+        if not done:
+            return Measured(why=why)
+        found = [self._number(run, pick) for run in done]
+        values = [value for value in found if value is not None]
+        rounds = pick.statistic == "rounds_to_target"
+        if rounds and len(values) < len(found):
+            return Measured(runs=len(done), beyond=max(run.experiment.rounds for run in done), why=why)
+        if len(values) < len(found):
+            return Measured(runs=len(done), why="its accuracy is not a number")
+        std = stdev(values) if len(values) > 1 else None
+        return Measured(fmean(values), std, len(values), why=why, digits=0 if rounds else 2)
+
+    def curve(self, run: Planned, model: str) -> dict[int, float]:
+        """A model's accuracy, in per cent, after each evaluated round."""
+        rows = self._rows(run)
+        return {round: 100 * a for round, a in accuracies(_of(rows, model, run.experiment)).get(model, {}).items()}
+
+    def _number(self, run: Planned, pick: Pick) -> float | None:
+        rows = _of(self._rows(run), pick.model, run.experiment)
+        summary = summarise(rows, run.experiment.evaluation).get(pick.model, {})
+        if pick.statistic == "best":
+            return 100 * summary["best"]["accuracy"] if summary.get("best") else None
+        found = summary.get(pick.statistic)
+        return None if found is None else float(found) if pick.statistic == "rounds_to_target" else 100 * float(found)
+
+    def _why(self, run: Planned) -> str:
+        begun = (self.folder(run) / "metrics.jsonl").exists()
+        return self.missing.get(run.name) or ("not finished" if begun else "not trained")
+
+    def _rows(self, run: Planned) -> list[dict[str, Any]]:
+        """What a run has recorded; the last one is kept, as its numbers are asked for one after another."""
+        if run.name not in self._read:
+            self._read.clear()
+            self._read[run.name] = Records(self.folder(run)).load()
+        return self._read[run.name]
+
+
+def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment) -> list[dict[str, Any]]:
+    """The rows of a model on the test set; on several domains its accuracy is their unweighted mean, as in IMA.
+
+    `"sent"` is the model until the feed begins and from then on the average in its place.
+    """
+    feed = experiment.feed
+    start = feed.start if feed is not None and feed.order == "after" and isinstance(feed.start, int) else math.inf
+    average = feed.averages[0] if feed is not None else ""
+    found = []
+    for row in rows:
+        source = model if model != "sent" else average if row["round"] > start else "model"
+        if row["split"] == "test" and row["model"] == source:
+            found.append(row | {"model": model, "accuracy": _accuracy(row)})
+    return found
+
+
+def _accuracy(row: Mapping[str, Any]) -> float | None:
+    domains = row.get("domains")
+    found: float | None = row["accuracy"] if not domains else fmean(domains.values())
+    return found
+
+
+def safe(label: str) -> str:
+    """A label as a part of a file's name."""
+    return re.sub(r"[^\w-]+", "-", label).strip("-") or "-"

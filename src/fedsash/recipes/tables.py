@@ -1,0 +1,161 @@
+"""A paper's table: what it prints, what was measured, and the difference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any
+
+from ..config import ConfigError
+from ..config.registry import show
+from .pick import Axes, Pick, known, mapping, several, text
+from .published import Published, read_cell
+from .results import Measured, Results
+
+KEYS = ("name", "title", "where", "rows", "columns", "cells", "form", "against", "published")
+START = Pick(model="model", statistic="last_mean")
+
+
+@dataclass(frozen=True)
+class Number:
+    """One number of a table: where it stands, which it is in its cell, what is printed and what was measured."""
+
+    row: str
+    column: str
+    cell: str
+    published: Published
+    measured: Measured
+
+    @property
+    def difference(self) -> float | None:
+        """Measured less published, where both are numbers; in a paper's rounds that were not reached there is none."""
+        printed, found = self.published, self.measured.value
+        return None if printed.value is None or printed.beyond or found is None else found - printed.value
+
+    def record(self) -> dict[str, Any]:
+        """Everything, for machines."""
+        measured = self.measured
+        return {
+            **{"row": self.row, "column": self.column, "cell": self.cell, "published": self.published.text},
+            **{"doubtful": self.published.doubt, "measured": measured.value, "std": measured.std},
+            **{"runs": measured.runs, "difference": self.difference, "why": measured.why},
+        }
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a recipe: each row, column and cell stands for a pick, and the three together for a number.
+
+    `cells` are the numbers that stand together in a cell, in the `form` in which the paper prints them, such as
+    `"{} ({})"`. `published` has a row's cells in the order of the columns. A speed-up is the rounds of the runs
+    `against` which it is one, divided by those of the number's own.
+    """
+
+    name: str
+    title: str
+    where: Pick
+    rows: Mapping[str, Pick]
+    columns: Mapping[str, Pick]
+    cells: Mapping[str, Pick]
+    form: str
+    against: Pick
+    published: Mapping[str, tuple[tuple[Published, ...], ...]] = field(repr=False)
+
+    @classmethod
+    def of(cls, table: Mapping[str, Any], axes: Axes, name: str, place: str) -> Table:
+        """The table that a recipe's file describes. Raises `ConfigError`."""
+        for key in table:
+            known(key, KEYS, f"{place}: unknown key")
+        parts = {key: several(table.get(key, {}), axes, f"{place}.{key}") for key in ("rows", "columns")}
+        cells = several(table.get("cells", {"": {}}), axes, f"{place}.cells")
+        form = text(table.get("form", "{}"), f"{place}.form")
+        printed = mapping(table.get("published", {}), f"{place}.published")
+        published = {row: _printed(row, printed, form, parts["columns"], cells, place) for row in parts["rows"]}
+        for row in printed:
+            known(row, parts["rows"], f"{place}.published: there is no row")
+        picks = {key: Pick.of(table.get(key, {}), axes, f"{place}.{key}") for key in ("where", "against")}
+        title, own = (text(table.get(key, ""), f"{place}.{key}") for key in ("title", "name"))
+        return cls(
+            own or name,
+            title,
+            START | picks["where"],
+            **parts,
+            cells=cells,
+            form=form,
+            against=picks["against"],
+            published=published,
+        )
+
+    def numbers(self, results: Results) -> Iterator[Number]:
+        """Every number, row by row."""
+        for row, (i, column) in product(self.rows, enumerate(self.columns)):
+            for j, (cell, pick) in enumerate(self.cells.items()):
+                whole = self.where | self.rows[row] | self.columns[column] | pick
+                yield Number(row, column, cell, self.published[row][i][j], self._measured(whole, results))
+
+    def _measured(self, pick: Pick, results: Results) -> Measured:
+        if pick.statistic != "speed_up":
+            return results.measured(pick)
+        rounds = Pick(statistic="rounds_to_target")
+        own, base = results.measured(pick | rounds), results.measured(pick | self.against | rounds)
+        ratio = base.value / own.value if own.value and base.value else None
+        return Measured(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
+
+    def filled(self, results: Results) -> dict[str, Any]:
+        """The table with what was measured, as in the paper: for each of its rows what it prints, what was measured,
+        and the difference, where there is one; rows and columns of which no run was asked for are left out. `missing`
+        says why numbers are missing."""
+        numbers = list(self.numbers(results))
+        asked = [number for number in numbers if number.measured.asked]
+        columns = [column for column in self.columns if any(number.column == column for number in asked)]
+        lines: list[list[str]] = []
+        for row in dict.fromkeys(number.row for number in asked):
+            cells = [[n for n in numbers if (n.row, n.column) == (row, column)] for column in columns]
+            printed = [[number.published.text for number in cell] for cell in cells]
+            kinds = {"paper": printed} if any(text != "?" for cell in printed for text in cell) else {}
+            kinds["here"] = [[str(number.measured) for number in cell] for cell in cells]
+            gaps = [[_signed(number) for number in cell] for cell in cells]
+            kinds |= {"difference": gaps} if any(text != "-" for cell in gaps for text in cell) else {}
+            lines += [[row, kind, *map(self._put, texts)] for kind, texts in kinds.items()]
+        return {
+            "title": self.title,
+            "columns": ["", "", *columns],
+            "rows": lines,
+            "numbers": [number.record() for number in numbers],
+            "missing": _missing(asked),
+        }
+
+    def _put(self, texts: list[str]) -> str:
+        """Numbers as they stand in a cell; one word for all if they say the same."""
+        if len(set(texts)) == 1 and texts[0] in ("N/A", "?", "-", "not run"):
+            return texts[0]
+        first, *rest = self.form.split("{}")
+        return first + "".join(number + after for number, after in zip(texts, rest, strict=True))
+
+
+def _printed(
+    row: str, printed: Mapping[str, Any], form: str, columns: Mapping[str, Pick], cells: Mapping[str, Pick], place: str
+) -> tuple[tuple[Published, ...], ...]:
+    """What a paper prints in a row."""
+    given = printed.get(row, ["?"] * len(columns))
+    place = f"{place}.published.{show(row)}"
+    if not isinstance(given, list) or len(given) != len(columns):
+        raise ConfigError(f"{place} = {show(given)}: must be a list of {len(columns)} cells, one a column")
+    try:
+        return tuple(read_cell(text(cell, place), form, len(cells)) for cell in given)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}") from error
+
+
+def _signed(number: Number) -> str:
+    return "-" if number.difference is None else f"{number.difference:+.{number.measured.digits}f}"
+
+
+def _missing(numbers: list[Number]) -> list[str]:
+    """Why numbers are missing or rest on fewer runs, a line for each reason with the rows that it is for."""
+    rows: dict[str, dict[str, None]] = {}
+    for number in numbers:
+        if number.measured.why:
+            rows.setdefault(number.measured.why, {})[number.row] = None
+    return [f"{', '.join(names)}: {why}" for why, names in rows.items()]

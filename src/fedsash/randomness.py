@@ -33,6 +33,7 @@ class Purpose(enum.IntEnum):
     STEP = 6
     HELD_OUT = 7
     DIRECTION = 8
+    NETWORK = 9
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

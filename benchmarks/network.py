@@ -1,0 +1,179 @@
+"""FedWindow on a simulated network: its empty table I, and delay and failed uploads against load.
+
+    python -m benchmarks.network table mnist FOLDER       client trips to 90 % on MNIST, in the parquet form of the hub
+    python -m benchmarks.network table cifar10 FOLDER     client trips to 60 % on CIFAR-10
+    python -m benchmarks.network load                     10 to 10,000 clients on one link, events only
+    python -m benchmarks.network speed                    events a minute
+
+`--out FOLDER` keeps the runs of a table, and takes those that are there already. `--parts iid` (or more of them) and
+`--trips 40` make a table of these partitions alone, with so many client trips at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from simpy import Environment
+
+from fedsash import network
+from fedsash.network.simulation import begin, play
+from fedsash.sampling import Uniform
+
+PARTS: dict[str, dict[str, Any]] = {
+    "iid": {"name": "iid", "clients": 5},
+    "shards": {"name": "shards", "clients": 5, "classes": 2},
+    "dirichlet": {"name": "dirichlet_classes", "clients": 5, "alpha": 0.5},
+}
+CELLS: dict[str, dict[str, Any]] = {
+    "vanilla": {"name": "synchronous"},
+    **{f"W = {w}": {"name": "fedwindow", "window": w} for w in (2, 3, 4)},
+    "W = 2, newest": {"name": "fedwindow", "window": 2, "start": "newest"},
+}
+DATA: dict[str, dict[str, Any]] = {
+    "mnist": {"data": {"name": "mnist"}, "lr": 0.05, "target": 0.9},
+    "cifar10": {"data": {"name": "cifar10", "augment": False}, "lr": 0.05, "target": 0.6},
+}
+
+
+def experiment(name: str, folder: str, part: str, cell: str, trips: int) -> network.NetworkExperiment:
+    """A cell of the table: LeNet-5, five clients on a ring, two local epochs in batches of 32, plain SGD."""
+    chosen, scheduler = DATA[name], CELLS[cell]
+    return network.parse(
+        {
+            "rounds": trips // 5 if cell == "vanilla" else trips,
+            "data": chosen["data"] | {"path": folder},
+            "partition": PARTS[part],
+            "model": {"name": "lenet5"},
+            "client": {"lr": chosen["lr"], "batch": 32, "epochs": 2},
+            "evaluation": {"every": 1, "target": chosen["target"]},
+            "engine": {"kind": "sequential", "workers": 1, "threads": 1, "memory_format": "contiguous"},
+            "network": {"link": {"rate": 1e5, "latency": 0.05}, "clients": {"seconds": 5.0, "spread": 0.5}},
+            "scheduler": scheduler,
+        }
+    )
+
+
+def table(given: argparse.Namespace, folder: Path) -> None:
+    """Client trips to the target, the speed-up over vanilla, and the best accuracy within the trips."""
+    target = DATA[given.data]["target"]
+    print(f"| partition | cell | trips to {100 * target:g} % (speed-up) | seconds | best accuracy | trips |")
+    print("|---|---|---|---|---|---|")
+    for part in given.parts:
+        base = None
+        for cell in CELLS:
+            out = folder / f"{given.data}-{part}-{cell.replace(' ', '')}"
+            if not (out / "summary.json").exists():
+                experiment(given.data, given.folder, part, cell, given.trips).run(out)
+            summary = json.loads((out / "summary.json").read_text())
+            reached, best = summary["target"].get("model"), summary["models"]["model"]["best"]["accuracy"]
+            base = (reached or {}).get("trips") if cell == "vanilla" else base
+            trips, seconds = "not reached", "-"
+            if reached:
+                trips, seconds = str(reached["trips"]), f"{reached['time']:.0f}"
+                trips += f" ({base / reached['trips']:.1f})" if base else ""
+            row = f"| {part} | {cell} | {trips} | {seconds} | {100 * best:.1f} % | {summary['network']['trips']} |"
+            print(row, flush=True)
+
+
+LOADS = (10, 30, 100, 300, 1000, 3000, 10_000)
+SCHEDULERS: dict[str, network.Scheduler] = {
+    "synchronous, all": network.Synchronous(),
+    "fedasync": network.FedAsync(),
+    "fedwindow": network.FedWindow(network.Fixed(3), start="newest"),
+    "fedwindow, W = capacity": network.FedWindow(network.Capacity(), start="newest", pipelined=True),
+    "fedwindow, W adaptive": network.FedWindow(network.AIMD(10, increase=5, delay=10), start="newest", pipelined=True),
+}
+
+
+def load() -> None:
+    """1,000 simulated seconds of clients that train for 10 s, on a link of 10 uploads a second, each given 30 s."""
+    print("| clients | scheduler | uploads a second | failed uploads a trip | waiting, s | link in use |")
+    print("|---|---|---|---|---|---|")
+    for clients in LOADS:
+        on = network.Network(
+            network.Link(1e6, 0.05),
+            clients=network.Clients(clients, seconds=10, spread=0.3, noise="exponential"),
+            bytes=100_000,
+            timeout=30,
+            retries=1,
+            learning=False,
+            seconds=1000,
+        )
+        for name, scheduler in SCHEDULERS.items():
+            learner = network.Timing(clients, 100_000, Uniform(fraction=1.0), 0)
+            found = network.simulate(on, scheduler, learner, rounds=10**9).summary["network"]
+            print(
+                f"| {clients:,} | {name} | {found['arrived'] / found['time']:.2f} "
+                f"| {found['failed_uploads'] / max(found['trips'], 1):.2f} | {found['waiting']:.2f} "
+                f"| {100 * found['link_use']:.0f} % |",
+                flush=True,
+            )
+
+
+TRIPS = 20_000
+"""How many trips the speed is measured on, at least."""
+
+
+class Counting(Environment):
+    """An environment that counts its events."""
+
+    events = 0
+
+    def step(self) -> None:
+        self.events += 1
+        super().step()
+
+
+def speed() -> None:
+    """Events a minute of processor time, at four fifths of the link's capacity."""
+    print("| clients | scheduler | million events a minute | trips a second |")
+    print("|---|---|---|---|")
+    for clients in (10, 1000, 100_000):
+        size = 8_000_000 // clients
+        on = network.Network(
+            network.Link(1e6),
+            clients=network.Clients(clients, seconds=10, spread=0.3, noise="exponential"),
+            bytes=size,
+            timeout=60,
+            learning=False,
+        )
+        for scheduler, each in ((network.FedAsync(), 1), (network.FedBuff(10), 10), (network.Synchronous(), clients)):
+            steps = max(TRIPS // each, 1)
+            env = Counting()
+            learner = network.Timing(clients, size, Uniform(fraction=1.0), 0)
+            site = begin(env, on, learner, rounds=steps, seed=0)
+            began = time.process_time()
+            play(site, scheduler.run(site))
+            spent = time.process_time() - began
+            pace = 60e-6 * env.events / spent
+            print(
+                f"| {clients:,} | {type(scheduler).__name__} | {pace:.1f} | {site.log.trips / spent:,.0f} |", flush=True
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    of_table = commands.add_parser("table")
+    of_table.add_argument("data", choices=DATA)
+    of_table.add_argument("folder")
+    of_table.add_argument("--out", type=Path)
+    of_table.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    of_table.add_argument("--trips", type=int, default=100)
+    commands.add_parser("load")
+    commands.add_parser("speed")
+    given = parser.parse_args()
+    if given.command != "table":
+        {"load": load, "speed": speed}[given.command]()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        table(given, given.out or Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,136 @@
+"""An experiment file of a federation on a network: the usual tables, and `[network]` and `[scheduler]`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import config
+from ..config import tables
+from ..config.errors import ConfigError, located, prefixed
+from ..config.files import overridden, read
+from ..config.registry import suggestion
+from .learning import Learner, Learning, Timing, check_asynchronous
+from .links import Link
+from .schedulers import SCHEDULERS, FedWindow, Scheduler, Synchronous
+from .settings import Network
+from .simulation import Result, simulate
+from .windows import WINDOWS, Fixed, Window
+
+EVERYBODY = {"sampling": {"name": "uniform", "fraction": 1.0}}
+
+
+@dataclass(frozen=True)
+class NetworkExperiment:
+    """All that an experiment file on a network says: what is trained, the network, and who trains when."""
+
+    experiment: config.Experiment
+    network: Network
+    scheduler: Scheduler
+
+    def run(self, out: Path | str | None = None, *, progress: bool = False) -> Result:
+        """Simulate it; see `simulate`. `ConfigError` where its parts do not fit together."""
+        experiment, learner = self.experiment, self._learner()
+        try:
+            return simulate(
+                self.network,
+                self.scheduler,
+                learner,
+                rounds=experiment.rounds,
+                evaluation=experiment.evaluation,
+                seed=experiment.seed,
+                out=out,
+                progress=progress,
+                config=self.table(),
+            )
+        finally:
+            if isinstance(learner, Learning):
+                learner.federation.close()
+
+    def table(self) -> dict[str, Any]:
+        """The content of a file, complete: `parse` makes an equal experiment of it."""
+        table = self.experiment.table() | {"network": tables.plain(self.network)}
+        scheduler = {"name": _name_of(self.scheduler, SCHEDULERS)} | tables.plain(self.scheduler)
+        if isinstance(self.scheduler, FedWindow):
+            window = self.scheduler.window
+            scheduler["window"] = {"name": _name_of(window, WINDOWS)} | tables.plain(window)
+        if not isinstance(self.scheduler, Synchronous):
+            del table["sampling"]
+        return table | {"scheduler": scheduler}
+
+    def _learner(self) -> Learner:
+        experiment, network = self.experiment, self.network
+        if not network.learning:
+            assert network.bytes is not None
+            return Timing(network.clients.count, network.bytes, experiment.sampling, experiment.seed)
+        federation = experiment.federation()
+        clients, count = len(federation.data.clients), network.clients.count
+        if count not in (0, clients):
+            raise ConfigError(f"network.clients.count = {count}: the partition makes {clients}: leave it out")
+        if not self.scheduler.rounds:
+            with located(""):
+                check_asynchronous(federation)
+        return Learning(federation, network.bytes)
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> NetworkExperiment:
+    """The experiment in a TOML file, after `overrides` such as `"scheduler.window=4"`. Raises `ConfigError`."""
+    with prefixed(path):
+        return parse(read(path), overrides)
+
+
+def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> NetworkExperiment:
+    """The experiment that the content of a file describes. Raises `ConfigError`."""
+    for override in overrides:
+        table = overridden(table, override)
+    rest = dict(table)
+    network = _network(rest.pop("network", {}))
+    scheduler = _scheduler(rest.pop("scheduler", {}))
+    if "sampling" in rest and not scheduler.rounds:
+        name = _name_of(scheduler, SCHEDULERS)
+        raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out")
+    return NetworkExperiment(config.parse(EVERYBODY | rest), network, scheduler)
+
+
+def _network(table: Any) -> Network:
+    down = table.get("down") if isinstance(table, Mapping) else None
+    rest = table if down is None else {key: value for key, value in table.items() if key != "down"}
+    network: Network = tables.build(Network, rest, "network", Network())
+    return network if down is None else replace(network, down=tables.build(Link, down, "network.down"))
+
+
+def _scheduler(table: Any) -> Scheduler:
+    make, rest = _chosen(table, "scheduler", SCHEDULERS, "synchronous")
+    window = rest.pop("window", None) if make is FedWindow else None
+    default = make() if window is None else FedWindow(_window(window))
+    scheduler: Scheduler = tables.build(make, rest, "scheduler", default)
+    return scheduler
+
+
+def _window(value: Any) -> Window:
+    """A window rule: a table with a name, or a number, which is a fixed size."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        with located("scheduler.window"):
+            return Fixed(value)
+    make, rest = _chosen(value, "scheduler.window", WINDOWS, "fixed")
+    window: Window = tables.build(make, rest, "scheduler.window")
+    return window
+
+
+def _chosen(table: Any, place: str, known: Mapping[str, Any], default: str) -> tuple[Any, dict[str, Any]]:
+    """The class that a table names, and the rest of the table."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{place} = {table!r}: must be a table, [{place}]")
+    rest = dict(table)
+    name = rest.pop("name", default)
+    if name not in known:
+        close = suggestion(str(name), known)
+        hint = f"; did you mean {close}?" if close else ""
+        raise ConfigError(f"{place}.name = {name!r}: must be one of {', '.join(known)}{hint}")
+    return known[name], rest
+
+
+def _name_of(thing: object, known: Mapping[str, type]) -> str:
+    return next(name for name, make in known.items() if type(thing) is make)

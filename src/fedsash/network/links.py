@@ -1,0 +1,237 @@
+"""The server's link: what all clients share, and where they wait for each other.
+
+A link of `rate` R bytes a second serves its transfers in one of two ways, each exact at every event:
+
+- `"fair"` (processor sharing): n transfers get R/n each. The link keeps a level V with dV/dt = R/n, the bytes that
+  each of them has been served so far; a transfer of b bytes that joins at level V ends when the level is V + b. So the
+  next to end is the top of a heap, and an event costs O(log n), whatever n is (the virtual time of fair queueing).
+- `"first-come"`: one at a time at the full rate R, in the order of arrival.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from simpy import Environment, Event
+
+from ..checks import check, check_choice, check_strength
+
+
+@dataclass(frozen=True)
+class Link:
+    """A shared link of `rate` bytes a second, whose bytes arrive `latency` seconds after they were sent.
+
+    `sharing` is `"fair"` or `"first-come"`. At most `limit` transfers are under way or in its queue at a time (None:
+    any number): one that finds it full is refused at once.
+    """
+
+    rate: float
+    latency: float = 0.0
+    sharing: Literal["fair", "first-come"] = "fair"
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes a second")
+        check_strength("Link.latency", self.latency)
+        check_choice("Link.sharing", self.sharing, "fair", "first-come")
+        check(self.limit is None or self.limit >= 1, "Link.limit", self.limit, "must be at least 1")
+
+    def open(self, env: Environment) -> Channel:
+        """The link at work, with nothing on it."""
+        return (FairChannel if self.sharing == "fair" else FirstComeChannel)(env, self)
+
+
+class Transfer:
+    """`size` bytes on their way. `done` happens with True when the last one has left, with False if it was cancelled.
+
+    `end` is the level of a fair link at which it ends; `sent` are its bytes that have left, when `done` has happened.
+    """
+
+    __slots__ = ("done", "end", "sent", "size")
+
+    def __init__(self, size: float, end: float, done: Event) -> None:
+        self.size, self.end, self.done, self.sent = size, end, done, 0.0
+
+
+class Channel(ABC):
+    """A link at work.
+
+    Every byte that it sends arrives or is lost: at any time `carried == arrived + lost + on_the_way`, where `lost` are
+    the bytes that had left for transfers that were cancelled. `active` transfers are under way or wait.
+    """
+
+    def __init__(self, env: Environment, link: Link) -> None:
+        self.env, self.link = env, link
+        self.arrived = self.lost = self.refused = 0.0
+        self.active = 0
+        self._busy = 0.0
+
+    @property
+    def carried(self) -> float:
+        """The bytes that have left: the rate times the time in which there was anything to send."""
+        self._advance()
+        return self._busy * self.link.rate
+
+    @property
+    @abstractmethod
+    def on_the_way(self) -> float:
+        """The bytes that have left for transfers still under way."""
+
+    def send(self, size: float) -> Transfer | None:
+        """Begin a transfer of `size` bytes; None if the link is full."""
+        if self.link.limit is not None and self.active >= self.link.limit:
+            self.refused += 1
+            return None
+        self._advance()
+        transfer = Transfer(size, 0.0, self.env.event())
+        self.active += 1
+        self._join(transfer)
+        return transfer
+
+    def cancel(self, transfer: Transfer) -> None:
+        """Give a transfer up, if it is still under way: what has left of it is lost."""
+        if transfer.done.triggered:
+            return
+        self._advance()
+        transfer.sent = min(max(self._served(transfer), 0.0), transfer.size)
+        self.lost += transfer.sent
+        self._end(transfer, False)
+        self._leave(transfer)
+
+    def _complete(self, transfer: Transfer) -> None:
+        transfer.sent = transfer.size
+        self.arrived += transfer.size
+        self._end(transfer, True)
+
+    def _end(self, transfer: Transfer, arrived: bool) -> None:
+        self.active -= 1
+        transfer.done.succeed(arrived)
+
+    @abstractmethod
+    def _advance(self) -> None:
+        """Account for the time since the last event."""
+
+    @abstractmethod
+    def _served(self, transfer: Transfer) -> float:
+        """The bytes of a transfer that have left."""
+
+    @abstractmethod
+    def _join(self, transfer: Transfer) -> None:
+        """Take up a transfer."""
+
+    @abstractmethod
+    def _leave(self, transfer: Transfer) -> None:
+        """Go on after one has been cancelled."""
+
+
+class FairChannel(Channel):
+    """All transfers at once, each at an equal share of the rate."""
+
+    def __init__(self, env: Environment, link: Link) -> None:
+        super().__init__(env, link)
+        self._heap: list[tuple[float, int, Transfer]] = []
+        self._numbers = count()
+        self._level = 0.0
+        self._at = env.now
+        self._due = math.inf
+
+    @property
+    def on_the_way(self) -> float:
+        self._advance()
+        return sum(self._served(transfer) for _, _, transfer in self._heap if not transfer.done.triggered)
+
+    def _served(self, transfer: Transfer) -> float:
+        return transfer.size - (transfer.end - self._level)
+
+    def _advance(self) -> None:
+        now = self.env.now
+        if self.active and now > self._at:
+            self._level += (now - self._at) * self.link.rate / self.active
+            self._busy += now - self._at
+        self._at = now
+
+    def _join(self, transfer: Transfer) -> None:
+        transfer.end = self._level + transfer.size
+        heapq.heappush(self._heap, (transfer.end, next(self._numbers), transfer))
+        self._plan()
+
+    def _leave(self, transfer: Transfer) -> None:
+        self._plan()
+
+    def _plan(self) -> None:
+        """Wake up when the next transfer ends; no wake-up is taken back: one that is too early plans the next."""
+        heap = self._heap
+        while heap and heap[0][2].done.triggered:
+            heapq.heappop(heap)
+        if not heap:
+            self._level = 0.0
+            return
+        wait = max(heap[0][0] - self._level, 0.0) * self.active / self.link.rate
+        if self.env.now + wait < self._due:
+            self._due = self.env.now + wait
+            self.env.timeout(wait).callbacks.append(self._wake)
+
+    def _wake(self, event: Event) -> None:
+        now = self.env.now
+        if now != self._due:
+            return
+        self._advance()
+        self._due, heap = math.inf, self._heap
+        # At an end: nothing is left to send, or so little that the clock can't tell its end from now.
+        while heap and now + (heap[0][0] - self._level) * self.active / self.link.rate <= now:
+            transfer = heapq.heappop(heap)[2]
+            if not transfer.done.triggered:
+                self._complete(transfer)
+        self._plan()
+
+
+class FirstComeChannel(Channel):
+    """One transfer at a time, at the full rate; the others queue."""
+
+    def __init__(self, env: Environment, link: Link) -> None:
+        super().__init__(env, link)
+        self._queue: deque[Transfer] = deque()
+        self._since = env.now
+        self._at = env.now
+
+    @property
+    def on_the_way(self) -> float:
+        return self._served(self._queue[0]) if self.active else 0.0
+
+    def _served(self, transfer: Transfer) -> float:
+        return (self.env.now - self._since) * self.link.rate if self._queue[0] is transfer else 0.0
+
+    def _advance(self) -> None:
+        if self.active:
+            self._busy += self.env.now - self._at
+        self._at = self.env.now
+
+    def _join(self, transfer: Transfer) -> None:
+        self._queue.append(transfer)
+        if len(self._queue) == 1:
+            self._begin()
+
+    def _leave(self, transfer: Transfer) -> None:
+        if self._queue[0] is transfer:
+            self._begin()
+
+    def _begin(self) -> None:
+        """Serve the first in the queue that has not been cancelled."""
+        while self._queue and self._queue[0].done.triggered:
+            self._queue.popleft()
+        if self._queue:
+            transfer = self._queue[0]
+            self._since = self.env.now
+            self.env.timeout(transfer.size / self.link.rate).callbacks.append(lambda _: self._finish(transfer))
+
+    def _finish(self, transfer: Transfer) -> None:
+        if not transfer.done.triggered:
+            self._advance()
+            self._complete(transfer)
+            self._begin()

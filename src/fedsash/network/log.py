@@ -1,0 +1,101 @@
+"""What happened on a network: sums for the metrics, and what pictures need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .site import Site, Trip
+
+INTERVALS = 20_000
+"""How many intervals of clients are kept at most; those that follow are counted only."""
+POINTS = 4_000
+
+
+class Series:
+    """Pairs (time, value), at most `POINTS` of them: when there are more, every other one goes, and so on."""
+
+    def __init__(self) -> None:
+        self.points: list[tuple[float, float]] = []
+        self._every, self._skipped = 1, 0
+
+    def add(self, time: float, value: float) -> None:
+        """Offer the next point."""
+        self._skipped += 1
+        if self._skipped < self._every:
+            return
+        self._skipped = 0
+        self.points.append((time, value))
+        if len(self.points) > POINTS:
+            self.points, self._every = self.points[::2], 2 * self._every
+
+
+class Log:
+    """The sums of a run so far, its clients' intervals, and its link and window over time."""
+
+    def __init__(self) -> None:
+        self.trips = self.arrived = self.failures = 0
+        self.bytes_up = self.bytes_down = self.waited = 0.0
+        self.staleness = self.stalest = 0
+        self.intervals: list[tuple[int, str, float, float]] = []
+        self.more = 0
+        self.carried, self.window = Series(), Series()
+
+    def interval(self, client: int, what: str, began: float, ended: float) -> None:
+        """A client was at something from `began` to `ended`."""
+        if len(self.intervals) < INTERVALS:
+            self.intervals.append((client, what, began, ended))
+        else:
+            self.more += 1
+
+    def trip(self, trip: Trip, version: int) -> None:
+        """A trip is over, when the server has made `version` steps."""
+        self.trips += 1
+        self.failures += trip.failures
+        if trip.arrived:
+            self.arrived += 1
+            self.waited += trip.waited
+            stale = version - trip.start.version
+            self.staleness += stale
+            self.stalest = max(self.stalest, stale)
+
+    def measures(self, site: Site) -> dict[str, Any]:
+        """The sums as metrics: seconds, trips, bytes; `waiting` (s) and `staleness` (steps) are means over arrivals."""
+        n = max(self.arrived, 1)
+        now = site.env.now
+        return {
+            "time": now,
+            "trips": self.trips,
+            "arrived": self.arrived,
+            "failed_uploads": self.failures,
+            "bytes_up": self.bytes_up,
+            "bytes_down": self.bytes_down,
+            "waiting": self.waited / n,
+            "staleness": self.staleness / n,
+            "link_use": site.up.carried / (now * site.up.link.rate) if now else 0.0,
+        }
+
+    def timeline(self, site: Site) -> dict[str, Any]:
+        """Who did what when, the link's use and the window's size over time; a client waits between its intervals.
+
+        `intervals` are [client, what, from, to] in order of their ends, at most `INTERVALS`; `more` counts the others.
+        """
+        return {
+            "intervals": self._with_waits(),
+            "more": self.more,
+            "until": site.env.now,
+            "rate": site.up.link.rate,
+            "carried": self.carried.points,
+            "window": self.window.points,
+        }
+
+    def _with_waits(self) -> list[tuple[int, str, float, float]]:
+        """The intervals, and the times between them, in which a client waits."""
+        ended: dict[int, float] = {}
+        found = []
+        for client, what, began, end in self.intervals:
+            if began > ended.get(client, began):
+                found.append((client, "wait", ended[client], began))
+            found.append((client, what, began, end))
+            ended[client] = end
+        return found

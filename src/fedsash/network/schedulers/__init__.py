@@ -1,0 +1,16 @@
+"""The schedulers, one file each. A new one is a file here, a line below, and a test."""
+
+from .base import Scheduler
+from .fedasync import FedAsync
+from .fedbuff import FedBuff
+from .fedwindow import FedWindow
+from .synchronous import Synchronous
+
+SCHEDULERS: dict[str, type[Scheduler]] = {
+    "synchronous": Synchronous,
+    "fedwindow": FedWindow,
+    "fedasync": FedAsync,
+    "fedbuff": FedBuff,
+}
+
+__all__ = ["SCHEDULERS", "FedAsync", "FedBuff", "FedWindow", "Scheduler", "Synchronous"]

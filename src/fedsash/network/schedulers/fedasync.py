@@ -1,0 +1,54 @@
+"""FedAsync (Xie et al. 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ...checks import check, check_choice, check_strength
+from ..site import Site, Steps
+from .base import Scheduler
+
+
+@dataclass(frozen=True)
+class FedAsync(Scheduler):
+    """Every client trains on its own; the server mixes each model in as it arrives.
+
+        w <- (1 - a_t) * w + a_t * w_new,    a_t = alpha * s(t - tau)
+
+    with tau the version of the model that the client started from, so that a fresh one has staleness 0, and s by
+    `weight`: "constant": 1; "polynomial": (x + 1)^(-a); "hinge": 1 if x <= b, else 1 / (a * (x - b) + 1). The client
+    is sent the mixed model at once. The paper's local term (rho/2) * ||w' - w_tau||^2 is the method fedprox.
+    """
+
+    alpha: float = 0.6
+    weight: Literal["constant", "polynomial", "hinge"] = "constant"
+    a: float = 0.5
+    b: float = 4.0
+
+    def __post_init__(self) -> None:
+        check(0 <= self.alpha <= 1, "FedAsync.alpha", self.alpha, "must be between 0 and 1")
+        check_choice("FedAsync.weight", self.weight, "constant", "polynomial", "hinge")
+        check_strength("FedAsync.a", self.a)
+        check_strength("FedAsync.b", self.b)
+
+    def s(self, x: int) -> float:
+        """The weight of an update of staleness x."""
+        if self.weight == "polynomial":
+            return float((x + 1.0) ** -self.a)
+        return 1.0 if self.weight == "constant" or x <= self.b else 1 / (self.a * (x - self.b) + 1)
+
+    def run(self, site: Site) -> Steps:
+        for client in range(site.size):
+            site.env.process(self._client(site, client))
+        yield site.over
+
+    def _client(self, site: Site, client: int) -> Steps:
+        while site.running:
+            yield from site.wait([client])
+            trip = yield from site.trip(client, site.newest())
+            w = site.model(trip) if site.running else None
+            if w is not None:
+                a = self.alpha * self.s(site.version - trip.start.version)
+                site.step((1 - a) * site.learner.model() + a * w)
+            yield site.env.timeout(0)  # arrivals of the same instant come first

@@ -1,0 +1,45 @@
+"""The network between a server and its clients, as an experiment file's table `[network]` has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..checks import check, check_strength
+from .clients import Clients
+from .links import Link
+
+
+@dataclass(frozen=True)
+class Network:
+    """A server behind a shared link, and its clients.
+
+    Uploads share `link`, downloads `down` (None: a download takes `link.latency` alone). A model is `bytes` long (None:
+    as long as the model's vector). An attempt to upload that has not arrived `timeout` seconds after its beginning
+    (None: never) is given up, and what has left of it is lost; one that finds the link full fails at once. A client
+    tries `retries` times more, before attempt a = 1, 2, ... for `backoff * 2**(a - 1)` seconds (times a random number
+    between 1/2 and 3/2), and then gives its training up.
+
+    With `learning = false` there are no models: events alone, for studies of time. A run ends after its rounds, or
+    after `seconds` of simulated time.
+    """
+
+    link: Link = field(default_factory=lambda: Link(1e6))
+    down: Link | None = None
+    clients: Clients = field(default_factory=Clients)
+    bytes: int | None = None
+    timeout: float | None = None
+    retries: int = 0
+    backoff: float = 1.0
+    learning: bool = True
+    seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check(self.bytes is None or self.bytes > 0, "Network.bytes", self.bytes, "must be positive")
+        check(self.timeout is None or self.timeout > 0, "Network.timeout", self.timeout, "must be positive, seconds")
+        check(self.retries >= 0, "Network.retries", self.retries, "must not be negative")
+        check_strength("Network.backoff", self.backoff)
+        check(self.seconds is None or self.seconds > 0, "Network.seconds", self.seconds, "must be positive")
+        if not self.learning:
+            right = "must be given with learning = false"
+            check(self.bytes is not None, "Network.bytes", self.bytes, right)
+            check(self.clients.count > 0, "Network.clients.count", self.clients.count, right)

@@ -13,7 +13,7 @@ run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest --numprocesses auto --dist loadfile
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow

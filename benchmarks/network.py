@@ -2,11 +2,13 @@
 
     python -m benchmarks.network table mnist FOLDER       client trips to 90 % on MNIST, in the parquet form of the hub
     python -m benchmarks.network table cifar10 FOLDER     client trips to 60 % on CIFAR-10
+    python -m benchmarks.network gradients                how long the training loss's gradient is, by client trips
     python -m benchmarks.network load                     10 to 10,000 clients on one link, events only
     python -m benchmarks.network speed                    events a minute
 
-`--out FOLDER` keeps the runs of a table, and takes those that are there already. `--parts iid` (or more of them) and
-`--trips 40` make a table of these partitions alone, with so many client trips at most.
+`--out FOLDER` keeps the runs of a table, and takes those that are there already. `--parts iid` and `--cells vanilla`
+(or more of them) make a table of these alone, `--trips 40` with so many client trips at most; `--model resnet18_gn`
+trains that instead of LeNet-5.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import argparse
 import json
 import tempfile
 import time
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -40,15 +43,18 @@ DATA: dict[str, dict[str, Any]] = {
 }
 
 
-def experiment(name: str, folder: str, part: str, cell: str, trips: int) -> network.NetworkExperiment:
-    """A cell of the table: LeNet-5, five clients on a ring, two local epochs in batches of 32, plain SGD."""
+MODELS = ("lenet5", "resnet18_gn")
+
+
+def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: int) -> network.NetworkExperiment:
+    """A cell of the table: five clients on a ring, two local epochs in batches of 32, plain SGD."""
     chosen, scheduler = DATA[name], CELLS[cell]
     return network.parse(
         {
             "rounds": trips // 5 if cell == "vanilla" else trips,
             "data": chosen["data"] | {"path": folder},
             "partition": PARTS[part],
-            "model": {"name": "lenet5"},
+            "model": {"name": model},
             "client": {"lr": chosen["lr"], "batch": 32, "epochs": 2},
             "evaluation": {"every": 1, "target": chosen["target"]},
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "memory_format": "contiguous"},
@@ -65,10 +71,10 @@ def table(given: argparse.Namespace, folder: Path) -> None:
     print("|---|---|---|---|---|---|")
     for part in given.parts:
         base = None
-        for cell in CELLS:
-            out = folder / f"{given.data}-{part}-{cell.replace(' ', '')}"
+        for cell in given.cells:
+            out = folder / f"{given.data}-{given.model}-{part}-{cell.replace(' ', '')}"
             if not (out / "summary.json").exists():
-                experiment(given.data, given.folder, part, cell, given.trips).run(out)
+                experiment(given.data, given.folder, given.model, part, cell, given.trips).run(out)
             summary = json.loads((out / "summary.json").read_text())
             reached, best = summary["target"].get("model"), summary["models"]["model"]["best"]["accuracy"]
             base = (reached or {}).get("trips") if cell == "vanilla" else base
@@ -78,6 +84,31 @@ def table(given: argparse.Namespace, folder: Path) -> None:
                 trips += f" ({base / reached['trips']:.1f})" if base else ""
             row = f"| {part} | {cell} | {trips} | {seconds} | {100 * best:.1f} % | {summary['network']['trips']} |"
             print(row, flush=True)
+
+
+MEASURED = (10, 20, 50, 100)
+"""After so many client trips."""
+
+
+def gradients() -> None:
+    """||grad F|| of the training loss at the global model: digits, an MLP, five clients, 100 client trips."""
+    print(f"| partition | cell | {' | '.join(f'after {trips} trips' for trips in MEASURED)} |")
+    print("|---|---|" + "---|" * len(MEASURED))
+    for part, (cell, scheduler) in product(("iid", "shards"), CELLS.items()):
+        each = 5 if cell == "vanilla" else 1
+        table = {
+            "rounds": 100 // each,
+            "partition": PARTS[part],
+            "model": {"name": "mlp", "hidden": [64]},
+            "client": {"lr": 0.05, "batch": 10, "epochs": 2},
+            "evaluation": {"every": 5 // each, "last": 1},
+            "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
+            "network": {"gradients": True},
+            "scheduler": scheduler,
+        }
+        rows = [row for row in network.parse(table).run().history if row["split"] == "network"]
+        norms = {row["trips"]: f"{row['gradient_norm']:.2f}" for row in rows}
+        print(f"| {part} | {cell} | {' | '.join(norms[trips] for trips in MEASURED)} |", flush=True)
 
 
 LOADS = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -162,14 +193,17 @@ def main() -> None:
     of_table = commands.add_parser("table")
     of_table.add_argument("data", choices=DATA)
     of_table.add_argument("folder")
+    of_table.add_argument("--model", choices=MODELS, default=MODELS[0])
     of_table.add_argument("--out", type=Path)
     of_table.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    of_table.add_argument("--cells", nargs="+", choices=CELLS, default=list(CELLS))
     of_table.add_argument("--trips", type=int, default=100)
+    commands.add_parser("gradients")
     commands.add_parser("load")
     commands.add_parser("speed")
     given = parser.parse_args()
     if given.command != "table":
-        {"load": load, "speed": speed}[given.command]()
+        {"gradients": gradients, "load": load, "speed": speed}[given.command]()
         return
     with tempfile.TemporaryDirectory() as folder:
         table(given, given.out or Path(folder))

@@ -15,8 +15,9 @@ import pytest
 
 from fedsash import __version__, recipes
 from fedsash.cli import main
+from fedsash.cli.listing import rooms
 from fedsash.config import load
-from fedsash.config.registry import ROOMS, options
+from fedsash.config.registry import options
 
 ROOT = Path(__file__).parent.parent
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
@@ -194,16 +195,16 @@ def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys
 def test_list_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    things = [*(name for room in ROOMS.values() for name in room.things), *recipes.names()]
+    things = [*(name for room in rooms().values() for name in room.things), *recipes.names()]
     assert [line.split()[0] for line in lines if line.startswith("  ")] == things
     assert all(len(line.split()) > 3 for line in lines if line.startswith("  "))
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", rooms())
 def test_list_tells_all_options_of_each_thing(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", room]) == 0
     overview = capsys.readouterr().out
-    for name, make in ROOMS[room].things.items():
+    for name, make in rooms()[room].things.items():
         assert name in overview
         assert main(["list", room, name]) == 0
         table = capsys.readouterr().out.partition("Options and defaults:\n")[2]

@@ -8,8 +8,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from observing import TESTS, final, go_on, interrupting, observed, start
+from observing import final, go_on, interrupting, observed, start
+from script import Script, gone, tell
 from worlds import ENGINES, VECTORISED, federation
 
 from fedsash import Federation, Feed, Fork, run
@@ -83,34 +82,6 @@ def test_a_run_in_another_thread_leaves_ctrl_c_alone() -> None:
 
 # Runs that are killed.
 
-SCRIPT = """
-import json, os, sys
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-import fedsash
-from test_interrupts import killed_world
-
-def train(out, engine, rounds, every, source):
-    settings = {"checkpoint": fedsash.Checkpoint(every), "progress": False}
-    settings["callbacks"] = [lambda round, metrics: print("round", round, flush=True)]
-    world, out = killed_world(engine), Path(out)
-    if (out / "metrics.jsonl").exists():
-        result = fedsash.resume(world, rounds, out, **settings)
-    else:
-        result = fedsash.run(world, rounds, out=out, fork=fedsash.Fork(source, 4) if source else None, **settings)
-    print("interrupted" if result.interrupted else "finished", flush=True)
-
-for order in sys.stdin:
-    pid = os.fork()
-    if pid == 0:
-        os.setsid()
-        train(**json.loads(order))
-        os._exit(0)
-    print("process", pid, flush=True)
-    status = os.waitpid(pid, 0)[1]
-    print("ended", os.waitstatus_to_exitcode(status), flush=True)
-"""
-
 COMPILED = replace(VECTORISED, compile=True)
 
 
@@ -120,62 +91,26 @@ def killed_world(engine: str) -> Federation:
     return observed(engine=engines[engine], method=Scaffold(), server=Adam(), feed=Feed("window", start=3))
 
 
-class Script:
-    """The script, which starts a process of its own, and a process group, for each run: importing takes long."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(TESTS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
-        )
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.orders, self.answers = self.process.stdin, self.process.stdout
-
-    def begin(self, out: Path, engine: str, rounds: int, every: int = 3, source: Path | None = None) -> int:
-        """Start or resume a run; the id of its process."""
-        where = None if source is None else str(source)
-        order = {"out": str(out), "engine": engine, "rounds": rounds, "every": every, "source": where}
-        self.orders.write(json.dumps(order) + "\n")
-        self.orders.flush()
-        return int(self.wait_for("process"))
-
-    def wait_for(self, *words: str) -> str:
-        """The last word of the next line that begins with one of these words."""
-        for line in self.answers:
-            if line.startswith(words):
-                return line.split()[-1]
-            assert not line.startswith("ended"), f"the run ended with {line.split()[-1]} before there was {words}"
-        raise AssertionError(f"the script ended before there was {words}")
-
-    def close(self) -> None:
-        self.orders.close()
-        self.answers.close()
-        try:
-            assert self.process.wait(timeout=10) == 0
-        finally:
-            self.process.kill()
+def train(out: str, engine: str, rounds: int, every: int = 3, source: str | None = None) -> None:
+    """Start or resume a run, and tell every round."""
+    settings: dict[str, Any] = {"every": every, "callbacks": [lambda round, metrics: tell("round", round)]}
+    world, folder = killed_world(engine), Path(out)
+    if (folder / "metrics.jsonl").exists():
+        result = go_on(world, rounds, folder, **settings)
+    else:
+        result = start(world, rounds, folder, fork=Fork(source, 4) if source else None, **settings)
+    tell("interrupted" if result.interrupted else "finished")
 
 
 @pytest.fixture(scope="module")
 def script() -> Iterator[Script]:
-    started = Script()
+    started = Script(__name__, "train")
     yield started
     started.close()
 
 
 def children(pid: int) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def gone(pid: int) -> bool:
-    """Whether a process has ended, be it as a zombie for which nobody has waited."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
 
 
 def assert_gone_within(seconds: float, pids: list[int]) -> None:
@@ -188,10 +123,10 @@ def assert_gone_within(seconds: float, pids: list[int]) -> None:
 def survives_kills(script: Script, engine: str, tmp_path: Path, kills: int) -> None:
     """Kill a run again and again at random moments; in the end it is the run that was not killed."""
     rounds, whole, killed = 15 * kills, tmp_path / "whole", tmp_path / "killed"
-    script.begin(whole, engine, rounds)
+    script.begin(out=whole, engine=engine, rounds=rounds)
     assert int(script.wait_for("ended")) == 0
     for i in range(kills):
-        pid = script.begin(killed, engine, rounds)
+        pid = script.begin(out=killed, engine=engine, rounds=rounds)
         if i % 2:  # in the midst of its rounds; otherwise at any moment from its beginning on
             script.wait_for("round", "finished")
         time.sleep(random.uniform(0, 0.3))
@@ -202,7 +137,7 @@ def survives_kills(script: Script, engine: str, tmp_path: Path, kills: int) -> N
         code = int(script.wait_for("ended"))
         assert code == -signal.SIGKILL or (code == 0 and i > 0)
         assert_gone_within(10, workers)
-    script.begin(killed, engine, rounds)
+    script.begin(out=killed, engine=engine, rounds=rounds)
     assert int(script.wait_for("ended")) == 0
     assert final(killed) == final(whole)
     leftovers = [path for path in killed.rglob("*") if path.name.startswith(".") or "tmp" in path.name]
@@ -225,7 +160,7 @@ def test_many_kills_at_any_moment_change_nothing(engine: str, script: Script, tm
 
 @pytest.mark.timeout(100)
 def test_no_worker_outlives_a_killed_run(script: Script, tmp_path: Path) -> None:
-    pid = script.begin(tmp_path, "workers", 1000)
+    pid = script.begin(out=tmp_path, engine="workers", rounds=1000)
     script.wait_for("round")
     workers = children(pid)
     assert len(workers) == 2 and not any(map(gone, workers))
@@ -239,7 +174,7 @@ def test_a_fork_killed_before_its_first_own_save_resumes_from_the_fork(script: S
     source, whole, killed = tmp_path / "source", tmp_path / "whole", tmp_path / "killed"
     start(killed_world("sequential"), 6, source, every=4)
     start(killed_world("sequential"), 40, whole, fork=Fork(source, 4))
-    pid = script.begin(killed, "sequential", 40, every=1000, source=source)
+    pid = script.begin(out=killed, engine="sequential", rounds=40, every=1000, source=source)
     assert script.wait_for("round") == "5"
     os.kill(pid, signal.SIGKILL)
     assert int(script.wait_for("ended")) == -signal.SIGKILL
@@ -252,7 +187,7 @@ def test_a_fork_killed_before_its_first_own_save_resumes_from_the_fork(script: S
 def test_ctrl_c_to_a_run_and_its_workers_ends_after_the_round(script: Script, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     start(killed_world("sequential"), 40, whole)
-    pid = script.begin(stopped, "workers", 40, every=1000)
+    pid = script.begin(out=stopped, engine="workers", rounds=40, every=1000)
     script.wait_for("round")
     workers = children(pid)
     os.killpg(pid, signal.SIGINT)  # as a terminal does, to the whole group

@@ -9,7 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from fedsash import network
 from fedsash.cli import main
@@ -232,7 +234,7 @@ def test_examples_run(path: Path, tmp_path: Path) -> None:
 
 def test_a_file_without_the_two_tables_is_a_synchronous_run_of_all() -> None:
     experiment = network.parse({"partition": {"name": "iid", "clients": 3}})
-    assert experiment.scheduler == Synchronous() and experiment.experiment.sampling == Uniform(fraction=1.0)
+    assert experiment.scheduler == Synchronous() and experiment.sampling == Uniform(fraction=1.0)
     with pytest.raises(ConfigError, match="scheduler = 'fedbuff': must be a table"):
         network.parse({"scheduler": "fedbuff"})
 
@@ -250,3 +252,34 @@ def test_one_file_of_the_room_alone_knows_of_experiment_files() -> None:
     room = ROOT / "src" / "fedsash" / "network"
     knowing = {file.name for file in room.rglob("*.py") if "config import" in file.read_text()}
     assert knowing == {"experiment.py"}
+
+
+def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
+    """For softmax on the model's outputs, by autograd on all samples at once."""
+    table = {
+        "rounds": 2,
+        "partition": {"name": "shards", "clients": 3, "classes": 2},
+        "model": {"name": "mlp", "hidden": [4]},
+        "evaluation": {"every": 1},
+        "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
+        "network": {"gradients": True},
+    }
+    experiment = network.parse(table)
+    found = [row["gradient_norm"] for row in experiment.run().history if row["split"] == "network"]
+    federation = experiment.federation()
+    learner = network.Learning(federation, None)
+    for norm in found:
+        learner.round([0, 1, 2])
+        data, module = federation.data, federation.model
+        index = torch.from_numpy(np.concatenate(data.clients))
+        with federation.layout.applied(module, learner.state.w):
+            x = data.transform.prepare(data.train.x[index])  # type: ignore[index]
+            loss = torch.nn.functional.cross_entropy(module(x), data.train.y[index])
+            grads = torch.autograd.grad(loss, list(module.parameters()))
+        assert norm == pytest.approx(math.sqrt(sum(float(g.square().sum()) for g in grads)), rel=1e-4)
+    federation.close()
+
+
+def test_a_study_of_time_alone_has_no_gradients() -> None:
+    with pytest.raises(ValueError, match="gradients = True: must be false with learning"):
+        Network(clients=Clients(3), bytes=1000, learning=False, gradients=True)

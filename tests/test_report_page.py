@@ -382,7 +382,7 @@ def test_the_browser_is_content_and_asks_for_nothing(tab: Any, page: Path) -> No
 def test_the_page_does_not_scroll_to_the_side(tab: Any, width: int) -> None:
     tab.set_viewport_size({"width": width, "height": 900})
     tab.wait_for_timeout(500)
-    assert tab.evaluate("document.documentElement.scrollWidth") == width
+    tab.wait_for_function(f"document.documentElement.scrollWidth === {width}")  # once the pictures have followed
 
 
 def test_the_pictures_show_the_numbers(tab: Any, page: Path) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from script import Script, gone, tell
 from worlds import after, federation, listing, snapshot, trained
 
 from fedsash.averages import Window
@@ -215,19 +217,34 @@ def test_a_file_that_may_not_grow_leaves_the_states_as_they_were(tmp_path: Path)
     assert snapshot(load_newest(tmp_path, world.start())[0]) == at_four
 
 
-def saves_until_killed(folder: Path) -> int:
-    """A forked process that saves one state after another; its id. On Ctrl-C it ends with the code 42."""
-    pid = os.fork()
-    if pid:
-        return pid
+def saves_until_killed(folder: str) -> None:
+    """Save one state after another. On Ctrl-C the process ends with the code 42."""
     try:
         signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
+        tell("begins")
         for round in range(1, 10**6):
-            save(_numbered(round), folder)
+            save(_numbered(round), Path(folder))
     except KeyboardInterrupt:
         os._exit(42)
     finally:
         os._exit(1)
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Script]:
+    started = Script(__name__, "saves_until_killed")
+    yield started
+    started.close()
+
+
+def _send(number: signal.Signals, pid: int) -> None:
+    """Send a signal until the process is gone: Python drops an interrupt that comes within a destructor."""
+    while not gone(pid):
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+        deadline = time.monotonic() + 2
+        while not gone(pid) and time.monotonic() < deadline:
+            time.sleep(0.01)
 
 
 def _numbered(round: int) -> State:
@@ -239,14 +256,16 @@ def _numbered(round: int) -> State:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(number: signal.Signals, tmp_path: Path) -> None:
+def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
+    number: signal.Signals, script: Script, tmp_path: Path
+) -> None:
     for attempt in range(12):
         folder = tmp_path / str(attempt)
-        pid = saves_until_killed(folder)
-        time.sleep(0.03 + random.uniform(0, 0.1))
-        os.kill(pid, number)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-        assert code == (42 if number == signal.SIGINT else -signal.SIGKILL)
+        pid = script.begin(folder=folder)
+        script.wait_for("begins")
+        time.sleep(random.uniform(0, 0.1))
+        _send(number, pid)
+        assert int(script.wait_for("ended")) == (42 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
             assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"
         newest = max(saved_rounds(folder), default=0)

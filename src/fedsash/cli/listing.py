@@ -22,21 +22,29 @@ def add(commands: Commands) -> None:
 
 def _list(given: argparse.Namespace) -> int:
     from ..config.errors import located
-    from ..config.registry import ROOMS
 
     if given.room == "recipes":
         print(_recipes() if given.name is None else _recipe(given.name))
         return OK
-    if given.room is not None and given.room not in ROOMS:
-        raise ValueError(f"there is no room {given.room!r}; there are {', '.join(ROOMS)}, recipes")
+    known = rooms()
+    if given.room is not None and given.room not in known:
+        raise ValueError(f"there is no room {given.room!r}; there are {', '.join(known)}, recipes")
     if given.name is not None:
-        room = ROOMS[given.room]
+        room = known[given.room]
         with located(_table(room)):
             print(_details(given.name, room.find(given.name), room))
         return OK
-    overviews = [_overview(room) for title, room in ROOMS.items() if given.room in (None, title)]
+    overviews = [_overview(room) for title, room in known.items() if given.room in (None, title)]
     print("\n\n".join(overviews + ([_recipes()] if given.room is None else [])))
     return OK
+
+
+def rooms() -> dict[str, Room]:
+    """All registries: those of experiment files, and those of experiments on a network."""
+    from .. import network
+    from ..config.registry import ROOMS
+
+    return ROOMS | network.ROOMS
 
 
 def _overview(room: Room) -> str:
@@ -93,11 +101,12 @@ def _table(room: Room) -> str:
 
 LIST = """\
 rooms: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets;
-and recipes, the papers' tables and figures for fedsash reproduce
+schedulers and windows, for fedsash network; and recipes, the papers' tables and figures for fedsash reproduce
 
 examples:
   fedsash list
   fedsash list servers
   fedsash list servers adam
+  fedsash list schedulers fedwindow
   fedsash list recipes ima-table-1
 """

@@ -40,7 +40,7 @@ def _network(given: argparse.Namespace) -> int:
         print("stopped; a simulated network is not resumed: run it again", file=sys.stderr)
         return INTERRUPTED
     if experiment.network.learning:
-        rich.print(table(result.summary, experiment.experiment.evaluation))
+        rich.print(table(result.summary, experiment.evaluation))
     print("\n".join(_lines(experiment, result)))
     return OK
 
@@ -56,7 +56,7 @@ def _lines(experiment: NetworkExperiment, result: Result) -> list[str]:
     ]
     if summary["ended_early"]:
         lines.append(f"ended early: {summary['ended_early']}")
-    target = f"{100 * experiment.experiment.evaluation.target:g} %"
+    target = f"{100 * experiment.evaluation.target:g} %"
     for model, when in summary["target"].items():
         lines.append(f"{model} at {target}: {when['trips']:,} trips, {when['time']:,.1f} s")
     return ["", *lines, "", f"metrics, time line and pictures: {result.folder}"]

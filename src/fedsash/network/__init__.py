@@ -1,7 +1,7 @@
 """Federations on a simulated network: time, congestion and failures, with models that are really trained."""
 
 from .clients import Clients
-from .experiment import NetworkExperiment, load, parse
+from .experiment import ROOMS, NetworkExperiment, load, parse
 from .learning import Learning, Timing
 from .links import Link
 from .schedulers import FedAsync, FedBuff, FedWindow, Scheduler, Synchronous
@@ -11,6 +11,7 @@ from .windows import AIMD, Capacity, Fixed, Window
 
 __all__ = [
     "AIMD",
+    "ROOMS",
     "Capacity",
     "Clients",
     "FedAsync",

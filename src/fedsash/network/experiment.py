@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from .. import config
 from ..config import tables
 from ..config.errors import ConfigError, located, prefixed
 from ..config.files import overridden, read
-from ..config.registry import suggestion
+from ..config.registry import Room
 from .learning import Learner, Learning, Timing, check_asynchronous
 from .links import Link
 from .schedulers import SCHEDULERS, FedWindow, Scheduler, Synchronous
@@ -19,28 +19,31 @@ from .settings import Network
 from .simulation import Result, simulate
 from .windows import WINDOWS, Fixed, Window
 
+ROOMS = {
+    "schedulers": Room("scheduler", SCHEDULERS, Scheduler),
+    "windows": Room("scheduler.window", WINDOWS, Window),
+}
 EVERYBODY = {"sampling": {"name": "uniform", "fraction": 1.0}}
 
 
 @dataclass(frozen=True)
-class NetworkExperiment:
+class NetworkExperiment(config.Experiment):
     """All that an experiment file on a network says: what is trained, the network, and who trains when."""
 
-    experiment: config.Experiment
-    network: Network
-    scheduler: Scheduler
+    network: Network = field(default_factory=Network)
+    scheduler: Scheduler = field(default_factory=Synchronous)
 
-    def run(self, out: Path | str | None = None, *, progress: bool = False) -> Result:
+    def run(self, out: Path | str | None = None, *, progress: bool | Callable[[int], object] = False) -> Result:
         """Simulate it; see `simulate`. `ConfigError` where its parts do not fit together."""
-        experiment, learner = self.experiment, self._learner()
+        learner = self._learner()
         try:
             return simulate(
                 self.network,
                 self.scheduler,
                 learner,
-                rounds=experiment.rounds,
-                evaluation=experiment.evaluation,
-                seed=experiment.seed,
+                rounds=self.rounds,
+                evaluation=self.evaluation,
+                seed=self.seed,
                 out=out,
                 progress=progress,
                 config=self.table(),
@@ -51,21 +54,21 @@ class NetworkExperiment:
 
     def table(self) -> dict[str, Any]:
         """The content of a file, complete: `parse` makes an equal experiment of it."""
-        table = self.experiment.table() | {"network": tables.plain(self.network)}
-        scheduler = {"name": _name_of(self.scheduler, SCHEDULERS)} | tables.plain(self.scheduler)
+        table = super().table()
+        scheduler = {"name": ROOMS["schedulers"].name_of(self.scheduler)} | table["scheduler"]
         if isinstance(self.scheduler, FedWindow):
             window = self.scheduler.window
-            scheduler["window"] = {"name": _name_of(window, WINDOWS)} | tables.plain(window)
+            scheduler["window"] = {"name": ROOMS["windows"].name_of(window)} | scheduler["window"]
         if not isinstance(self.scheduler, Synchronous):
             del table["sampling"]
         return table | {"scheduler": scheduler}
 
     def _learner(self) -> Learner:
-        experiment, network = self.experiment, self.network
+        network = self.network
         if not network.learning:
             assert network.bytes is not None
-            return Timing(network.clients.count, network.bytes, experiment.sampling, experiment.seed)
-        federation = experiment.federation()
+            return Timing(network.clients.count, network.bytes, self.sampling, self.seed)
+        federation = self.federation()
         clients, count = len(federation.data.clients), network.clients.count
         if count not in (0, clients):
             raise ConfigError(f"network.clients.count = {count}: the partition makes {clients}: leave it out")
@@ -89,9 +92,9 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> NetworkExp
     network = _network(rest.pop("network", {}))
     scheduler = _scheduler(rest.pop("scheduler", {}))
     if "sampling" in rest and not scheduler.rounds:
-        name = _name_of(scheduler, SCHEDULERS)
+        name = ROOMS["schedulers"].name_of(scheduler)
         raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out")
-    return NetworkExperiment(config.parse(EVERYBODY | rest), network, scheduler)
+    return NetworkExperiment(**vars(config.parse(EVERYBODY | rest)), network=network, scheduler=scheduler)
 
 
 def _network(table: Any) -> Network:
@@ -102,7 +105,7 @@ def _network(table: Any) -> Network:
 
 
 def _scheduler(table: Any) -> Scheduler:
-    make, rest = _chosen(table, "scheduler", SCHEDULERS, "synchronous")
+    make, rest = _chosen(table, ROOMS["schedulers"], "synchronous")
     window = rest.pop("window", None) if make is FedWindow else None
     default = make() if window is None else FedWindow(_window(window))
     scheduler: Scheduler = tables.build(make, rest, "scheduler", default)
@@ -114,23 +117,15 @@ def _window(value: Any) -> Window:
     if isinstance(value, int) and not isinstance(value, bool):
         with located("scheduler.window"):
             return Fixed(value)
-    make, rest = _chosen(value, "scheduler.window", WINDOWS, "fixed")
+    make, rest = _chosen(value, ROOMS["windows"], "fixed")
     window: Window = tables.build(make, rest, "scheduler.window")
     return window
 
 
-def _chosen(table: Any, place: str, known: Mapping[str, Any], default: str) -> tuple[Any, dict[str, Any]]:
+def _chosen(table: Any, room: Room, default: str) -> tuple[Any, dict[str, Any]]:
     """The class that a table names, and the rest of the table."""
     if not isinstance(table, Mapping):
-        raise ConfigError(f"{place} = {table!r}: must be a table, [{place}]")
+        raise ConfigError(f"{room.key} = {table!r}: must be a table, [{room.key}]")
     rest = dict(table)
-    name = rest.pop("name", default)
-    if name not in known:
-        close = suggestion(str(name), known)
-        hint = f"; did you mean {close}?" if close else ""
-        raise ConfigError(f"{place}.name = {name!r}: must be one of {', '.join(known)}{hint}")
-    return known[name], rest
-
-
-def _name_of(thing: object, known: Mapping[str, type]) -> str:
-    return next(name for name, make in known.items() if type(thing) is make)
+    with located(room.key):
+        return room.find(rest.pop("name", default)), rest

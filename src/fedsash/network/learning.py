@@ -7,12 +7,15 @@ computed when its upload has arrived, and those whose upload fails cost nothing.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ..aggregation import Mean
+from ..analysis.flatness import Curvature
 from ..checks import check
 from ..evaluation import Metrics
 from ..federation import Federation
@@ -45,6 +48,8 @@ class Learner(Protocol):
     def round(self, clients: list[int]) -> None: ...
 
     def evaluate(self) -> list[Metrics]: ...
+
+    def gradient(self) -> float: ...
 
 
 class Timing:
@@ -80,6 +85,10 @@ class Timing:
     def evaluate(self) -> list[Metrics]:
         """The metrics of the model and its averages."""
         return []
+
+    def gradient(self) -> float:
+        """The length of the training loss's gradient."""
+        return 0.0
 
 
 class Learning:
@@ -127,6 +136,17 @@ class Learning:
 
     def evaluate(self) -> list[Metrics]:
         return self.federation.evaluate(self.state)
+
+    def gradient(self) -> float:
+        """||grad F(w)|| at the global model, F the mean loss over all clients' training samples, not augmented."""
+        return float(self._training_loss.gradient(self.state.w).norm())
+
+    @cached_property
+    def _training_loss(self) -> Curvature:
+        federation = self.federation
+        data, loss = federation.data, federation.loss
+        held = data.train[torch.from_numpy(np.concatenate(data.clients))]
+        return Curvature(federation.model, data, held, loss, federation.evaluation.batch)
 
 
 def check_asynchronous(federation: Federation) -> None:

@@ -19,8 +19,9 @@ class Network:
     tries `retries` times more, before attempt a = 1, 2, ... for `backoff * 2**(a - 1)` seconds (times a random number
     between 1/2 and 3/2), and then gives its training up.
 
-    With `learning = false` there are no models: events alone, for studies of time. A run ends after its rounds, or
-    after `seconds` of simulated time.
+    With `learning = false` there are no models: events alone, for studies of time. With `gradients` each evaluation
+    also measures how long the gradient of the training loss is at the global model, at the price of a pass over all
+    clients' samples. A run ends after its rounds, or after `seconds` of simulated time.
     """
 
     link: Link = field(default_factory=lambda: Link(1e6))
@@ -31,6 +32,7 @@ class Network:
     retries: int = 0
     backoff: float = 1.0
     learning: bool = True
+    gradients: bool = False
     seconds: float | None = None
 
     def __post_init__(self) -> None:
@@ -40,6 +42,7 @@ class Network:
         check_strength("Network.backoff", self.backoff)
         check(self.seconds is None or self.seconds > 0, "Network.seconds", self.seconds, "must be positive")
         if not self.learning:
+            check(not self.gradients, "Network.gradients", True, "must be false with learning = false")
             right = "must be given with learning = false"
             check(self.bytes is not None, "Network.bytes", self.bytes, right)
             check(self.clients.count > 0, "Network.clients.count", self.clients.count, right)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -18,7 +18,7 @@ from ..checks import check
 from ..evaluation import Evaluation
 from ..records import Records, chosen, replace_file, summarise, write_json
 from ..report import Progress, curves
-from . import pictures
+from ..report import network as pictures
 from .clients import Population
 from .learning import Learner, Learning
 from .links import Channel
@@ -54,14 +54,15 @@ def simulate(
     evaluation: Evaluation | None = None,
     seed: int = 0,
     out: Path | str | None = None,
-    progress: bool = False,
+    progress: bool | Callable[[int], object] = False,
     config: Mapping[str, Any] | None = None,
 ) -> Result:
     """Let the scheduler work until `rounds` steps of the server are made, or the network's `seconds` are over.
 
     With `out` the run keeps a folder: `config.toml` (if `config` is given), `metrics.jsonl`, `summary.json`,
     `timeline.json`, `timeline.png`, `link.png`, and if there are models `curves.png`, `accuracy.png` and `models/`.
-    A run is a pure function of its arguments. Raises `ValueError` if `out` holds a run already.
+    `progress` shows a bar, or is told the number of every step. A run is a pure function of its arguments. Raises
+    `ValueError` if `out` holds a run already.
     """
     evaluation = evaluation or Evaluation()
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
@@ -73,7 +74,7 @@ def simulate(
     process = scheduler.run(site)
     history: list[dict[str, Any]] = []
     began = time.perf_counter()
-    with Progress(rounds, progress) as bar:
+    with Progress(rounds, progress is True) as bar:
 
         def stepped(site: Site) -> None:
             rows = _rows(site, evaluation)
@@ -81,6 +82,8 @@ def simulate(
             if records is not None and rows:
                 records.append(rows)
             bar.update(site.version, {row["model"]: row["accuracy"] for row in rows if row["split"] == "test"})
+            if callable(progress):
+                progress(site.version)
 
         site.stepped = stepped
         if folder is not None and records is not None:
@@ -122,6 +125,8 @@ def _rows(site: Site, evaluation: Evaluation) -> list[dict[str, Any]]:
         return []
     measures = site.log.measures(site)
     network = {"round": site.version, "model": "model", "split": "network"} | measures
+    if site.network.gradients:
+        network["gradient_norm"] = site.learner.gradient()
     when = {"time": measures["time"], "trips": measures["trips"]}
     return [network, *(metrics.row() | when for metrics in site.learner.evaluate())]
 

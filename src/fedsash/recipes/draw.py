@@ -15,7 +15,7 @@ from ..records import replace_file, write_json
 from ..report import Progress
 from ..report.curves import COLOURS, INK, curves
 from ..sweeps import Planned
-from .figures import Figure
+from .figures import AGAINST, Figure
 from .pick import STATISTICS
 from .results import Measured, Results, safe
 
@@ -48,7 +48,7 @@ def _curves(figure: Figure, results: Results) -> list[Path]:
     history = []
     for label, pick in figure.lines.items():
         whole = figure.where | pick
-        found = [results.curve(run, whole.model) for run in results.runs(whole)]
+        found = [results.curve(run, whole.model, figure.by) for run in results.runs(whole)]
         if not found:
             continue
         rounds = sorted(set.intersection(*map(set, found)))
@@ -56,7 +56,7 @@ def _curves(figure: Figure, results: Results) -> list[Path]:
         means = smooth(means) if figure.smooth else means
         history += [_row(label, round, mean / 100) for round, mean in zip(rounds, means, strict=True)]
     path = _picture(results.out, figure.name)
-    curves(history, path, title=figure.title or figure.name)
+    curves(history, path, title=figure.title or figure.name, along=AGAINST[figure.by])
     return [path]
 
 

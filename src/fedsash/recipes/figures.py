@@ -20,13 +20,14 @@ KINDS = {
 }
 COMMON = ("name", "title", "kind", "where")
 OWN = {
-    "curves": ("lines", "smooth"),
+    "curves": ("lines", "smooth", "by"),
     "values": ("lines", "x", "label"),
     "line": ("models", "points", "samples", "split"),
     "plane": ("models", "points", "samples", "split"),
     "surface": ("models", "points", "samples", "split"),
     "decomposition": ("rounds", "samples", "over"),
 }
+AGAINST = {"round": "round", "trips": "client trips"}
 MODELS = {"line": 2, "plane": 3, "surface": 1}
 
 
@@ -35,7 +36,8 @@ class Figure:
     """A figure, or a panel of one.
 
     - curves and values have `lines`, a pick each; `smooth` curves are filtered as in IMA (Savitzky-Golay, window 10,
-      order 2), and values are taken over the picks of `x`, an axis as a rule, called `label` in the picture;
+      order 2), those `by` "trips" drawn against client trips, and values taken over the picks of `x`, an axis as a
+      rule, called `label` in the picture;
     - line, plane and surface are drawn of every run of `where`, through or around its `models`, named as by `fedsash
       landscape`; `client:#1@N` is the first client of the round after the saved round N;
     - decomposition is drawn of every run of `where`, of the clients of its saved `rounds` (all, if none are given);
@@ -50,6 +52,7 @@ class Figure:
     where: Pick
     lines: Mapping[str, Pick] = field(default_factory=dict)
     smooth: bool = False
+    by: str = "round"
     x: Mapping[str, Pick] = field(default_factory=dict)
     label: str = ""
     over: str = ""
@@ -73,6 +76,8 @@ class Figure:
         for key in ("lines", "x"):
             if key in given:
                 given[key] = several(given[key], axes, f"{place}.{key}")
+        if "by" in given:
+            known(text(given["by"], f"{place}.by"), AGAINST, f"{place}.by: there is no")
         if "over" in given:
             known(text(given["over"], f"{place}.over"), axes, f"{place}.over: there is no axis")
         given["label"] = text(given.get("label", ""), f"{place}.label")

@@ -19,7 +19,11 @@ STATISTICS = {
     "best": "highest accuracy, %",
     "rounds_to_target": "first evaluated round at the target",
     "speed_up": "how many times fewer rounds to the target",
+    "trips_to_target": "client trips until the target, on a network",
+    "trips_speed_up": "how many times fewer client trips to the target",
 }
+SPEED_UPS = {"speed_up": "rounds_to_target", "trips_speed_up": "trips_to_target"}
+"""What each is the quotient of."""
 OWN = ("model", "statistic")
 
 

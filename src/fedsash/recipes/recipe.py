@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from ..checks import check
-from ..config import ConfigError, parse
+from ..config import ConfigError
 from ..config.errors import prefixed
 from ..config.files import merged, read
 from ..config.registry import show
 from ..sweeps import Planned, Sweep
 from ..sweeps import parse as sweep
+from ..sweeps.experiments import parse
 from .figures import Figure
 from .pick import OWN, Axes, Pick, known, mapping, text
 from .tables import Table

@@ -16,6 +16,9 @@ from ..records import Records, accuracies, summarise
 from ..sweeps import Planned, Sweep
 from .pick import Pick
 
+TO_TARGET = {"rounds_to_target": "round", "trips_to_target": "trips"}
+"""What is counted until the target, in the metrics."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -85,26 +88,29 @@ class Results:
             return Measured(why=why)
         found = [self._number(run, pick) for run in done]
         values = [value for value in found if value is not None]
-        rounds = pick.statistic == "rounds_to_target"
-        if rounds and len(values) < len(found):
-            return Measured(runs=len(done), beyond=max(run.experiment.rounds for run in done), why=why)
+        counted = TO_TARGET.get(pick.statistic)
+        if counted and len(values) < len(found):
+            return Measured(runs=len(done), beyond=max(self._rows(run)[-1][counted] for run in done), why=why)
         if len(values) < len(found):
             return Measured(runs=len(done), why="its accuracy is not a number")
         std = stdev(values) if len(values) > 1 else None
-        return Measured(fmean(values), std, len(values), why=why, digits=0 if rounds else 2)
+        return Measured(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
 
-    def curve(self, run: Planned, model: str) -> dict[int, float]:
-        """A model's accuracy, in per cent, after each evaluated round."""
-        rows = self._rows(run)
-        return {round: 100 * a for round, a in accuracies(_of(rows, model, run.experiment)).get(model, {}).items()}
+    def curve(self, run: Planned, model: str, by: str = "round") -> dict[int, float]:
+        """A model's accuracy, in per cent, after each evaluated round, or after as many client trips."""
+        rows = _of(self._rows(run), model, run.experiment)
+        return {at: 100 * a for at, a in accuracies([row | {"round": row[by]} for row in rows]).get(model, {}).items()}
 
     def _number(self, run: Planned, pick: Pick) -> float | None:
         rows = _of(self._rows(run), pick.model, run.experiment)
+        if counted := TO_TARGET.get(pick.statistic):
+            target = run.experiment.evaluation.target
+            return next((float(row[counted]) for row in rows if (row["accuracy"] or 0.0) >= target), None)
         summary = summarise(rows, run.experiment.evaluation).get(pick.model, {})
         if pick.statistic == "best":
             return 100 * summary["best"]["accuracy"] if summary.get("best") else None
         found = summary.get(pick.statistic)
-        return None if found is None else float(found) if pick.statistic == "rounds_to_target" else 100 * float(found)
+        return None if found is None else 100 * float(found)
 
     def _why(self, run: Planned) -> str:
         begun = (self.folder(run) / "metrics.jsonl").exists()

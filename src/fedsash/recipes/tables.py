@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config import ConfigError
 from ..config.registry import show
-from .pick import Axes, Pick, known, mapping, several, text
+from .pick import SPEED_UPS, Axes, Pick, known, mapping, several, text
 from .published import Published, read_cell
 from .results import Measured, Results
 
@@ -95,10 +95,10 @@ class Table:
                 yield Number(row, column, cell, self.published[row][i][j], self._measured(whole, results))
 
     def _measured(self, pick: Pick, results: Results) -> Measured:
-        if pick.statistic != "speed_up":
+        if pick.statistic not in SPEED_UPS:
             return results.measured(pick)
-        rounds = Pick(statistic="rounds_to_target")
-        own, base = results.measured(pick | rounds), results.measured(pick | self.against | rounds)
+        count = Pick(statistic=SPEED_UPS[pick.statistic])
+        own, base = results.measured(pick | count), results.measured(pick | self.against | count)
         ratio = base.value / own.value if own.value and base.value else None
         return Measured(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
 

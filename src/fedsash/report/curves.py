@@ -29,14 +29,15 @@ def curves(
     target: float | None = None,
     feed_start: int | None = None,
     title: str = "Accuracy on the test set",
+    along: str = "round",
 ) -> None:
     """Draw every model's accuracy on the central test set: the model thin and light, its averages strong on top.
 
     `history` is a run's metrics (`Records.load()`), or those of several runs by name: then each run has a line style,
     and each average one colour in all of them. `target`, a share, is a dotted line; `feed_start` marks the round from
-    which on clients receive an average. An average's line begins where it leaves the model's.
-    So that differences can be seen, the picture reaches down to where 98 % of the accuracies after the first fifth of
-    the rounds lie: the first climb and the deepest dips come from below it.
+    which on clients receive an average; `along` is what the rounds are called. An average's line begins where it leaves
+    the model's. So that differences can be seen, the picture reaches down to where 98 % of the accuracies after the
+    first fifth of the rounds lie: the first climb and the deepest dips come from below it.
 
     Writes a PNG (or whatever the ending of `path` says), whole or not at all. Raises `ImportError` without matplotlib.
     """
@@ -49,7 +50,7 @@ def curves(
     for line in lines:
         axes.plot(line["rounds"], line["accuracies"], **line["style"])
     axes.set_title(title, loc="left", color=INK, fontsize=13, pad=12, parse_math=False)
-    axes.set_xlabel("round", color=INK)
+    axes.set_xlabel(along, color=INK)
     axes.xaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10], integer=True))
     axes.yaxis.set_major_locator(MaxNLocator(nbins=9, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(lambda share, _: f"{100 * share:.4g} %")

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError, Experiment
-from ..config import parse as experiment
 from ..config.errors import prefixed
 from ..config.files import KEY, Table, merged, put, read
 from ..config.registry import show, suggestion
+from .experiments import parse as experiment
 
 KEYS = ("title", "base", "axes", "zip")
 

@@ -10,12 +10,13 @@ from queue import SimpleQueue
 
 from ..checks import check
 from ..config import ConfigError
-from ..config import load as load_experiment
 from ..report import Progress
 from ..runs.interrupts import on_interrupt
 from ..state import saved_rounds
 from . import index
 from .axes import Sweep
+from .experiments import load as load_experiment
+from .experiments import simulated
 from .plan import Leg, Plan, plan
 from .process import Message, Process
 
@@ -131,8 +132,10 @@ def _check_same(leg: Leg, folder: Path) -> None:
 
 
 def _is_done(leg: Leg, out: Path) -> bool:
-    """Whether the leg's last state is saved, and its end is written."""
+    """Whether the leg's last state is saved, and its end is written; a simulation has no states."""
     file = out / leg.folder / "summary.json"
+    if simulated(leg.experiment):
+        return file.exists()
     saved = leg.last in saved_rounds(out / leg.folder / "state")
     return saved and file.exists() and bool(json.loads(file.read_text())["rounds"] == leg.last)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
@@ -19,10 +20,12 @@ import torch
 
 from .. import runs
 from ..checks import one_line
-from ..config import Experiment, parse
+from ..config import Experiment
 from ..engines import Engine
+from ..network import NetworkExperiment
 from ..records import TensorBoard
 from ..runs import Fork
+from .experiments import parse
 
 
 def main() -> None:
@@ -31,17 +34,29 @@ def main() -> None:
         job = json.loads(line)
         _keep_to(job["cores"])
         try:
-            result = train(parse(job["experiment"]), Path(job["folder"]), job["fork"], job["until"])
+            experiment, folder = parse(job["experiment"]), Path(job["folder"])
+            if isinstance(experiment, NetworkExperiment):
+                ended = simulate(experiment, folder)
+            else:
+                ended = train(experiment, folder, job["fork"], job["until"])
         except (ValueError, ImportError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
             tell({"reached": None, "error": one_line(error)})
         else:
-            tell({"reached": result.state.round, "models": result.summary["models"]})
+            tell(ended)
 
 
-def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> runs.Result:
-    """Begin or resume the run in `folder`, up to the round `until`."""
+def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
+    """Simulate the run in `folder` from its beginning, and what it came to."""
+    if folder.exists():
+        shutil.rmtree(folder)  # it was stopped: a simulation is not resumed
+    result = experiment.run(folder, progress=lambda round: tell({"round": round}))
+    return {"reached": experiment.rounds, "models": result.summary["models"]}
+
+
+def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
+    """Begin or resume the run in `folder`, up to the round `until`, and what it came to."""
     origin = None if fork is None else Fork(**fork)
     experiment = replace(experiment, engine=_engine(experiment.engine, origin))
     federation, begun = experiment.federation(), (folder / "metrics.jsonl").exists()
@@ -55,8 +70,10 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
             "until": until,
         }
         if begun:
-            return runs.resume(federation, experiment.rounds, folder, **settings)
-        return runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
+            result = runs.resume(federation, experiment.rounds, folder, **settings)
+        else:
+            result = runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
+    return {"reached": result.state.round, "models": result.summary["models"]}
 
 
 def tell(message: Mapping[str, Any]) -> None:

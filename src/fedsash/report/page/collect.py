@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,8 @@ class Run:
     """A run: `accuracies` are its curves on the test set, `summary` that of summary.json or, without, of the metrics.
 
     `config` is empty where the run did not write it; `ended` is whether the summary is that of the last round there
-    is, `wanted` the number of rounds asked for, if known.
+    is, `wanted` the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
+    round, and the `timeline` that it leaves at its end.
     """
 
     name: str
@@ -48,6 +49,8 @@ class Run:
     ended: bool
     labels: dict[str, str] = field(default_factory=dict)
     partition: dict[str, Any] | None = None
+    network: dict[int, dict[str, Any]] = field(default_factory=dict)
+    timeline: dict[str, Any] | None = None
 
     @property
     def rounds(self) -> int:
@@ -59,7 +62,7 @@ class Run:
 
     @property
     def finished(self) -> bool:
-        return self.ended and self.rounds >= (self.wanted or 0)
+        return self.ended and (self.rounds >= (self.wanted or 0) or bool(self.summary.get("ended_early")))
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,10 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     if not ended:
         summary = {"models": summarise(rows, evaluation), "rounds": last, "diverged": diverged(rows, last)}
     partition = _optional(folder / "partition.json", found.notes)
-    found.runs.append(Run(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels, partition))
+    network = {row["round"]: row for row in rows if row["split"] == "network"}
+    timeline = _optional(folder / "timeline.json", found.notes)
+    read = Run(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
+    found.runs.append(replace(read, partition=partition, network=network, timeline=timeline))
     found.analyses += _results(folder / "analyses", name, found.notes)
 
 

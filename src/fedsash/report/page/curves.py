@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .collect import Run
-from .figures import GREY, Figure, axis, line, styled, view
+from .figures import Figure, axis, line, model_line, view
 from .smoothing import ORDER, WINDOW, smooth
 
 MOST = 200_000
@@ -63,10 +63,7 @@ def _model_view(model: str, runs: Sequence[Run]) -> dict[str, Any]:
 def _run_view(i: int, run: Run, models: Sequence[str], several: bool) -> dict[str, Any]:
     """A run's models, each in the style that it has in all runs."""
     averages = [model for model in models if model != "model"]
-    traces = []
-    for model in run.accuracies:
-        raw = styled(model, GREY, "solid", "circle", 1.2)
-        traces.append((raw if model == "model" else line(model, averages.index(model))) | {"series": _id(i, model)})
+    traces = [model_line(model, averages) | {"series": _id(i, model)} for model in run.accuracies]
     return view(f"{run.name}, every model" if several else run.name, traces, **_layout([run]))
 
 

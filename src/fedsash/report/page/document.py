@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 
 from ..comparison import compare
-from . import tables
+from . import network, tables
 from .analyses import figures
 from .collect import Collection, Run
 from .curves import curves
@@ -29,6 +29,7 @@ def document(found: Collection, command: str) -> str:
     sections = [
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),
+        ("network", "On the network", _network(found.runs, pictures, wrong)),
         ("seeds", "Over seeds", _seeds(found.runs, wrong)),
         ("recipes", "Published and measured", _recipes(found, wrong)),
         ("analyses", "Analyses", _analyses(found, pictures, wrong)),
@@ -160,6 +161,15 @@ def _results(runs: Sequence[Run], pictures: _Pictures) -> Html | None:
     return join([pictures.place(figure), tag("h3", "Each run"), tables.overview(shown), every])
 
 
+def _network(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
+    """What happened on a simulated network; None where no run was on one."""
+    on_one = [run for run in runs if run.network]
+    if not on_one:
+        return None
+    placed = [pictures.place(figure) for figure in network.figures(on_one, wrong)]
+    return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
+
+
 def _seeds(runs: Sequence[Run], wrong: list[str]) -> Html | None:
     """Runs that differ in their seed only, side by side; None where no two do."""
     try:
@@ -201,7 +211,7 @@ def _data(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | 
 def _repeat(found: Collection, command: str) -> Html:
     sweeps = [f"fedsash sweep {shlex.quote(str(sweep.folder / 'sweep.toml'))} --out AGAIN" for sweep in found.sweeps]
     singles = [] if found.sweeps else [run for run in found.runs if run.config]
-    lines = [f"fedsash run {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN" for run in singles]
+    lines = [f"fedsash {_verb(run)} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN" for run in singles]
     configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
     missing = [run.name for run in found.runs if not run.config]
     said = [f"without settings of its own (made from Python): {name}" for name in missing]
@@ -215,3 +225,8 @@ def _repeat(found: Collection, command: str) -> Html:
             *configs,
         ]
     )
+
+
+def _verb(run: Run) -> str:
+    """The command that trains a run."""
+    return "network" if "network" in run.config else "run"

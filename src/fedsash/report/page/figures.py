@@ -74,6 +74,12 @@ def styled(label: str, colour: str, dash: str, symbol: str, width: float = 2) ->
     }
 
 
+def model_line(model: str, averages: Sequence[str]) -> dict[str, Any]:
+    """A model's line among those of one run: the model itself stays in the background."""
+    raw = styled(model, GREY, "solid", "circle", 1.2)
+    return raw if model == "model" else line(model, averages.index(model))
+
+
 def points(x: Iterable[float | None], y: Iterable[float | None]) -> dict[str, Any]:
     """The places and values of a trace. Raises `ValueError` if they are not of one length."""
     xs, ys = numbers(x), numbers(y)

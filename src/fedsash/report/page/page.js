@@ -24,7 +24,7 @@
     return element;
   }
 
-  // A sample of a line: its dash and its marker, for those who do not see its colour.
+  // A sample of a line: its dash and its marker, for those who do not see its colour; of bars their height.
   const STROKES = { solid: "", dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4" };
   const MARKS = {
     circle: "M13 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0", square: "M13.5 2.5h7v7h-7z", diamond: "M17 1l5 5-5 5-5-5z",
@@ -40,6 +40,10 @@
       for (const [key, value] of Object.entries(settings)) path.setAttribute(key, value);
       svg.append(path);
     };
+    if (trace.type === "bar") {
+      draw({ d: "M0 6H34", stroke: trace.marker.color, "stroke-width": 12 * trace.width });
+      return svg;
+    }
     const { color, dash, width } = trace.line;
     draw({ d: "M0 6H34", stroke: color, "stroke-width": width, "stroke-dasharray": STROKES[dash] });
     draw({ d: MARKS[trace.marker.symbol], fill: color });
@@ -173,7 +177,7 @@
       const height = square ? Math.min(this.spec.height, this.plot.clientWidth + 40) : this.spec.height;
       this.plot.style.height = `${height}px`;
       const layout = { ...BASE, ...rest, height };
-      layout.hovermode = lines > 0 && lines <= 8 ? "x unified" : "closest";
+      layout.hovermode ??= lines > 0 && lines <= 8 ? "x unified" : "closest";
       if (scene) {
         const far = this.plot.clientWidth < 420 ? 1.75 : 1.25;
         const depth = (axis) => ({ gridcolor: "#d9dee3", zeroline: false, backgroundcolor: "white", ...axis });

@@ -64,6 +64,7 @@ GLANCE = {
     "who takes part": "sampling",
     "server": "server",
     "feed": "feed",
+    "scheduler": "scheduler",
     "rounds": "rounds",
     "seed": "seed",
 }

@@ -20,6 +20,8 @@ def state(run: Run) -> str | None:
     if wrong := run.summary.get("diverged"):
         return f"diverged in round {wrong['round']}: {wrong['why']}; its model has not moved since"
     of = f" of {run.wanted}" if run.wanted else ""
+    if why := run.summary.get("ended_early"):
+        return f"ended after round {run.rounds}{of}: {why}"
     if not run.finished:
         return f"not finished: running, or interrupted, after round {run.rounds}{of}; numbers are those so far"
     if not run.accuracies:
@@ -92,6 +94,29 @@ def cost(runs: Sequence[Run]) -> Html:
         )
     caption = "Evaluation included. A run that has not ended has not said yet."
     return table(caption, heads, [(None, rows)], texts=3)
+
+
+def network(runs: Sequence[Run]) -> Html:
+    """What a simulated network did to each run."""
+    heads = ["run", "time, s", "trips", "arrived", "failed uploads", "MB up", "MB down", "waiting, s", "staleness"]
+    rows = [[run.name, *_on_network(run)] for run in runs]
+    caption = (
+        "Time is simulated; a trip is one client's training and upload. Waiting is an upload's time beyond what it "
+        "takes alone, staleness the server's steps since the client's model: means over the uploads that arrived."
+    )
+    return table(caption, [*heads, "link in use"], [(None, rows)])
+
+
+def _on_network(run: Run) -> list[str]:
+    last = run.summary.get("network") or run.network[max(run.network)]
+    return [
+        f"{last['time']:,.1f}",
+        *(f"{last[key]:,}" for key in ("trips", "arrived", "failed_uploads")),
+        *(f"{last[key] / 1e6:,.2f}" for key in ("bytes_up", "bytes_down")),
+        f"{last['waiting']:.3g}",
+        f"{last['staleness']:.2f}",
+        f"{100 * last['link_use']:.0f} %",
+    ]
 
 
 def versions(runs: Sequence[Run]) -> Html:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..records import replace_file
+from .curves import COLOURS as LINES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,16 +15,33 @@ if TYPE_CHECKING:
 
 COLOURS = {"train": "#0072B2", "upload": "#009E73", "failed": "#D55E00", "download": "#56B4E9", "wait": "#DDDDDD"}
 """From the palette of Okabe and Ito, which colour-blind people can tell apart."""
-LINES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 CLIENTS, SHOWN, BINS = 30, 400, 200
 """A time line shows so many clients, and so many intervals of theirs; the link's use is a mean over so many bins."""
+
+
+def shown(content: dict[str, Any], most: int = SHOWN) -> list[tuple[int, str, float, float]]:
+    """The first intervals of the first clients: client, what it is at, from when, and until when."""
+    return [tuple(row) for row in content["intervals"] if row[0] < CLIENTS][: most + CLIENTS]
+
+
+def link_use(content: dict[str, Any]) -> tuple[list[float], list[float]]:
+    """The edges of bins of time, and the share of each in which the link was in use; empty if nothing was sent."""
+    import numpy as np
+
+    until = content["until"]
+    if not content["carried"] or until <= 0:
+        return [], []
+    times, carried = np.array([(0.0, 0.0), *content["carried"]]).T
+    edges = np.linspace(0, until, min(BINS, len(times)) + 1)
+    use = np.diff(np.interp(edges, times, carried)) / np.diff(edges) / content["rate"]
+    return edges.tolist(), use.tolist()
 
 
 def timeline(content: dict[str, Any], path: Path | str) -> None:
     """Draw who trains, uploads and waits: a row a client, from the run's beginning."""
     from matplotlib.ticker import MaxNLocator
 
-    intervals = [row for row in content["intervals"] if row[0] < CLIENTS][: SHOWN + CLIENTS]
+    intervals = shown(content)
     clients = max((row[0] for row in intervals), default=0) + 1
     figure, axes = _figure(1, max(2.0, 0.22 * clients + 1.2))
     for what, colour in COLOURS.items():
@@ -42,16 +60,12 @@ def timeline(content: dict[str, Any], path: Path | str) -> None:
 
 def link(content: dict[str, Any], path: Path | str) -> None:
     """Draw the share of time in which the link was in use, and the window's size if there is one."""
-    import numpy as np
-
     window = content["window"]
     figure, axes = _figure(2 if window else 1, 4.5 if window else 2.5)
     until = content["until"]
-    if content["carried"] and until > 0:
-        times, carried = np.array([(0.0, 0.0), *content["carried"]]).T
-        edges = np.linspace(0, until, min(BINS, len(times)) + 1)
-        use = np.diff(np.interp(edges, times, carried)) / np.diff(edges) / content["rate"]
-        axes[0].stairs(100 * use, edges, fill=True, color="#009E73", alpha=0.7)
+    edges, use = link_use(content)
+    if use:
+        axes[0].stairs([100 * share for share in use], edges, fill=True, color="#009E73", alpha=0.7)
     axes[0].set_ylim(0, 105)
     axes[0].set_ylabel("link in use (%)")
     if window:

@@ -19,9 +19,9 @@ for order in sys.stdin:
     pid = os.fork()
     if pid == 0:
         os.setsid()
+        tell("process", os.getpid())
         act(**json.loads(order))
         os._exit(0)
-    tell("process", pid)
     tell("ended", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 """
 

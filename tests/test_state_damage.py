@@ -12,7 +12,6 @@ import subprocess
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +20,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from script import Script, gone, tell
+from script import Script, tell
 from worlds import after, federation, listing, snapshot, trained
 
 from fedsash.averages import Window
@@ -237,16 +236,6 @@ def script() -> Iterator[Script]:
     started.close()
 
 
-def _send(number: signal.Signals, pid: int) -> None:
-    """Send a signal until the process is gone: Python drops an interrupt that comes within a destructor."""
-    while not gone(pid):
-        with suppress(ProcessLookupError):
-            os.kill(pid, number)
-        deadline = time.monotonic() + 2
-        while not gone(pid) and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-
 def _numbered(round: int) -> State:
     """A state of which every number is its round."""
     models = torch.arange(round - 8, round, dtype=torch.float64)[:, None].expand(8, 500) + 1
@@ -264,7 +253,7 @@ def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
         pid = script.begin(folder=folder)
         script.wait_for("begins")
         time.sleep(random.uniform(0, 0.1))
-        _send(number, pid)
+        os.kill(pid, number)
         assert int(script.wait_for("ended")) == (42 if number == signal.SIGINT else -signal.SIGKILL)
         if number == signal.SIGINT:
             assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"

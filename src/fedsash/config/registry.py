@@ -20,6 +20,7 @@ from ..models import MODELS
 from ..sampling import SAMPLINGS, Sampling
 from ..schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ..servers import SERVERS, Server
+from .errors import ConfigError
 
 Make = Callable[..., Any]
 """A class whose fields, or a function whose parameters, are the keys of a table."""
@@ -168,6 +169,15 @@ def suggestion(name: str, known: Iterable[str]) -> str:
     initials = "".join(word[:1] for word in name.split("_"))
     close = difflib.get_close_matches(name, known, n=1) or [k for k in known if k == initials]
     return close[0] if close else ""
+
+
+def check_known(name: Any, names: Iterable[str], what: str) -> None:
+    """Raise `ConfigError`, which begins with `what`, unless the name is one of them."""
+    names = list(names)
+    if name not in names:
+        close = suggestion(str(name), names)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
+        raise ConfigError(f"{what} {name}; {hint}")
 
 
 def _default(field: Any) -> Any:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import show
-from .pick import Axes, Pick, known, several, text
+from ..config.registry import check_known, show
+from .pick import Axes, Pick, several, text
 
 KINDS = {
     "curves": "accuracy by round, a line each",
@@ -66,9 +66,9 @@ class Figure:
     def of(cls, table: Mapping[str, Any], axes: Axes, name: str, place: str) -> Figure:
         """The figure that a recipe's file describes. Raises `ConfigError`."""
         kind = text(table.get("kind", ""), f"{place}.kind")
-        known(kind, KINDS, f"{place}.kind: there is no kind")
+        check_known(kind, KINDS, f"{place}.kind: there is no kind")
         for key in table:
-            known(key, (*COMMON, *OWN[kind]), f"{place}: unknown key")
+            check_known(key, (*COMMON, *OWN[kind]), f"{place}: unknown key")
         given = dict(table) | {"kind": kind, "name": text(table.get("name", name), f"{place}.name")}
         where = Pick.of(given.get("where", {}), axes, f"{place}.where")
         given["where"] = Pick(model="model", statistic="last_mean") | where
@@ -77,9 +77,9 @@ class Figure:
             if key in given:
                 given[key] = several(given[key], axes, f"{place}.{key}")
         if "by" in given:
-            known(text(given["by"], f"{place}.by"), AGAINST, f"{place}.by: there is no")
+            check_known(text(given["by"], f"{place}.by"), AGAINST, f"{place}.by: there is no")
         if "over" in given:
-            known(text(given["over"], f"{place}.over"), axes, f"{place}.over: there is no axis")
+            check_known(text(given["over"], f"{place}.over"), axes, f"{place}.over: there is no axis")
         given["label"] = text(given.get("label", ""), f"{place}.label")
         for key in ("models", "rounds"):
             given[key] = tuple(given.get(key, ()))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import show, suggestion
+from ..config.registry import check_known, show
 
 Labels = Mapping[str, str]
 """A run's label on each axis."""
@@ -61,28 +61,18 @@ class Pick:
 def several(given: Any, axes: Axes, place: str) -> dict[str, Pick]:
     """Picks by label: an axis by its name stands for all of its labels, a table has a pick for each label."""
     if isinstance(given, str):
-        known(given, axes, f"{place}: there is no axis")
+        check_known(given, axes, f"{place}: there is no axis")
         return {label: Pick({given: (label,)}) for label in axes[given]}
     return {str(label): Pick.of(pick, axes, f"{place}.{label}") for label, pick in mapping(given, place).items()}
 
 
 def labels(given: Any, axis: str, axes: Axes, place: str) -> tuple[str, ...]:
     """One or more labels of an axis."""
-    known(axis, axes, f"{place}: there is no axis")
+    check_known(axis, axes, f"{place}: there is no axis")
     found = tuple(str(label) for label in (given if isinstance(given, list) else [given]))
     for label in found:
-        known(label, axes[axis], f"{place}: axis {axis} has no label")
+        check_known(label, axes[axis], f"{place}: axis {axis} has no label")
     return found
-
-
-def known(name: str, names: Iterable[str], what: str) -> None:
-    """Raise `ConfigError` unless the name is one of them."""
-    names = list(names)
-    if name not in names:
-        close = suggestion(name, names)
-        raise ConfigError(
-            f"{what} {name}" + (f"; did you mean {close}?" if close else f"; there are {', '.join(names)}")
-        )
 
 
 def mapping(value: Any, place: str) -> Mapping[str, Any]:

@@ -12,12 +12,12 @@ from ..checks import check
 from ..config import ConfigError
 from ..config.errors import prefixed
 from ..config.files import merged, read
-from ..config.registry import show
+from ..config.registry import check_known, show
 from ..sweeps import Planned, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.experiments import parse
 from .figures import Figure
-from .pick import OWN, Axes, Pick, known, mapping, text
+from .pick import OWN, Axes, Pick, mapping, text
 from .tables import Table
 
 SCALES = {
@@ -40,7 +40,7 @@ class Change:
     def of(cls, table: Any, axes: Axes, place: str) -> Change:
         given = mapping(table, place)
         for key in given:
-            known(key, ("where", "set"), f"{place}: unknown key")
+            check_known(key, ("where", "set"), f"{place}: unknown key")
         settings = mapping(given.get("set", {}), f"{place}.set")
         return cls(Pick.of(given.get("where", {}), axes, f"{place}.where"), settings)
 
@@ -59,7 +59,7 @@ class Scale:
     def of(cls, table: Any, place: str) -> Scale:
         given = mapping(table, place)
         for key in given:
-            known(key, [f.name for f in fields(cls)], f"{place}: unknown key")
+            check_known(key, [f.name for f in fields(cls)], f"{place}: unknown key")
         only, values, figures = (mapping(given.get(key, {}), f"{place}.{key}") for key in ("only", "values", "figures"))
         kept = {axis: [str(label) for label in labels] for axis, labels in only.items()}
         return cls(kept, values, tuple(given.get("changes", ())), figures)
@@ -92,15 +92,15 @@ class Recipe:
     def parse(cls, name: str, content: Mapping[str, Any], folder: Path = Path()) -> Recipe:
         """The recipe that the content of a file in `folder` describes; `ConfigError` if something in it can't be."""
         for key in content:
-            known(key, KEYS, "unknown key")
+            check_known(key, KEYS, "unknown key")
         title, paper, shows, note = (_words(content, key) for key in ("title", "paper", "shows", "note"))
         recipe = cls(name, title, paper, shows, note, content, folder)
         for axis in set(recipe.axes) & set(OWN):
             raise ConfigError(f"axes: no axis can be called {axis}")
         for size, scale in recipe.scales.items():
-            known(size, SCALES, "scales: there is no scale")
+            check_known(size, SCALES, "scales: there is no scale")
             for axis in (*scale.only, *scale.values):
-                known(axis, recipe.axes, f"scales.{size}: there is no axis")
+                check_known(axis, recipe.axes, f"scales.{size}: there is no axis")
         figures = [figure for scale in recipe.scales for figure in recipe.figures(scale)]
         if not recipe.tables and not figures:
             raise ConfigError("there is neither [[tables]] nor [[figures]]: nothing is made of its runs")
@@ -131,7 +131,7 @@ class Recipe:
         tables = {str(table.get("name", self.name)): (place, table) for place, table in self._each("figures")}
         over = self.scales[scale].figures
         for name in over:
-            known(name, tables, f"scales.{scale}.figures: there is no figure")
+            check_known(name, tables, f"scales.{scale}.figures: there is no figure")
         return [
             Figure.of({**table, **over.get(name, {})}, self.axes, self.name, place)
             for name, (place, table) in tables.items()

@@ -8,8 +8,8 @@ from itertools import product
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import show
-from .pick import SPEED_UPS, Axes, Pick, known, mapping, several, text
+from ..config.registry import check_known, show
+from .pick import SPEED_UPS, Axes, Pick, mapping, several, text
 from .published import Published, read_cell
 from .results import Measured, Results
 
@@ -66,14 +66,14 @@ class Table:
     def of(cls, table: Mapping[str, Any], axes: Axes, name: str, place: str) -> Table:
         """The table that a recipe's file describes. Raises `ConfigError`."""
         for key in table:
-            known(key, KEYS, f"{place}: unknown key")
+            check_known(key, KEYS, f"{place}: unknown key")
         parts = {key: several(table.get(key, {}), axes, f"{place}.{key}") for key in ("rows", "columns")}
         cells = several(table.get("cells", {"": {}}), axes, f"{place}.cells")
         form = text(table.get("form", "{}"), f"{place}.form")
         printed = mapping(table.get("published", {}), f"{place}.published")
         published = {row: _printed(row, printed, form, parts["columns"], cells, place) for row in parts["rows"]}
         for row in printed:
-            known(row, parts["rows"], f"{place}.published: there is no row")
+            check_known(row, parts["rows"], f"{place}.published: there is no row")
         picks = {key: Pick.of(table.get(key, {}), axes, f"{place}.{key}") for key in ("where", "against")}
         title, own = (text(table.get(key, ""), f"{place}.{key}") for key in ("title", "name"))
         return cls(

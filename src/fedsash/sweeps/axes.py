@@ -12,7 +12,7 @@ from typing import Any
 from ..config import ConfigError, Experiment
 from ..config.errors import prefixed
 from ..config.files import KEY, Table, merged, put, read
-from ..config.registry import show, suggestion
+from ..config.registry import check_known, show
 from .experiments import parse as experiment
 
 KEYS = ("title", "base", "axes", "zip")
@@ -128,7 +128,7 @@ def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
         )
     for group in groups:
         for axis in group:
-            _known(axis, axes, "zip: there is no axis")
+            check_known(axis, axes, "zip: there is no axis")
         counts = {axis: len(axes[axis].settings) for axis in group}
         if len(set(counts.values())) > 1:
             raise ConfigError(f"zip: axes that go together need as many labels each; there are {show(counts)}")
@@ -159,19 +159,10 @@ def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
         axis, equals, label = choice.partition("=")
         if not equals:
             raise ConfigError(f"--only {choice}: must be AXIS=LABEL, such as seed=0")
-        _known(axis, axes, "--only: there is no axis")
-        _known(label, axes[axis].settings, f"--only: axis {axis} has no label")
+        check_known(axis, axes, "--only: there is no axis")
+        check_known(label, axes[axis].settings, f"--only: axis {axis} has no label")
         chosen.setdefault(axis, set()).add(label)
     return chosen
-
-
-def _known(name: Any, known: Iterable[str], what: str) -> None:
-    known = list(known)
-    if name not in known:
-        close = suggestion(str(name), known)
-        raise ConfigError(
-            f"{what} {name}" + (f"; did you mean {close}?" if close else f"; there are {', '.join(known)}")
-        )
 
 
 def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:

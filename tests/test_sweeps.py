@@ -249,10 +249,10 @@ def wait_for(condition: Any, seconds: float = 60) -> None:
         time.sleep(0.05)
 
 
-def trains_into(out: Path) -> bool:
-    """Whether a process has the sweep's logs open."""
-    open_files = (os.path.realpath(link) for link in Path("/proc").glob("[0-9]*/fd/2") if link.parent.parent.exists())
-    return any(file.startswith(str(out)) for file in open_files)
+def trains_into(out: Path) -> list[int]:
+    """The processes that have the sweep's logs open."""
+    links = [link for link in Path("/proc").glob("[0-9]*/fd/2") if link.parent.parent.exists()]
+    return [int(link.parts[2]) for link in links if os.path.realpath(link).startswith(str(out))]
 
 
 @pytest.mark.slow
@@ -272,3 +272,21 @@ def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int
     execute(whole, tmp_path / "whole", progress=False)
     for name in ("off", "t200"):
         assert contents(out / "runs" / name) == contents(tmp_path / "whole" / "runs" / name)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_costs_its_own_run_and_the_next_sitting_mends_it(tmp_path: Path) -> None:
+    base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
+    file, out = write({"base": base, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml"), tmp_path / "out"
+    process = started(file, out)
+    wait_for(lambda: sum(len(Records(folder).load()) > 20 for folder in (out / "runs").glob("*")) == 2)
+    os.kill(trains_into(out)[0], signal.SIGKILL)
+    assert process.wait(120) == 2
+    (reason,) = json.loads((out / "sweep.json").read_text())["failed"].values()
+    assert reason == "killed by SIGKILL, out of memory perhaps"
+    assert len(list((out / "runs").glob("*/summary.json"))) == 1
+    assert started(file, out).wait(120) == 0
+    execute(parse({"base": base, "axes": {"seed": [0, 1]}}, tmp_path), tmp_path / "whole", progress=False)
+    for name in ("seed=0", "seed=1"):
+        assert contents(out / "runs" / name) == contents(tmp_path / "whole" / "runs" / name)
+    assert json.loads((out / "sweep.json").read_text())["failed"] == {}

@@ -44,11 +44,19 @@ def _ours(error: BaseException) -> bool:
     return trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "fedsash"
 
 
+class _Layout(argparse.RawDescriptionHelpFormatter):
+    """Keeps the layout of what is written, and the names of all commands in one column."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog)
+        self._action_max_length = len("    landscape")  # argparse forgets that commands are indented once more
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser that keeps the layout of its help and refuses a command line in one line."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        super().__init__(formatter_class=_Layout, **settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -23,3 +23,12 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     """Let an experiment file's values be changed by `--set`."""
     line = "change one value of the file; may be given again"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
+
+
+def add_sharing(parser: argparse.ArgumentParser) -> None:
+    """Let a part of a sweep be chosen, and how it shares the machine."""
+    line = "only the runs with this label on the axis; more of the same axis add up"
+    parser.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)
+    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs side by side (default: one a core)")
+    line = "print neither progress nor notes"
+    parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common import INTERRUPTED, OK, Commands
+from .common import INTERRUPTED, OK, Commands, add_sharing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,17 +16,14 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    line = "train what stands behind a paper's table or figure, and set it beside the published numbers"
+    line = "a paper's table or figure, published numbers beside measured ones"
     reproduce = commands.add_parser("reproduce", help=line, epilog=REPRODUCE)
     reproduce.add_argument("recipe", help="a table or figure, such as ima-table-1 (see fedsash list recipes)")
     reproduce.add_argument("--scale", default="full", help="full (the paper's setting), small or tiny (default: full)")
     line = "folder with a folder for each data set, by its name (default: data)"
     reproduce.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=line)
     reproduce.add_argument("--out", type=Path, metavar="DIR", help="where all goes (default: runs/RECIPE-SCALE)")
-    line = "leave other labels of an axis out; may be given again"
-    reproduce.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)
-    reproduce.add_argument("--jobs", type=int, metavar="N", help="how many runs are trained side by side")
-    reproduce.add_argument("--no-progress", dest="progress", action="store_false", help="print no progress")
+    add_sharing(reproduce)
     reproduce.set_defaults(command=_reproduce)
 
 

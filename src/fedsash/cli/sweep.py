@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import INTERRUPTED, OK, WRONG, Commands, add_set
+from .common import INTERRUPTED, OK, WRONG, Commands, add_set, add_sharing
 
 if TYPE_CHECKING:
     from ..sweeps import Sweep
@@ -22,15 +22,6 @@ def add(commands: Commands) -> None:
     add_sharing(sweep)
     sweep.add_argument("--plan", action="store_true", help="say what would be trained, and train nothing")
     sweep.set_defaults(command=_sweep)
-
-
-def add_sharing(parser: argparse.ArgumentParser) -> None:
-    """Let a part of a sweep be chosen, and how it shares the machine."""
-    line = "only the runs with this label on the axis; more of the same axis add up"
-    parser.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)
-    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs side by side (default: one a core)")
-    line = "print neither progress nor notes"
-    parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)
 
 
 def _sweep(given: argparse.Namespace) -> int:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from fedsash.cli import main
-from fedsash.report.comparison import Row, compare
+from fedsash.report.comparison import Row, compare, table
 
 
 @dataclass
@@ -124,3 +124,9 @@ def test_the_command_prints_every_model_and_names_what_failed(
     printed = capsys.readouterr()
     assert "56.25 ± 8.84 %" in printed.out and "+18.75 ±" in printed.out
     assert "seed=7 failed: no data" in printed.err
+
+
+def test_runs_of_several_sweeps_stand_under_their_own_axes() -> None:
+    rows = compare([run(0, {"ima": "off"}, model=0.5), run(0, {"method": "FedAvg", "lr": "0.1"}, model=0.25)])
+    columns = {str(column.header): list(column.cells) for column in table(rows).columns}
+    assert columns["ima"] == ["off", "-"] and columns["lr"] == ["-", "0.1"] and columns["model"] == ["model"] * 2

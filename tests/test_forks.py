@@ -12,6 +12,7 @@ from worlds import mlp
 
 from fedsash import EMA, Checkpoint, Evaluation, Feed, Fork, Window, run
 from fedsash.servers import Adam
+from fedsash.state import saved_rounds
 
 
 @pytest.fixture(scope="module")
@@ -140,3 +141,16 @@ def test_a_function_is_told_every_round(tmp_path: Path) -> None:
     told: list[int] = []
     run(observed(), 4, out=tmp_path, progress=told.append)
     assert told == [1, 2, 3, 4]
+
+
+def test_a_fork_has_the_kept_states_of_the_run_that_it_continues(tmp_path: Path) -> None:
+    """They are those of a run that was never forked, but for the mark that it was."""
+    keep = Checkpoint(3, keep=(1, 2))
+    for out, more in (("stem", {"until": 5}), ("b", {"fork": Fork(tmp_path / "stem", 5)}), ("whole", {})):
+        run(observed(), 8, out=tmp_path / out, checkpoint=keep, progress=False, **more)
+    assert saved_rounds(tmp_path / "b" / "state") == [1, 2, 6, 8] == saved_rounds(tmp_path / "whole" / "state")
+    for kept in (1, 2):
+        here, there = (tmp_path / out / "state" / f"{kept:08d}" for out in ("b", "whole"))
+        assert {f.name: f.read_bytes() for f in here.glob("*.safetensors")} == {
+            f.name: f.read_bytes() for f in there.glob("*.safetensors")
+        }

@@ -86,13 +86,13 @@ def table(rows: Sequence[Row]) -> Table:
     from rich.table import Table
 
     result = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
-    axes = list(rows[0].labels) if rows else []
+    axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
     for axis in (*axes, "model"):
         result.add_column(escape(axis), overflow="fold")
     for head in ("seeds", "mean ± std", f"gain ({CONFIDENCE:.0%} interval)"):
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        words = [escape(word) for word in (*row.labels.values(), row.model)]
+        words = [escape(word) for word in (*(row.labels.get(axis, MISSING) for axis in axes), row.model)]
         result.add_row(*words, str(len(row.values)), _percent(row), _points(row))
     return result
 

@@ -62,21 +62,28 @@ class Session:
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
-        """Fill the start with another run's state; the history begins with what that run says of models of ours."""
-        source, names = Path(fork.folder), {name: fork.names.get(name, name) for name in state.averages}
+        """Fill the start with another run's state; the history begins with what that run says of models of ours.
+
+        The earlier states that are to be kept for ever are taken over as well.
+        """
+        source = Path(fork.folder)
         saved = states.saved_rounds(source / "state")
         if fork.round not in saved:
             there = ", ".join(map(str, saved)) or "none"
             raise ValueError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
         right = f"must be at least the {fork.round} of the fork's state"
         check(self.rounds >= fork.round, "rounds", self.rounds, right)
-        state = _renamed(state, names)
-        state = states.load(states.place(source / "state", fork.round), state)
-        ours = {theirs: name for name, theirs in names.items()}
+        names = {name: fork.names.get(name, name) for name in state.averages}
+        ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
-        ours["model"] = "model"
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
-        return replace(_renamed(state, ours), forked=fork.round)
+        if self.folder is not None:
+            states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+        for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
+            loaded = states.load(states.place(source / "state", round), _renamed(state, names))
+            state = replace(_renamed(loaded, ours), forked=fork.round)
+            self._save(state)
+        return state
 
     def reopen(self) -> State:
         """The newest readable state of the run in the folder; everything after it is dropped."""
@@ -197,9 +204,8 @@ class Session:
             config = dict(self.config) | {"rounds": self.rounds, "engine": engine}
             replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
         if not self.records.path.exists():
-            states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
-            if state.forked is not None:
-                self._save(state)
+            if state.forked is None:
+                states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
             self.records.create(self.history)
 
     def _write_end(self, result: Result) -> None:

@@ -529,6 +529,23 @@ def test_a_table_from_end_to_end_and_again_without_training(tmp_path: Path, caps
     assert metrics.stat().st_mtime_ns == before
 
 
+def test_a_setting_of_ones_own_is_said_below_the_table(tmp_path: Path) -> None:
+    settings = ["rounds=3", "averages.wima.size=2"]
+    overrides = [word for setting in settings for word in ("--set", setting)]
+    arguments = ["reproduce", "wima-table-5", "--scale", "tiny", "--only", "seed=0", *overrides]
+    assert main([*arguments, "--out", str(tmp_path), "--no-progress"]) == 0
+    table = json.loads((tmp_path / "tables" / "wima-table-5.json").read_text())
+    assert "; rounds 3 (paper: " in table["note"] and "averages.wima.size 2 (paper: 100)" in table["note"]
+    assert table["command"] == f"fedsash {' '.join(arguments)}"
+    assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["rounds"] == 3
+
+
+def test_settings_of_ones_own_win_over_the_recipes() -> None:
+    chosen = ["row=PACS #C=2", "method=FedAvg", "IMA=on"]
+    (run,) = load("ima-table-1").plan("full", chosen, ["feed.start=100", "client.lr=0.1"]).runs
+    assert run.experiment.feed.start == 100 and run.experiment.client.lr == 0.1
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name, pictures, analyses",

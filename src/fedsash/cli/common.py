@@ -21,7 +21,7 @@ def interrupted(given: argparse.Namespace) -> int:
 
 def add_set(parser: argparse.ArgumentParser) -> None:
     """Let an experiment file's values be changed by `--set`."""
-    line = "change one value of the file; may be given again"
+    line = "change one value of the experiment; may be given again"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
 
 

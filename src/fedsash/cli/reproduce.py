@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common import INTERRUPTED, OK, Commands, add_sharing
+from .common import INTERRUPTED, OK, Commands, add_set, add_sharing
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -23,6 +23,7 @@ def add(commands: Commands) -> None:
     line = "folder with a folder for each data set, by its name (default: data)"
     reproduce.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=line)
     reproduce.add_argument("--out", type=Path, metavar="DIR", help="where all goes (default: runs/RECIPE-SCALE)")
+    add_set(reproduce)
     add_sharing(reproduce)
     reproduce.set_defaults(command=_reproduce)
 
@@ -35,8 +36,8 @@ def _reproduce(given: argparse.Namespace) -> int:
 
     recipe = load(given.recipe)
     out = given.out or Path("runs") / f"{recipe.name}-{given.scale}"
-    settings = {"scale": given.scale, "data": given.data, "only": given.only, "jobs": given.jobs}
-    done = reproduce(recipe, out, **settings, progress=given.progress, command=_command(given))
+    settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
+    done = reproduce(recipe, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
     console = Console()
     for filled in done.tables:
         print()
@@ -57,6 +58,7 @@ def _command(given: argparse.Namespace) -> str:
     """The command that gives the same again."""
     words = ["fedsash", "reproduce", given.recipe, "--scale", given.scale]
     words += [word for choice in given.only for word in ("--only", choice)]
+    words += [word for setting in given.set for word in ("--set", setting)]
     return shlex.join(words)
 
 
@@ -85,6 +87,7 @@ examples:
   fedsash list recipes ima-table-1
   fedsash reproduce ima-table-1 --data data --only "row=FMNIST #C=2"
   fedsash reproduce ima-figure-6 --scale tiny
+  fedsash reproduce fedswa-table-3 --scale small --set data.name=cifar10 --out runs/fedswa-cifar10
 
 Of each data set the folder is DIR/NAME, as docs/data.md says; runs whose data are not there are left out. Given again,
 the command goes on where it was stopped, and trains nothing twice.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, reduce
 from pathlib import Path
@@ -137,8 +137,9 @@ class Recipe:
             for name, (place, table) in tables.items()
         ]
 
-    def plan(self, scale: str = "full", only: Iterable[str] = ()) -> Sweep:
-        """The runs at a scale; `only`, `"axis=label"` each, says more than the scale about the axes that it names.
+    def plan(self, scale: str = "full", only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+        """The runs at a scale; `only`, `"axis=label"` each, says more than the scale about the axes that it names, and
+        `overrides` such as `"rounds=50"` win over all else.
 
         Raises `ConfigError` for what can't be.
         """
@@ -153,7 +154,8 @@ class Recipe:
         changes = [Change.of(table, labels, place) for place, table in self._each("changes")]
         for i, table in enumerate(chosen.changes):
             changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
-        return replace(found, runs=[_changed(run, changes) for run in found.runs])
+        overrides = list(overrides)
+        return replace(found, runs=[_changed(run, changes, overrides) for run in found.runs])
 
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         given = self.content.get(key, [])
@@ -172,10 +174,10 @@ def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
 
 
-def _changed(run: Planned, changes: Iterable[Change]) -> Planned:
-    """The run with what is set by the changes that are for it."""
+def _changed(run: Planned, changes: Iterable[Change], overrides: Sequence[str]) -> Planned:
+    """The run with what is set by the changes that are for it, and then by the overrides."""
     settings = [change.settings for change in changes if change.where.takes(run.labels)]
-    if not settings:
+    if not settings and not overrides:
         return run
     with prefixed(run.name):
-        return replace(run, experiment=parse(reduce(merged, settings, run.experiment.table())))
+        return replace(run, experiment=parse(reduce(merged, settings, run.experiment.table()), overrides))

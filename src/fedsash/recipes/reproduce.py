@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ def reproduce(
     scale: str = "full",
     data: Path = Path("data"),
     only: Iterable[str] = (),
+    overrides: Iterable[str] = (),
     jobs: int | None = None,
     progress: bool = True,
     command: str = "",
@@ -41,10 +42,11 @@ def reproduce(
     """Train the runs of a recipe into `out`, and write its tables, analyses and pictures there.
 
     `data` holds a folder for each data set, by its name; runs whose data are not there are left out, which `say` is
-    told. What is trained already is not trained again, and counts, asked for or not. Raises `ConfigError` for labels
-    that there are not.
+    told. What is trained already is not trained again, and counts, asked for or not. `only` and `overrides` are those
+    of `Recipe.plan`. Raises `ConfigError` for labels and settings that there are not.
     """
-    asked = recipe.plan(scale, only)
+    overrides = list(overrides)
+    asked = recipe.plan(scale, only, overrides)
     sweep, missing = with_data(asked, data)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
@@ -53,8 +55,9 @@ def reproduce(
         executed = execute(sweep, out, jobs, progress)
         missing |= executed.failed
         done.interrupted = executed.interrupted
-    results = _results(recipe.plan(scale), asked, out, missing)
-    done.note = "\n".join(filter(None, [_note(scale, recipe, asked), recipe.note]))
+    results = _results(recipe.plan(scale, overrides=overrides), asked, out, missing)
+    warning = _warning(scale, differences(recipe, asked) if scale != "full" or overrides else [])
+    done.note = "\n".join(filter(None, [warning, recipe.note]))
     for table in recipe.tables:
         filled = table.filled(results) | {"command": command}
         if not filled["rows"]:
@@ -127,13 +130,12 @@ def _few(values: Iterable[str]) -> str:
     return ", ".join(values[:4]) + (", ..." if len(values) > 4 else "")
 
 
-def _note(scale: str, recipe: Recipe, here: Sweep) -> str:
-    """What is said below all that is made of the runs of a scale."""
-    if scale == "full":
-        return ""
-    differs = differences(recipe, here)
-    warning = f"Scale {scale} ({SCALES[scale]}): these numbers are not comparable with the paper's."
-    return f"{warning} It has {'; '.join(differs)}."
+def _warning(scale: str, differs: Sequence[str]) -> str:
+    """What is said below all that is made of runs in which something is not as in the paper."""
+    which = f"Scale {scale} ({SCALES[scale]})" if scale != "full" else "Not the paper's setting"
+    return (
+        f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}." if differs else ""
+    )
 
 
 def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:

@@ -246,7 +246,7 @@ def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path) -> No
         "except ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1 and "pip install tensorboard" in done.stdout
+    assert done.stdout.count("\n") == 1 and "pip install 'tensorboard'" in done.stdout
 
 
 def skipped(round: int, why: str = "overflow") -> dict[str, Any]:

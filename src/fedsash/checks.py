@@ -1,7 +1,9 @@
-"""One way to refuse a bad value: a line that names it and says what would be right."""
+"""One way to refuse what is wrong or missing: a line that names it and says what would be right."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import isfinite
 
 
@@ -19,6 +21,16 @@ def check_strength(field: str, value: float) -> None:
 def check_choice(field: str, value: str, *known: str) -> None:
     """Raise `ValueError` unless the value is one of the known ones."""
     check(value in known, field, value, f"must be {' or '.join(map(repr, known))}")
+
+
+@contextmanager
+def library(name: str, purpose: str, install: str) -> Iterator[None]:
+    """Say what to install where an import inside fails: `ImportError`, on one line."""
+    try:
+        yield
+    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
+        needed = f"{name} is needed for {purpose}: pip install '{install}'"
+        raise ImportError(f"{needed} ({one_line(error)})") from error
 
 
 def one_line(error: BaseException) -> str:

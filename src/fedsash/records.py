@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
+from .checks import library
 from .evaluation import Evaluation, Metrics
 
 if TYPE_CHECKING:
@@ -132,10 +133,8 @@ class TensorBoard:
     """
 
     def __init__(self, folder: Path | str) -> None:
-        try:
+        with library("tensorboard", "TensorBoard's curves", "tensorboard"):
             from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise ImportError(f"TensorBoard needs its package: pip install tensorboard ({error})") from error
         self._open = SummaryWriter
         self._folder = Path(folder)
         self._writers: dict[str, SummaryWriter] = {}

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..checks import check
-from .errors import library
+from ..checks import check, library
 from .federated import Samples
 from .images import Images
 from .named import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, Named, TinyImageNet
@@ -33,7 +32,7 @@ class Digits:
 
     def load(self, seed: int = 0) -> Source:
         """The digits; `seed` decides which of them are held out."""
-        with library("scikit-learn", "scikit-learn"):
+        with library("scikit-learn", "these data", "scikit-learn"):
             from sklearn.datasets import load_digits
         pixels, labels = load_digits(return_X_y=True)  # whole numbers from 0 to 16
         x = torch.from_numpy(pixels.astype(np.float32) / 16)

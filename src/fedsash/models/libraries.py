@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from ..checks import check, one_line
+from ..checks import check, library, one_line
 from .cnn import image
 from .norm import group_norm
 
@@ -36,10 +34,13 @@ def outside(name: str) -> Callable[..., nn.Module]:
         channels, _, _ = image(name, shape, smallest=1)
         source, _, network = name.partition(":")
         if source == "timm":
-            create, options = library("timm", name, "timm").create_model, {"in_chans": channels} | options
+            with library("timm", f"the model {name}", "timm"):
+                from timm import create_model as create
+            options = {"in_chans": channels} | options
         else:
             check(channels == 3, f"{name}: channels of one input", channels, "must be 3")
-            create = library("torchvision.models", name, "torchvision").get_model
+            with library("torchvision", f"the model {name}", "torchvision"):
+                from torchvision.models import get_model as create
         try:
             module: nn.Module = create(network, num_classes=classes, **options)
         except (RuntimeError, ValueError, TypeError, OSError) as error:
@@ -47,14 +48,3 @@ def outside(name: str) -> Callable[..., nn.Module]:
         return group_norm(module, groups)
 
     return make
-
-
-def library(module: str, model: str, install: str) -> ModuleType:
-    """A module of another library; `ImportError`, with what to install, where it can't be imported."""
-    try:
-        return importlib.import_module(module)
-    except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
-        name = module.partition(".")[0]
-        raise ImportError(
-            f"{name} is needed for the model {model}: pip install '{install}' ({one_line(error)})"
-        ) from error

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import check, one_line
+from ..checks import check, library, one_line
 from .cnn import image
-from .libraries import library
 
 
 def vit(
@@ -81,7 +79,8 @@ KEYS = {
 
 
 def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
-    transformers: Any = library("transformers", "vit", "fedsash[vit]")
+    with library("transformers", "the model vit", "fedsash[vit]"):
+        import transformers
     config = {KEYS[name]: size for name, size in sizes.items()}
     if not pretrained:
         encoder: nn.Module = transformers.ViTModel(transformers.ViTConfig(**config), add_pooling_layer=False)
@@ -99,7 +98,8 @@ def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
 
 def _adapt(encoder: nn.Module, rank: int) -> None:
     """Freeze the encoder and give every linear layer of its attention an adapter, in place."""
-    peft: Any = library("peft", "vit with lora_rank > 0", "fedsash[vit]")
+    with library("peft", "the model vit with lora_rank > 0", "fedsash[vit]"):
+        import peft
     encoder.requires_grad_(False)
     linears = [name for name, layer in encoder.named_modules() if isinstance(layer, nn.Linear) and "attention" in name]
     config = peft.LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.05, bias="none", target_modules=linears)

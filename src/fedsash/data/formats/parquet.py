@@ -9,8 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checks import check, one_line
-from ..errors import library
+from ...checks import check, library, one_line
 from .pixels import EXTRA
 from .table import Files, Part, Table, some, spellings
 
@@ -41,7 +40,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
 
 def hub(name: str, splits: Sequence[str]) -> Files:
     """The Arrow files that `datasets` keeps of a data set on the hub, fetched if need be."""
-    with library("datasets", EXTRA):
+    with library("datasets", "these data", EXTRA):
         import datasets
     try:
         found = datasets.load_dataset(name)
@@ -77,7 +76,7 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table
 
 def present(files: Files) -> list[str]:
     """The names of the columns of the first split."""
-    with library("pyarrow", EXTRA):
+    with library("pyarrow", "these data", EXTRA):
         import pyarrow.parquet as pq
     file = next(iter(files.values()))[0]
     with _readable(file):

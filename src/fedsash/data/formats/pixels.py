@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checks import check, one_line
-from ..errors import library
+from ...checks import check, library, one_line
 from .table import Part, Pixels, Place
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def _room(shape: tuple[int, ...], where: str) -> Pixels:
 
 
 def _open(place: Place, where: str, row: int, look: Look) -> Image.Image:
-    with library("Pillow", EXTRA):
+    with library("Pillow", "these data", EXTRA):
         from PIL import Image
     try:
         if isinstance(place, np.ndarray):

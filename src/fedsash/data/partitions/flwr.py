@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import check, one_line
+from ...checks import check, library, one_line
 from ...randomness import Purpose, generator
-from ..errors import library
 from .common import Ints, check_clients, check_samples
 
 
@@ -53,7 +52,7 @@ class Flwr:
         return parts
 
     def _class(self) -> Any:
-        with library("flwr-datasets", "fedsash[partitions]"):
+        with library("flwr-datasets", "these data", "fedsash[partitions]"):
             from flwr_datasets import partitioner
         names = [name for name in partitioner.__all__ if name != "Partitioner"]
         right = f"flwr-datasets has no such partitioner, only {', '.join(names)}"

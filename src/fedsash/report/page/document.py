@@ -8,6 +8,7 @@ import shlex
 from collections.abc import Sequence
 from importlib.resources import files
 
+from ...checks import library
 from ..comparison import compare
 from . import network, tables
 from .analyses import figures
@@ -71,7 +72,8 @@ class _Pictures:
     def scripts(self) -> Html | None:
         if not self.figures:
             return None
-        from plotly.offline import get_plotlyjs
+        with library("plotly", "a page with pictures", "fedsash[report]"):
+            from plotly.offline import get_plotlyjs
 
         packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
         specs = {f"figure-{i}": figure.spec() for i, figure in enumerate(self.figures)}

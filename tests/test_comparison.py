@@ -105,12 +105,11 @@ def test_what_can_t_be_compared_is_refused() -> None:
         compare([run(0, {"m": "a"}, model=0.5)], "m=b")
 
 
-def test_the_command_prints_every_model_and_names_what_failed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    index: dict[str, Any] = {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": {"seed=7": "no data"}}
-    for seed, (model, wima) in enumerate([(0.5, 0.625), (0.25, 0.5)]):
-        folder = tmp_path / "runs" / f"seed={seed}"
+def sweep(out: Path, accuracies: list[tuple[float, float]], failed: dict[str, str] | None = None) -> None:
+    """A sweep's folder with a run for each seed: the accuracies of its model and of its window."""
+    index: dict[str, Any] = {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": failed or {}}
+    for seed, (model, wima) in enumerate(accuracies):
+        folder = out / "runs" / f"seed={seed}"
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(tomli_w.dumps({"seed": seed, "rounds": 1}))
         rows = [
@@ -119,11 +118,28 @@ def test_the_command_prints_every_model_and_names_what_failed(
         ]
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         index["runs"][folder.name] = {"seed": str(seed)}
-    (tmp_path / "sweep.json").write_text(json.dumps(index))
+    (out / "sweep.json").write_text(json.dumps(index))
+
+
+def test_the_command_prints_every_model_and_names_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path, [(0.5, 0.625), (0.25, 0.5)], {"seed=7": "no data"})
     assert main(["compare", str(tmp_path)]) == 0
     printed = capsys.readouterr()
     assert "56.25 ± 8.84 %" in printed.out and "+18.75 ±" in printed.out
     assert "seed=7 failed: no data" in printed.err
+
+
+def test_the_same_runs_of_two_sweeps_are_told_apart_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path / "old", [(0.5, 0.625), (0.25, 0.5)])
+    sweep(tmp_path / "new", [(0.75, 0.75), (0.5, 0.5)])
+    folders = [str(tmp_path / name) for name in ("old", "new")]
+    assert main(["compare", *folders, "--against", "sweep=old"]) == 0
+    (new,) = [line for line in capsys.readouterr().out.splitlines() if "new" in line and "model" in line]
+    assert "62.50 ± 17.68 %" in new and "+25.00 ± 0.00" in new
 
 
 def test_runs_of_several_sweeps_stand_under_their_own_axes() -> None:

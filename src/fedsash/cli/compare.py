@@ -42,4 +42,5 @@ examples:
   fedsash compare runs/s
   fedsash compare runs/s --against ima=off
   fedsash compare runs/a runs/b --against run=a
+  fedsash compare runs/old runs/new --against sweep=old           two sweeps
 """

@@ -87,16 +87,17 @@ class Collection:
 
 
 def collect(folders: Sequence[Path | str]) -> Collection:
-    """What lies in these folders of runs and sweeps.
+    """What lies in these folders of runs and sweeps; runs of several sweeps have an axis `sweep` more, with its folder.
 
     Raises `ValueError` for a folder that is neither, and if its metrics, config.toml or sweep.json are damaged. Within
     a sweep a damaged run becomes a note, and so do damaged partitions, summaries, analyses and tables.
     """
     found = Collection()
     paths = [Path(folder) for folder in folders]
+    sweeps = [folder for folder in paths if (folder / "sweep.json").exists()]
     for folder, name in zip(paths, _names(paths), strict=True):
-        if (folder / "sweep.json").exists():
-            _sweep(folder, name if len(paths) > 1 else "", found)
+        if folder in sweeps:
+            _sweep(folder, name if len(paths) > 1 else "", {"sweep": name} if len(sweeps) > 1 else {}, found)
         elif (folder / "metrics.jsonl").exists():
             _run(folder, name, {}, found)
         else:
@@ -114,7 +115,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
     raise ValueError("a folder is given twice")
 
 
-def _sweep(folder: Path, prefix: str, found: Collection) -> None:
+def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
     content = _json(folder / "sweep.json")
     axes, runs, failed = (_table(content, key, folder / "sweep.json") for key in ("axes", "runs", "failed"))
     axes = {axis: [str(label) for label in labels] for axis, labels in axes.items()}
@@ -122,13 +123,14 @@ def _sweep(folder: Path, prefix: str, found: Collection) -> None:
     reasons = {run: str(reason) for run, reason in failed.items()}
     found.sweeps.append(Sweep(title, folder, axes, reasons))
     for run in runs:
-        labels, name = _table(runs, run, folder / "sweep.json"), f"{prefix}/{run}" if prefix else run
+        labels = {axis: str(label) for axis, label in _table(runs, run, folder / "sweep.json").items()}
+        name = f"{prefix}/{run}" if prefix else run
         if not (folder / "runs" / run / "metrics.jsonl").exists():
             if run not in failed:
                 found.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(folder / "runs" / run, name, {axis: str(label) for axis, label in labels.items()}, found)
+            _run(folder / "runs" / run, name, where | labels, found)
         except ValueError as error:
             found.notes.append(f"run {name} is left out: {error}")
     found.tables += _results(folder / "tables", prefix or title, found.notes)

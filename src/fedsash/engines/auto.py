@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -64,6 +64,39 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
     check(not (encoded and engine.compile is True), "Engine.compile", True, right)
     if engine.resolved:
         return engine, []
+    try:
+        candidates = _candidates(engine, work)
+    except RuntimeError as error:
+        if engine.kind == "sequential":
+            raise
+        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one at a time"
+        chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
+        return chosen, [line, *notes]
+    best, compile = choose(candidates, lambda candidate: _compiles(engine, candidate, rounds, encoded))
+    return replace(best.engine, compile=compile), [_said(best, candidates, compile)]
+
+
+def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool]) -> tuple[Candidate, bool]:
+    """The first of the candidates, the simplest first, that is about as good as the fastest; is it to be compiled?"""
+    fastest = min(candidates, key=lambda candidate: candidate.seconds)
+    close = fastest.seconds * (CLOSE_COMPILED if compiles(fastest) else CLOSE)
+    best = next(candidate for candidate in candidates if candidate.seconds < close)
+    return best, compiles(best)
+
+
+def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> str:
+    """What was chosen, and how it compares with the next best."""
+    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
+    others = [candidate for candidate in candidates if candidate is not best]
+    if others:
+        next_best = min(others, key=lambda candidate: candidate.seconds)
+        gain = next_best.seconds / best.seconds
+        line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {next_best}"
+    return line + ("; to be compiled" if compile else "")
+
+
+def _candidates(engine: Engine, work: Work) -> list[Candidate]:
+    """Every way to train, with what a round costs. Raises `RuntimeError` where the model can't be vectorised."""
     steps = work.steps()
     sample = [steps[ids] for ids in work.sample]
     measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
@@ -71,27 +104,10 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
     for option in _options(engine, work, max(map(len, sample))):
         if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _is_slow(candidates, sample):
             break
-        try:
-            step = measure(replace(option, workers=1))
-        except RuntimeError as error:
-            if option.kind == "sequential":
-                raise
-            line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one at a time"
-            chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
-            return chosen, [line, *notes]
+        step = measure(replace(option, workers=1))
         calls = float(np.mean([_calls(option, own) for own in sample]))
         candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
-    fastest = min(candidates, key=lambda candidate: candidate.seconds)
-    close = fastest.seconds * (CLOSE_COMPILED if _compiles(engine, fastest, rounds, encoded) else CLOSE)
-    best = next(candidate for candidate in candidates if candidate.seconds < close)
-    others = sorted((c for c in candidates if c is not best), key=lambda candidate: candidate.seconds)
-    compile = _compiles(engine, best, rounds, encoded)
-    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
-    if others:
-        gain = others[0].seconds / best.seconds
-        line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {others[0]}"
-    line += "; to be compiled" if compile else ""
-    return replace(best.engine, compile=compile), [line]
+    return candidates
 
 
 def _options(engine: Engine, work: Work, per_round: int) -> Iterator[Engine]:

@@ -29,7 +29,7 @@ from fedsash.storage import free
 
 pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
 Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
-from test_data_sources import write as write_parquet  # noqa: E402
+from parquets import write as write_parquet  # noqa: E402
 
 SIDES = (8, 11, 14)
 N = 30

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_data_formats import (
+from forms import (
     classes,
     pixels,
     png,
@@ -27,7 +27,7 @@ from test_data_formats import (
     write_landmarks,
     write_leaf,
 )
-from test_data_sources import write as write_parquet
+from parquets import write as write_parquet
 
 from fedsash.config import load, parse
 from fedsash.data import (

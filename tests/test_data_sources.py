@@ -1,21 +1,19 @@
+"""Digits, and images from a folder or from the hub: what is read, what is held out, what is kept in the cache."""
+
 from __future__ import annotations
 
-import io
-import json
 import logging
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from numpy.typing import NDArray
+from parquets import pixels, write
 
 from fedsash.data import DATASETS, IID, Digits, Images
 from fedsash.data.formats import find, parquet
@@ -23,49 +21,7 @@ from fedsash.data.images import Recipe, _content
 from fedsash.data.known import KNOWN
 from fedsash.data.source import hold_out
 
-pa = pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
-pytest.importorskip("PIL", reason="fedsash[data] is not installed")
-import pyarrow.parquet as pq  # noqa: E402
-from PIL import Image  # noqa: E402
-
-Pixels = NDArray[np.uint8]
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDSASH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
-def pixels(n: int, shape: tuple[int, ...] = (6, 5, 3), seed: int = 0) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
-
-
-def encoded(image: Pixels | Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    (image if isinstance(image, Image.Image) else Image.fromarray(image.squeeze())).save(buffer, "PNG")
-    return buffer.getvalue()
-
-
-def write(
-    file: Path,
-    images: Any,
-    names: list[str] | None = None,
-    image: str = "image",
-    raw: bool = False,
-    **columns: list[Any],
-) -> None:
-    """A Parquet file as the hub serves it; `names` are those of the column `label`."""
-    rows = [one if isinstance(one, bytes) else encoded(one) for one in images]
-    table = pa.table({image: rows if raw else [{"bytes": row, "path": None} for row in rows], **columns})
-    features: dict[str, Any] = {image: {"_type": "Image"}}
-    for column, values in columns.items():
-        kind = "string" if isinstance(values[0], str) else "int64"
-        features[column] = {"dtype": kind, "_type": "Value"}
-        if names and column == "label":
-            features[column] = {"names": names, "_type": "ClassLabel"}
-    file.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})}), file)
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 @pytest.fixture
@@ -191,6 +147,12 @@ def test_hold_out_keeps_the_order_of_samples() -> None:
         assert places == sorted(places)
 
 
+def test_images_say_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(ImportError, match=r"pyarrow is needed for these data: pip install 'fedsash\[data\]'"):
+        Images(str(folder)).load()
+
+
 # The cache.
 
 
@@ -299,73 +261,7 @@ def test_without_a_network_a_hub_name_says_what_to_fetch() -> None:
     assert "hf download nobody/nothing --repo-type dataset --local-dir FOLDER" in line
 
 
-# Refusals.
-
-
-def refusals(at: Path) -> dict[str, Callable[[], Images]]:
-    def images(name: str, rows: Any, **settings: Any) -> Images:
-        write(at / name / "train.parquet", rows, label=[0] * len(rows))
-        return Images(str(at / name), **settings)
-
-    def with_file(name: str, file: str, content: bytes) -> Images:
-        (at / name).mkdir()
-        (at / name / file).write_bytes(content)
-        return Images(str(at / name))
-
-    def missing_label() -> Images:
-        write(at / "label" / "train.parquet", pixels(1), label=[None])
-        return Images(str(at / "label"))
-
-    def two_folders() -> Images:
-        write(at / "two" / "b" / "train.parquet", pixels(1), label=[0])
-        return images("two/a", pixels(1)) and Images(str(at / "two"))
-
-    small = [pixels(1)[0], pixels(1, (4, 5, 3))[0]]
-    palette = [Image.fromarray(pixels(1)[0]).quantize(4)]
-    return {
-        r"path = './nowhere': there is no such folder": lambda: Images("./nowhere"),
-        r"path = 'a/b/c': there is no such folder": lambda: Images("a/b/c"),
-        r"there is nothing that can be read": lambda: with_file("none", "readme.txt", b""),
-        r"must hold train.parquet; there is other.parquet": lambda: with_file("other", "other.parquet", b""),
-        r"train.parquet can't be read": lambda: with_file("bad", "train.parquet", b"no parquet"),
-        r"train is in several folders, choose one: \['a', 'b'\]": two_folders,
-        r"image = 'image': there is no such column in .*, only x, label": lambda: _x(at),
-        r"label = 'y': there is no such column in .*, only image, label": lambda: images(
-            "column", pixels(1), label="y"
-        ),
-        r"domain = 'd': there is no such column": lambda: images("domain", pixels(1), domain="d"),
-        r"test_split = 'valid': there is no such split": lambda: images("split", pixels(1), test_split="valid"),
-        r"Images.test_split = 'train': must not be train_split": lambda: Images("x", test_split="train"),
-        r"row 1: size = \(5, 4\): must be \(5, 6\), as in row 0; size brings them all to one": lambda: images(
-            "size", small
-        ),
-        r"'image' of train = 'P': images must be grey \(L\) or RGB: set channels": lambda: images("mode", palette),
-        r"row 1: the image can't be decoded": lambda: images("broken", [encoded(pixels(1)[0]), b"not a picture"]),
-        r"column 'label' of train = None: has missing values": missing_label,
-        r"Images.channels = 2: must be 1 \(grey\) or 3 \(RGB\)": lambda: Images("x", channels=2),  # type: ignore[arg-type]
-        r"Images.test = 1: must be at least 0 and below 1": lambda: Images("x", test=1),
-        r"Images.path = '': must be a folder or the name of a data set on the hub": lambda: Images(""),
-        r"Digits.test = -1: must be at least 0 and below 1": lambda: Digits(test=-1),  # type: ignore[return-value]
-        r"Transform.std = \(\): must have as many numbers as mean": lambda: Images("x", mean=(0.5,)),
-    }
-
-
-def _x(at: Path) -> Images:
-    write(at / "x" / "train.parquet", pixels(1), image="x", label=[0])
-    return Images(str(at / "x"))
-
-
-@pytest.mark.parametrize("line", refusals(Path()))
-def test_what_can_not_be_read_is_refused_in_one_line(tmp_path: Path, line: str) -> None:
-    with pytest.raises(ValueError, match=line) as caught:
-        refusals(tmp_path)[line]().load()
-    assert "\n" not in str(caught.value)
-
-
-def test_images_say_what_to_install(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
-    with pytest.raises(ImportError, match=r"pyarrow is needed for these data: pip install 'fedsash\[data\]'"):
-        Images(str(folder)).load()
+# All of them.
 
 
 def test_every_source_has_a_name_and_says_what_it_is() -> None:
@@ -378,47 +274,3 @@ def test_importing_the_data_room_imports_no_heavy_library() -> None:
     code = f"import sys, fedsash.data, fedsash.data.gallery; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
-
-
-# Real data.
-
-
-def real(name: str) -> str:
-    if "FEDSASH_DATA" not in os.environ:
-        pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")
-    return str(Path(os.environ["FEDSASH_DATA"]) / name)
-
-
-def test_cifar10() -> None:
-    path = real("cifar10")
-    start = time.perf_counter()
-    source = Images(path).load()
-    first = time.perf_counter() - start
-    assert source.test is not None
-    assert (source.train.x.shape, source.test.x.shape) == ((50_000, 32, 32, 3), (10_000, 32, 32, 3))
-    assert source.train.y.bincount().tolist() == [5000] * 10
-    assert source.test.y.bincount().tolist() == [1000] * 10
-    assert source.label_names[0] == "airplane"
-    mean = source.transform.prepare(source.train.x).mean(dim=(0, 2, 3)).tolist()
-    assert mean == pytest.approx([0.4914, 0.4822, 0.4465], abs=2e-3)
-    start = time.perf_counter()
-    again = Images(path).load()
-    assert time.perf_counter() - start < min(first / 4, 1)
-    assert torch.equal(again.train.x, source.train.x)
-
-
-def test_mnist_is_grey() -> None:
-    source = Images(real("mnist10k")).load()
-    assert source.test is not None
-    assert (source.train.x.shape, source.test.x.shape) == ((8000, 28, 28, 1), (2000, 28, 28, 1))
-    assert source.label_names == tuple("0123456789")
-
-
-def test_pacs_has_four_domains() -> None:
-    source = Images(real("pacs")).load()
-    assert source.test is not None and source.test.domain is not None and source.train.domain is not None
-    assert source.domain_names == ("art_painting", "cartoon", "photo", "sketch")
-    assert len(source.train) + len(source.test) == 9991
-    held = source.test.domain.bincount() / (source.test.domain.bincount() + source.train.domain.bincount())
-    assert held.tolist() == pytest.approx([0.1] * 4, abs=1e-3)
-    assert source.classes == 7

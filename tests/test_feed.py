@@ -1,62 +1,20 @@
-"""The feed: a start and an average that held-out data choose, and the order of IMA's published code."""
+"""A run that finds its feed's start is one without a feed, then one with that start; what cannot be is refused."""
 
 from __future__ import annotations
 
-import json
 import tomllib
-from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
-from torch import Tensor
+from feeding import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 from worlds import ENGINES, after, data, federation, snapshot
 
-from fedsash.averages import EMA, Window
+from fedsash.averages import Window
 from fedsash.config import ConfigError, parse
 from fedsash.evaluation import Evaluation, Metrics
-from fedsash.federation import Federation
 from fedsash.feed import Choice, Feed
-from fedsash.local import Client
-from fedsash.methods import Scaffold
-from fedsash.runs import Checkpoint, Fork, resume, run
-from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
-from fedsash.state import State, saved_rounds
-
-AVERAGES = {"wima": Window(3), "ema": EMA(0.7)}
-EVERY = Evaluation(every=1, last=1, held_out=0.4)
-ALONE = Feed("wima", "auto", patience=2)
-BOTH = Feed(("wima", "ema"), "auto", patience=2)
-EITHER = Feed(("wima", "ema"), 2)
-ADAPTIVE = {"start": ALONE, "start and average": BOTH, "average": EITHER}
-SERVERS: dict[str, Server] = {
-    "momentum": SGD(lr=0.5, momentum=0.9),
-    "adagrad": Adagrad(lr=0.05, beta1=0.5),
-    "adam": Adam(lr=0.02),
-    "keras": Adam(lr=0.02, bias_correction="keras"),
-    "yogi": Yogi(lr=0.02),
-}
-
-
-def noisy(**settings: Any) -> Federation:
-    """A federation whose model jumps about, so that an average of it is now better than it, now worse."""
-    defaults = {"client": Client(lr=2.0, batch=5, epochs=2), "averages": AVERAGES, "evaluation": EVERY}
-    return federation(**defaults | settings)
-
-
-def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor], list[list[Metrics]], State]:
-    """The model after each round, what each evaluation gave, and the last state."""
-    models, results = [], []
-    with f:
-        state = f.start()
-        for _ in range(rounds):
-            state, _ = f.round(state)
-            models.append(state.w.clone())
-            results += [f.evaluate(state) for _ in range(evaluations)]
-    return models, results, state
+from fedsash.servers import SGD, Adam, Server
 
 
 def held_out(metrics: list[Metrics]) -> dict[str, Metrics]:
@@ -65,88 +23,6 @@ def held_out(metrics: list[Metrics]) -> dict[str, Metrics]:
 
 def rows_of_the_feed(metrics: list[Metrics]) -> list[Metrics]:
     return [m for m in metrics if m.split == "feed"]
-
-
-# The choice, evaluation after evaluation.
-
-NAMES = ("a", "b", "c")
-Accuracies = list[dict[str, float]]
-
-
-@st.composite
-def evaluations(draw: st.DrawFn) -> Accuracies:
-    """Accuracies with many ties; an average may not have seen a model yet."""
-    share = st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0])
-    one = st.fixed_dictionaries({"model": share}, optional={name: share for name in NAMES})
-    return draw(st.lists(one, max_size=12))
-
-
-feeds = st.builds(
-    Feed,
-    st.lists(st.sampled_from(NAMES), min_size=1, max_size=3, unique=True).map(tuple),
-    st.just("auto") | st.integers(0, 20),
-    patience=st.integers(1, 4),
-)
-
-
-def choices(feed: Feed, results: Accuracies, every: int = 1) -> list[Choice]:
-    """The choice after each evaluation; there is one every so many rounds."""
-    made = [feed.first()]
-    for number, accuracy in enumerate(results, 1):
-        made.append(made[-1].after(every * number, accuracy))
-    return made[1:]
-
-
-def better(feed: Feed, accuracy: Mapping[str, float]) -> bool:
-    """Whether the best of the averages that there are is more accurate than the model."""
-    return any(accuracy[name] > accuracy["model"] for name in feed.averages if name in accuracy)
-
-
-@given(feed=feeds, results=evaluations(), every=st.integers(1, 5))
-def test_a_feed_begins_with_the_first_unbroken_run_of_patience_successes(
-    feed: Feed, results: Accuracies, every: int
-) -> None:
-    successes = [better(feed, accuracy) for accuracy in results]
-    begun = [n for n in range(feed.patience, len(results) + 1) if all(successes[n - feed.patience : n])]
-    made = choices(feed, results, every)
-    for number, choice in enumerate(made, 1):
-        found = every * begun[0] - 1 if begun and begun[0] <= number else None
-        assert choice.start == (found if feed.start == "auto" else feed.start)
-
-
-@given(feed=feeds, results=evaluations())
-def test_a_feed_never_stops_once_begun(feed: Feed, results: Accuracies) -> None:
-    starts = [choice.start for choice in choices(feed, results)]
-    begun = [start for start in starts if start is not None]
-    assert len(set(begun)) <= 1 and starts[len(starts) - len(begun) :] == begun
-
-
-@given(feed=feeds, results=evaluations())
-def test_the_most_accurate_average_is_chosen_and_on_a_tie_the_one_named_first(feed: Feed, results: Accuracies) -> None:
-    for choice, accuracy in zip(choices(feed, results), results, strict=True):
-        seen = [name for name in feed.averages if name in accuracy]
-        highest = max((accuracy[name] for name in seen), default=None)
-        best = [name for name in seen if accuracy[name] == highest] or list(feed.averages)
-        assert choice.average == best[0]
-
-
-@given(feed=feeds, results=evaluations())
-def test_better_counts_the_evaluations_since_the_last_that_was_not(feed: Feed, results: Accuracies) -> None:
-    successes = [better(feed, accuracy) for accuracy in results]
-    for number, choice in enumerate(choices(feed, results), 1):
-        assert choice.better == next((n for n in range(number) if not successes[number - 1 - n]), number)
-
-
-@given(patience=st.integers(1, 4), share=st.sampled_from([0.0, 0.5, 1.0]), count=st.integers(0, 9))
-def test_a_tie_is_no_success(patience: int, share: float, count: int) -> None:
-    feed = Feed("a", "auto", patience=patience)
-    made = choices(feed, [{"model": share, "a": share}] * count)
-    assert all(choice == Choice(feed, "a", None, 0) for choice in made)
-
-
-@given(start=st.none() | st.integers(0, 9), round=st.integers(0, 12))
-def test_an_average_is_sent_in_every_round_after_the_start(start: int | None, round: int) -> None:
-    assert Choice(Feed("a"), "a", start).sends(round) == (start is not None and round >= start + 1)
 
 
 # A run that finds its start is one without a feed, then one with that start.
@@ -243,105 +119,6 @@ def test_a_share_that_holds_out_nothing_is_refused() -> None:
         federation(data=data(sizes=(5, 9, 2, 7)), evaluation=Evaluation(held_out=0.1))
 
 
-# Runs with folders: half a run resumed, and forks.
-
-
-def start(f: Federation, rounds: int, out: Path, every: int = 50, **settings: Any) -> Any:
-    return run(f, rounds, out=out, checkpoint=Checkpoint(every), progress=False, **settings)
-
-
-def go_on(f: Federation, rounds: int, out: Path) -> Any:
-    return resume(f, rounds, out, progress=False)
-
-
-def files(folder: Path) -> dict[str, Any]:
-    """What a run leaves of its models, its state, its choice and its metrics."""
-    last = folder / "state" / f"{saved_rounds(folder / 'state')[-1]:08d}"
-    parts = [*(folder / "models").iterdir(), *last.glob("*.safetensors"), folder / "metrics.jsonl"]
-    choice = json.loads((last / "state.json").read_text())["choice"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in parts} | {"choice": choice}
-
-
-@pytest.mark.parametrize("half", [3, 6, 8])
-@pytest.mark.parametrize("feed", ADAPTIVE)
-def test_half_a_run_resumed_is_the_run_and_chooses_the_same(feed: str, half: int, tmp_path: Path) -> None:
-    """Before the first success, between the two that it takes, and after the feed has begun."""
-    settings = {"feed": ADAPTIVE[feed]}
-    whole = start(noisy(**settings), 2 * half, tmp_path / "whole")
-    first = start(noisy(**settings), half, tmp_path / "halves").state.choice
-    if feed != "average":
-        assert (first.better, first.start) == {3: (0, None), 6: (1, None), 8: (3, 6)}[half]
-    halves = go_on(noisy(**settings), 2 * half, tmp_path / "halves")
-    assert files(tmp_path / "halves") == files(tmp_path / "whole")
-    assert whole.state.choice == halves.state.choice is not None
-    assert whole.history == halves.history
-
-
-def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(tmp_path: Path) -> None:
-    for half in (2, 3):
-        settings = {"feed": Feed("wima", 2, "code"), "server": Adam(), "method": Scaffold()}
-        start(noisy(**settings), 6, tmp_path / f"whole-{half}")
-        start(noisy(**settings), half, tmp_path / f"halves-{half}")
-        go_on(noisy(**settings), 6, tmp_path / f"halves-{half}")
-        assert files(tmp_path / f"halves-{half}") == files(tmp_path / f"whole-{half}")
-
-
-def test_a_run_resumed_to_more_rounds_makes_the_choices_of_the_longer_run(tmp_path: Path) -> None:
-    """The evaluations of what were to be the last rounds are in the metrics, and must not count for the choice."""
-    settings = {"feed": ALONE, "evaluation": Evaluation(every=4, last=3, held_out=0.4)}
-    whole = start(noisy(**settings), 16, tmp_path / "whole")
-    start(noisy(**settings), 8, tmp_path / "halves")
-    halves = go_on(noisy(**settings), 16, tmp_path / "halves")
-    assert halves.state.choice == whole.state.choice
-    assert torch.equal(halves.state.w, whole.state.w)
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run without a feed whose state after 4 rounds is kept."""
-    folder = tmp_path_factory.mktemp("source") / "plain"
-    start(noisy(), 5, folder, every=4)
-    return folder
-
-
-@pytest.mark.parametrize("feed", [ALONE, BOTH])
-def test_a_fork_into_an_adaptive_feed_chooses_from_the_fork_on(feed: Feed, source: Path, tmp_path: Path) -> None:
-    result = start(noisy(feed=feed), 14, tmp_path / "fork", fork=Fork(source, 4))
-    chosen = [row for row in result.history if row["split"] == "feed"]
-    assert [row["round"] for row in chosen] == list(range(5, 15))
-    assert result.state.forked == 4 and result.state.choice.start is not None
-    begun = result.state.choice.start
-    assert begun >= 4 + feed.patience - 1
-    f = noisy(feed=feed)
-    with f:
-        state = after(f, 4)
-        for _ in range(10):
-            state, _ = f.round(state)
-            f.evaluate(state)
-    assert torch.equal(state.w, result.state.w) and state.choice == result.state.choice
-
-
-def test_a_fork_without_a_feed_from_an_adaptive_run_goes_on_without(tmp_path: Path) -> None:
-    start(noisy(feed=ALONE), 3, tmp_path / "source")
-    result = start(noisy(), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 3))
-    assert result.state.choice is None
-    assert torch.equal(result.state.w, walk(noisy(), 6)[2].w)
-
-
-def test_a_fork_into_a_feed_with_a_given_start_begins_there_whatever_its_source_waits_for(tmp_path: Path) -> None:
-    start(noisy(feed=BOTH), 2, tmp_path / "source")
-    result = start(noisy(feed=EITHER), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 2))
-    assert result.state.choice is not None and result.state.choice.start == EITHER.start
-
-
-def test_a_fork_that_does_not_have_the_average_that_its_source_chose_chooses_anew(tmp_path: Path) -> None:
-    assert start(noisy(feed=EITHER), 4, tmp_path / "source").state.choice.average in AVERAGES
-    averages = {"one": Window(2), "two": Window(3)}
-    settings = {"feed": Feed(("one", "two"), 2), "averages": averages}
-    result = start(noisy(**settings), 7, tmp_path / "fork", fork=Fork(tmp_path / "source", 4))
-    assert result.state.choice is not None and result.state.choice.average in averages
-
-
 # What cannot be.
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
@@ -408,52 +185,3 @@ def test_an_error_in_a_file_names_the_key_of_the_feed(content: str, line: str) -
     with pytest.raises(ConfigError) as error:
         parse(tomllib.loads(f"{content}\n{FILE}"))
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
-
-
-# The order of the published code.
-
-START = 3
-
-
-def in_order(order: Any, server: Server, start: int = START) -> Federation:
-    return federation(averages={"ima": Window(3)}, feed=Feed("ima", start, order), server=server)
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_code_is_before_and_no_feed_at_all_until_its_start_and_neither_from_then_on(server: str) -> None:
-    code, before = (walk(in_order(order, SERVERS[server]), 6, 0)[0] for order in ("code", "before"))
-    plain = walk(federation(server=SERVERS[server]), 6, 0)[0]
-    for other in (before, plain):
-        assert [torch.equal(a, b) for a, b in zip(code, other, strict=True)] == [t < START for t in range(6)]
-
-
-@pytest.mark.parametrize("server", SERVERS)
-def test_in_its_start_the_code_steps_from_empty_moments_and_forgets_that_it_did(server: str) -> None:
-    """In the round after, the server goes on with the moments that it had before."""
-    optimiser = SERVERS[server]
-    with in_order("code", optimiser) as f:
-        state = after(f, START)
-        for moments in (optimiser.init(state.w), {name: value.clone() for name, value in state.server.items()}):
-            sent, had = state.w.clone(), {name: value.clone() for name, value in state.server.items()}
-            state, _ = f.round(state)
-            distance = f.observers["ima"].value(state.averages["ima"], sent) - sent
-            assert float(distance.norm()) > 0
-            w, stepped = optimiser.step(sent, distance, moments)
-            assert torch.equal(state.w, w)
-            expected = had if state.round == START + 1 else stepped
-            assert state.server.keys() == expected.keys()
-            assert all(torch.equal(state.server[name], value) for name, value in expected.items())
-
-
-@pytest.mark.parametrize("start", [0, 2])
-@pytest.mark.parametrize("lr", [1.0, 0.7])
-def test_without_moments_code_and_before_are_the_same_bitwise(lr: float, start: int) -> None:
-    code, before = (after(in_order(order, SGD(lr=lr), start), 6) for order in ("code", "before"))
-    assert snapshot(code) == snapshot(before)
-
-
-@pytest.mark.parametrize("order", ["before", "code", "after"])
-def test_one_average_in_a_list_is_that_average_bitwise(order: Any) -> None:
-    settings = {"averages": {"ima": Window(3)}, "server": Adam()}
-    one, listed = (after(federation(**settings, feed=Feed(name, 1, order)), 5) for name in ("ima", ("ima",)))
-    assert snapshot(one) == snapshot(listed)

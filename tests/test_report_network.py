@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-pytest.importorskip("plotly")
-
-from tests.test_report_page import HOSTILE, browser, figure, written  # noqa: F401
+from pages import HOSTILE, chromium, figure, written
 
 from fedsash import network
 from fedsash.cli import main
@@ -41,6 +39,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / f"window {HOSTILE.replace('/', '-')}"
     network.parse(RUN).run(out)
     return out
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with chromium() as browser:
+        yield browser
 
 
 def page(*folders: Path) -> str:
@@ -137,10 +141,7 @@ def test_pictures_for_papers_are_those_of_the_run(folder: Path, tmp_path: Path) 
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_browser_draws_them_all_and_does_not_scroll_to_the_side(
-    browser: Any,  # noqa: F811
-    width: int,
-    folder: Path,
-    tmp_path: Path,
+    browser: Any, width: int, folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "page.html").write_text(page(folder))
     tab = browser.new_page(viewport={"width": width, "height": 900})

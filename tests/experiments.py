@@ -1,0 +1,40 @@
+"""Experiment files for tests, and what users may name in them: a method and models of their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from fedsash.methods import Method, Step
+
+
+@dataclass(frozen=True)
+class Halved(Method):
+    """A user's own method."""
+
+    by: float = 2.0
+    layers: tuple[str, ...] = ()
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w) / self.by
+
+
+def linear(features: int, classes: int = 10, **more: Any) -> nn.Module:
+    """A user's own model, which takes any option."""
+    return nn.Linear(features, classes, **more)
+
+
+def broken(features: int) -> nn.Module:
+    raise ZeroDivisionError(features)
+
+
+def file_with(content: str, folder: Path) -> Path:
+    path = folder / "experiment.toml"
+    path.write_text(content)
+    return path
+
+
+WINDOW = 'averages.w = { name = "window", size = 3 }\n'

@@ -1,0 +1,40 @@
+"""A federation whose averages are now better than its model, now worse, and feeds that choose among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from worlds import federation
+
+from fedsash.averages import EMA, Window
+from fedsash.evaluation import Evaluation, Metrics
+from fedsash.federation import Federation
+from fedsash.feed import Feed
+from fedsash.local import Client
+from fedsash.state import State
+
+AVERAGES = {"wima": Window(3), "ema": EMA(0.7)}
+EVERY = Evaluation(every=1, last=1, held_out=0.4)
+ALONE = Feed("wima", "auto", patience=2)
+BOTH = Feed(("wima", "ema"), "auto", patience=2)
+EITHER = Feed(("wima", "ema"), 2)
+ADAPTIVE = {"start": ALONE, "start and average": BOTH, "average": EITHER}
+
+
+def noisy(**settings: Any) -> Federation:
+    """A federation whose model jumps about, so that an average of it is now better than it, now worse."""
+    defaults = {"client": Client(lr=2.0, batch=5, epochs=2), "averages": AVERAGES, "evaluation": EVERY}
+    return federation(**defaults | settings)
+
+
+def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor], list[list[Metrics]], State]:
+    """The model after each round, what each evaluation gave, and the last state."""
+    models, results = [], []
+    with f:
+        state = f.start()
+        for _ in range(rounds):
+            state, _ = f.round(state)
+            models.append(state.w.clone())
+            results += [f.evaluate(state) for _ in range(evaluations)]
+    return models, results, state

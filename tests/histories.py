@@ -1,0 +1,21 @@
+"""Histories of runs for tests of reports: the rows of evaluations, and six models' accuracies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+SIX = {"model": 0.712, "window5": 0.803, "window20": 0.811, "window100": 0.799, "ema": 0.805, "swa": 0.798}
+
+
+def history(models: dict[str, list[float | None]], every: int = 10) -> list[dict[str, Any]]:
+    return [
+        {"round": every * (i + 1), "model": name, "split": "test", "accuracy": accuracy, "loss": 1.0}
+        for name, values in models.items()
+        for i, accuracy in enumerate(values)
+    ]
+
+
+NO_TEST: list[dict[str, Any]] = [
+    {"round": 1, "model": "model", "split": "guard", "refused": [1]},
+    {"round": 10, "model": "model", "split": "clients", "accuracy": 0.5, "loss": 1.0},
+]

@@ -35,10 +35,7 @@ SIDES = (8, 11, 14)
 N = 30
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("FEDSASH_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
+pytestmark = pytest.mark.usefixtures("cache")
 
 
 def picture(i: int, kind: str, grey: bool = False) -> bytes:

@@ -9,32 +9,22 @@ from typing import Any
 import pytest
 import torch
 from feeding import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
+from observing import final, go_on, start
 from worlds import after
 
 from fedsash.averages import Window
 from fedsash.evaluation import Evaluation
-from fedsash.federation import Federation
 from fedsash.feed import Feed
 from fedsash.methods import Scaffold
-from fedsash.runs import Checkpoint, Fork, resume, run
+from fedsash.runs import Fork
 from fedsash.servers import Adam
 from fedsash.state import saved_rounds
-
-
-def start(f: Federation, rounds: int, out: Path, every: int = 50, **settings: Any) -> Any:
-    return run(f, rounds, out=out, checkpoint=Checkpoint(every), progress=False, **settings)
-
-
-def go_on(f: Federation, rounds: int, out: Path) -> Any:
-    return resume(f, rounds, out, progress=False)
 
 
 def files(folder: Path) -> dict[str, Any]:
     """What a run leaves of its models, its state, its choice and its metrics."""
     last = folder / "state" / f"{saved_rounds(folder / 'state')[-1]:08d}"
-    parts = [*(folder / "models").iterdir(), *last.glob("*.safetensors"), folder / "metrics.jsonl"]
-    choice = json.loads((last / "state.json").read_text())["choice"]
-    return {str(path.relative_to(folder)): path.read_bytes() for path in parts} | {"choice": choice}
+    return final(folder) | {"choice": json.loads((last / "state.json").read_text())["choice"]}
 
 
 @pytest.mark.parametrize("half", [3, 6, 8])

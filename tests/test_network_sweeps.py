@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.test_report_network import RUN
+from worlds import ON_NETWORK
 
 from fedsash import network
 from fedsash.config import ConfigError
@@ -25,18 +25,18 @@ AXES: dict[str, Any] = {
 
 
 def sweep(**base: Any) -> Any:
-    return parse({"base": RUN | base, "axes": AXES}, Path("nowhere"))
+    return parse({"base": ON_NETWORK | base, "axes": AXES}, Path("nowhere"))
 
 
 def test_the_axes_reach_the_network_and_its_scheduler_and_no_rounds_are_shared() -> None:
-    found = parse({"base": RUN, "axes": {"network.link.rate": [1e3, 1e4], "scheduler.window": [2, 3]}}, Path())
+    found = parse({"base": ON_NETWORK, "axes": {"network.link.rate": [1e3, 1e4], "scheduler.window": [2, 3]}}, Path())
     runs = [run.experiment for run in found.runs]
     assert all(isinstance(run, NetworkExperiment) for run in runs)
     settings = [(run.network.link.rate, run.scheduler.window) for run in runs]  # type: ignore[attr-defined]
     assert settings == [(rate, Fixed(w)) for rate in (1e3, 1e4) for w in (2, 3)]
     assert [leg.rounds for leg in plan(found.runs).legs] == [12] * 4
     with pytest.raises(ConfigError, match="must be one of synchronous, fedwindow"):
-        parse({"base": RUN, "axes": {"scheduler.name": ["fedwindw"]}}, Path())
+        parse({"base": ON_NETWORK, "axes": {"scheduler.name": ["fedwindw"]}}, Path())
 
 
 @pytest.mark.slow
@@ -54,7 +54,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_begins_anew_what_was_stopped(tm
     assert execute(found, tmp_path, jobs=1, progress=False).failed == {}
     assert [(folder / "summary.json").stat().st_mtime_ns for folder in folders] == before
     with pytest.raises(ConfigError, match="holds a run of another experiment"):
-        execute(sweep(network=RUN["network"] | {"timeout": 60.0}), tmp_path, progress=False)
+        execute(sweep(network=ON_NETWORK["network"] | {"timeout": 60.0}), tmp_path, progress=False)
 
 
 def test_a_scheduler_of_ones_own_is_named_by_its_place() -> None:

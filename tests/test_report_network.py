@@ -9,23 +9,13 @@ from typing import Any
 
 import pytest
 from pages import HOSTILE, chromium, figure, written
+from worlds import ON_NETWORK
 
 from fedsash import network
 from fedsash.cli import main
 from fedsash.records import Records
 from fedsash.report.page import collect, document
 
-RUN: dict[str, Any] = {
-    "rounds": 12,
-    "partition": {"name": "iid", "clients": 4},
-    "model": {"name": "mlp", "hidden": [4]},
-    "averages": {"w3": {"name": "window", "size": 3}},
-    "client": {"lr": 0.1, "epochs": 1},
-    "evaluation": {"every": 2, "last": 1, "target": 0.3},
-    "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
-    "network": {"link": {"rate": 2000.0, "latency": 0.1}, "clients": {"seconds": 2.0, "spread": 0.3}},
-    "scheduler": {"name": "fedwindow", "window": {"name": "aimd", "delay": 3.0}, "pipelined": True},
-}
 TIMED: dict[str, Any] = {
     "rounds": 1000,
     "network": {"seconds": 50.0, "learning": False, "bytes": 1000, "clients": {"count": 40, "seconds": 5.0}},
@@ -37,7 +27,7 @@ TIMED: dict[str, Any] = {
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run on a network, called as nobody expects."""
     out = tmp_path_factory.mktemp("runs") / f"window {HOSTILE.replace('/', '-')}"
-    network.parse(RUN).run(out)
+    network.parse(ON_NETWORK).run(out)
     return out
 
 

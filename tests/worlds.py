@@ -1,4 +1,4 @@
-"""Small federations in float64 for tests: a nonlinear one, and quadratics whose optimum is known."""
+"""Small federations for tests: in float64 a nonlinear one and quadratics with a known optimum; one on a network."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ WORKERS = Engine("sequential", workers=2, block=1, compile=False, memory_format=
 ENGINES = {"sequential": SEQUENTIAL, "vectorised": VECTORISED, "workers": WORKERS}
 
 SIZES = (7, 12, 3, 20, 9, 1)
+
+ON_NETWORK: dict[str, Any] = {
+    "rounds": 12,
+    "partition": {"name": "iid", "clients": 4},
+    "model": {"name": "mlp", "hidden": [4]},
+    "averages": {"w3": {"name": "window", "size": 3}},
+    "client": {"lr": 0.1, "epochs": 1},
+    "evaluation": {"every": 2, "last": 1, "target": 0.3},
+    "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
+    "network": {"link": {"rate": 2000.0, "latency": 0.1}, "clients": {"seconds": 2.0, "spread": 0.3}},
+    "scheduler": {"name": "fedwindow", "window": {"name": "aimd", "delay": 3.0}, "pipelined": True},
+}
+"""A short experiment on a simulated network."""
 
 
 def mlp(dropout: float = 0.0, seed: int = 0) -> nn.Module:

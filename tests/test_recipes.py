@@ -10,6 +10,7 @@ import pytest
 from recipes import load, recipe
 
 from fedsash.config import ConfigError
+from fedsash.data import CIFAR10
 from fedsash.recipes import FOLDER, names
 from fedsash.recipes.pick import Pick
 from fedsash.recipes.reproduce import with_data
@@ -154,3 +155,9 @@ def test_settings_of_ones_own_win_over_the_recipes() -> None:
     chosen = ["row=PACS #C=2", "method=FedAvg", "IMA=on"]
     (run,) = load("ima-table-1").plan("full", chosen, ["feed.start=100", "client.lr=0.1"]).runs
     assert run.experiment.feed.start == 100 and run.experiment.client.lr == 0.1
+
+
+def test_another_data_set_takes_the_place_of_a_recipes_with_all_its_keys() -> None:
+    chosen = ["data=CIFAR-100", "alpha=Dir 0.1", "method=FedAvg"]
+    for run in load("fedswa-table-3").plan("small", chosen, ['data={name="cifar10"}']).runs:
+        assert run.experiment.data == CIFAR10()

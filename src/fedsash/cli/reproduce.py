@@ -87,7 +87,7 @@ examples:
   fedsash list recipes ima-table-1
   fedsash reproduce ima-table-1 --data data --only "row=FMNIST #C=2"
   fedsash reproduce ima-figure-6 --scale tiny
-  fedsash reproduce fedswa-table-3 --scale small --set data.name=cifar10 --out runs/fedswa-cifar10
+  fedsash reproduce fedswa-table-3 --scale small --set 'data={name="cifar10"}' --out runs/fedswa-cifar10
 
 Of each data set the folder is DIR/NAME, as docs/data.md says; runs whose data are not there are left out. Given again,
 the command goes on where it was stopped, and trains nothing twice.

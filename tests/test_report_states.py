@@ -32,6 +32,25 @@ def test_a_run_without_test_accuracies_says_so(tmp_path: Path, rows: list[dict[s
     assert "No run was evaluated on a test set" in document(collect([tmp_path / "r"]), "")
 
 
+def test_what_several_tables_of_a_recipe_say_stands_once_below_the_first(tmp_path: Path) -> None:
+    put(tmp_path, "sweep.json", {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": {}})
+    for name in ("first-more", "first"):
+        table = {"title": f"Title of {name}", "columns": ["method", "here"], "rows": [["FedAvg", f"cell of {name}"]]}
+        put(tmp_path, f"tables/{name}.json", table | {"note": f"shared\nonly {name}"})
+    text = document(collect([tmp_path]), "")
+    assert text.count(">shared<") == 1
+    order = [
+        "Title of first<",
+        "cell of first<",
+        ">shared<",
+        ">only first<",
+        "Title of first-more<",
+        ">only first-more<",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
 def test_a_diverged_run_says_so(tmp_path: Path) -> None:
     folder = written(tmp_path / "r", {"model": [0.5, None]})
     guard = {"model": "model", "split": "guard", "refused": [1], "skipped": "no upload can be used"}

@@ -185,7 +185,7 @@ def _config(file: Path) -> tuple[str, dict[str, Any]]:
 
 
 def _results(folder: Path, source: str, notes: list[str]) -> Iterator[Analysis]:
-    for file in sorted(folder.glob("*.json")):
+    for file in sorted(folder.glob("*.json"), key=lambda file: file.stem):
         content = _optional(file, notes)
         if content is not None:
             yield Analysis(source, file, content)

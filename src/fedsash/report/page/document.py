@@ -183,7 +183,9 @@ def _seeds(runs: Sequence[Run], wrong: list[str]) -> Html | None:
 
 
 def _recipes(found: Collection, wrong: list[str]) -> Html | None:
+    """The tables of recipes; what is to be said of several of them stands below the first."""
     parts: list[str | None] = []
+    said: set[str] = set()
     for result in found.tables:
         try:
             rows = tables.recipe(result)
@@ -191,8 +193,9 @@ def _recipes(found: Collection, wrong: list[str]) -> Html | None:
             wrong.append(f"table left out: {result.file}: {error}")
             continue
         command = result.content.get("command")
-        told = str(result.content.get("note") or "").splitlines()
-        parts += [tag("h3", result.title), *(tag("p", line) for line in told), rows]
+        told = [line for line in str(result.content.get("note") or "").splitlines() if line not in said]
+        said.update(told)
+        parts += [tag("h3", result.title), rows, *(tag("p", line) for line in told)]
         parts += [folded("The command", code(str(command)))] if command else []
     return join(parts) if parts else None
 

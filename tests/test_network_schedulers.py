@@ -136,6 +136,26 @@ def test_literal_w_1_is_n_minus_1_chains_that_never_meet() -> None:
         assert torch.equal(start, learner.models[max(t - 3, 0)]) and close(w, learner.models[t + 1])
 
 
+@pytest.mark.parametrize("start", ["own", "newest"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+def test_a_mean_of_the_last_models_moves_by_2_over_2n_minus_w_minus_1_of_the_windows_mean_update(
+    size: int, start: Any
+) -> None:
+    """With weights (1, ..., 1, 1, (W-1)/W, ..., 1/W), as many ones before as the entering client's model is old."""
+    learner, _ = played(FedWindow(Fixed(size), start=start), 20)
+    age = 5 - size - 1 if start == "own" else 0
+    weights = [1.0] * age + [1 - i / size for i in range(size)]
+    updates = [w - begun for _, begun, w in learner.trained]
+    share = 2 / (2 * 5 - size - 1) if start == "own" else 2 / (size + 1)
+
+    def mean(t: int) -> Tensor:
+        return sum(c * learner.models[t - m] for m, c in enumerate(weights)) / sum(weights)  # type: ignore[return-value]
+
+    for t in range(10, 20):
+        update = sum(updates[t - size + 1 : t + 1], torch.zeros_like(updates[0])) / size
+        assert close(mean(t + 1) - mean(t), share * update)
+
+
 def test_a_slide_by_w_replaces_the_whole_window() -> None:
     learner, site = played(FedWindow(Fixed(2), slide=2), 6, EVEN)
     for t in range(6):

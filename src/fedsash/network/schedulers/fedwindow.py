@@ -25,6 +25,10 @@ class FedWindow(Scheduler):
     `"newest"` it is sent the newest model. The window begins with the ring's first W clients, all of upload w_0
     (`cache = "initial"`), or `"empty"`: then w is the mean of those uploads that there are.
 
+    With models that are d versions old when clients get to work on them, and m_t the mean of the last W clients' own
+    updates, a weighted mean z_t of the last models moves by exactly 2/(2d + W + 1) m_t (docs/network.md): so much of an
+    update is a trip worth, and 1/N in a synchronous round of N.
+
     `slide` clients enter, train side by side, and leave at a time. The paper's algorithm slides by 1, so that one
     client trains at a time whatever W is. `pipelined = true` is our reading of what it is to do against congestion: W
     clients are at work at a time, the next one enters when an upload has arrived, and that moves the window by one. A

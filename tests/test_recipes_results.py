@@ -14,7 +14,7 @@ from fedsash.recipes.draw import draw
 from fedsash.recipes.pick import Pick
 from fedsash.recipes.reproduce import differences, markdown
 from fedsash.recipes.results import Measured
-from fedsash.records import Records
+from fedsash.records import Records, write_json
 
 
 def test_a_table_sets_measured_beside_published_and_says_why_numbers_are_missing(tmp_path: Path) -> None:
@@ -42,6 +42,14 @@ def test_runs_of_an_earlier_sitting_count_and_the_other_ones_are_not_missed(tmp_
     ][:5]
     assert filled["rows"][1] == ["A", "here", "50.00", "-"]
     assert filled["missing"] == ["B: not trained"]
+
+
+def test_a_run_that_has_diverged_says_so_below_the_table(tmp_path: Path) -> None:
+    given = recipe()
+    results = pretend(tmp_path, given, {f"seed={seed},{method}": [0.5] * 6 for seed in (0, 1) for method in "AB"})
+    stopped = {"diverged": {"round": 4, "why": "every upload was not finite"}}
+    write_json(tmp_path / "runs" / "seed=1,B" / "summary.json", stopped)
+    assert given.tables[0].filled(results)["missing"] == ["B: diverged in round 4: every upload was not finite"]
 
 
 def test_a_number_over_several_seeds_has_their_deviation(tmp_path: Path) -> None:

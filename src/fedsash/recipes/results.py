@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping
@@ -25,8 +26,8 @@ class Measured:
     """One number from `runs` runs: their mean and, if there are several, the deviation over them (dividing by n - 1).
 
     `beyond` says that a run did not reach the target in so many rounds; then, and without any run, `value` is None.
-    `why` says why runs are missing; where none was even `asked` for, there is nothing to say. It is printed with so
-    many `digits` after the point.
+    `why` says why runs are missing or have diverged; where none was even `asked` for, there is nothing to say. It is
+    printed with so many `digits` after the point.
     """
 
     value: float | None = None
@@ -80,7 +81,7 @@ class Results:
     def measured(self, pick: Pick) -> Measured:
         """The number that a pick stands for, over all runs that it takes."""
         asked = self.asked(pick)
-        why = "; ".join(dict.fromkeys(self._why(run) for run in asked if run.name not in self.finished))
+        why = "; ".join(dict.fromkeys(filter(None, map(self._why, asked))))
         if not asked:
             return Measured(asked=False)
         done = [run for run in asked if run.name in self.finished]
@@ -113,6 +114,10 @@ class Results:
         return None if found is None else 100 * float(found)
 
     def _why(self, run: Planned) -> str:
+        """Why a run is not there, or how it has diverged."""
+        if run.name in self.finished:
+            stopped = json.loads((self.folder(run) / "summary.json").read_text()).get("diverged")
+            return f"diverged in round {stopped['round']}: {stopped['why']}" if stopped else ""
         begun = (self.folder(run) / "metrics.jsonl").exists()
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 

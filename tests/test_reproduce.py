@@ -79,6 +79,19 @@ def test_a_table_from_end_to_end_and_again_without_training(tmp_path: Path, caps
     assert metrics.stat().st_mtime_ns == before
 
 
+def test_runs_with_other_settings_are_not_mixed_into_one_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["reproduce", "wima-table-5", "--scale", "tiny", "--out", str(tmp_path), "--no-progress"]
+    assert main([*arguments, "--only", "seed=0", "--set", "rounds=2"]) == 0
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    capsys.readouterr()
+    assert main([*arguments, "--only", "seed=1"]) == 2
+    said = capsys.readouterr().err
+    assert "holds a run of another experiment" in said and said.count("\n") == 1
+    assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+
+
 def test_a_setting_of_ones_own_is_said_below_the_table(tmp_path: Path) -> None:
     settings = ["rounds=3", "averages.wima.size=2"]
     overrides = [word for setting in settings for word in ("--set", setting)]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..config.registry import ROOMS, show
 from ..records import replace_file, write_json
-from ..sweeps import Sweep, execute
+from ..sweeps import Sweep, check_same, execute
 from .draw import draw
 from .recipe import SCALES, Recipe
 from .results import Results, safe
@@ -43,10 +43,13 @@ def reproduce(
 
     `data` holds a folder for each data set, by its name; runs whose data are not there are left out, which `say` is
     told. What is trained already is not trained again, and counts, asked for or not. `only` and `overrides` are those
-    of `Recipe.plan`. Raises `ConfigError` for labels and settings that there are not.
+    of `Recipe.plan`. Raises `ConfigError` for labels and settings that there are not, and if `out` holds runs at
+    another scale or with other settings.
     """
     overrides = list(overrides)
-    asked = recipe.plan(scale, only, overrides)
+    whole, asked = recipe.plan(scale, overrides=overrides), recipe.plan(scale, only, overrides)
+    for run in with_data(whole, data)[0].runs:
+        check_same(run.experiment, out / "runs" / run.name)
     sweep, missing = with_data(asked, data)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
@@ -55,7 +58,7 @@ def reproduce(
         executed = execute(sweep, out, jobs, progress)
         missing |= executed.failed
         done.interrupted = executed.interrupted
-    results = _results(recipe.plan(scale, overrides=overrides), asked, out, missing)
+    results = _results(whole, asked, out, missing)
     warning = _warning(scale, differences(recipe, asked) if scale != "full" or overrides else [])
     done.note = "\n".join(filter(None, [warning, recipe.note]))
     for table in recipe.tables:
@@ -132,10 +135,10 @@ def _few(values: Iterable[str]) -> str:
 
 def _warning(scale: str, differs: Sequence[str]) -> str:
     """What is said below all that is made of runs in which something is not as in the paper."""
+    if not differs:
+        return ""
     which = f"Scale {scale} ({SCALES[scale]})" if scale != "full" else "Not the paper's setting"
-    return (
-        f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}." if differs else ""
-    )
+    return f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}."
 
 
 def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:

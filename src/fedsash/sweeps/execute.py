@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ..checks import check
-from ..config import ConfigError
+from ..config import ConfigError, Experiment
 from ..report import Progress
 from ..runs.interrupts import on_interrupt
 from ..state import saved_rounds
@@ -44,7 +44,7 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
     out = Path(out)
     legs = plan(sweep.runs)
     for leg in legs.legs:
-        _check_same(leg, out / leg.folder)
+        check_same(leg.experiment, out / leg.folder)
     index.write(out, sweep, {})
     with Progress(legs.to_train, progress) as bar:
         executed = _Foreman(out, legs, _slots(jobs or _side_by_side(sweep)), bar).work()
@@ -124,10 +124,10 @@ class _Foreman:
         self.bar.update(sum(self.reached.values()) - self.before)
 
 
-def _check_same(leg: Leg, folder: Path) -> None:
-    """Raise `ConfigError` if the folder holds a run of another experiment."""
+def check_same(experiment: Experiment, folder: Path) -> None:
+    """Raise `ConfigError` if the folder holds a run of another experiment, whatever its engine."""
     file = folder / "config.toml"
-    if file.exists() and replace(load_experiment(file), engine=leg.experiment.engine) != leg.experiment:
+    if file.exists() and replace(load_experiment(file), engine=experiment.engine) != experiment:
         raise ConfigError(f"{folder} holds a run of another experiment: choose another folder, or remove this one")
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..config import ConfigError
 from ..config.registry import ROOMS, show
 from ..records import replace_file, write_json
 from ..sweeps import Sweep, check_same, execute
@@ -47,7 +48,8 @@ def reproduce(
     another scale or with other settings.
     """
     overrides = list(overrides)
-    whole, asked = recipe.plan(scale, overrides=overrides), recipe.plan(scale, only, overrides)
+    asked = recipe.plan(scale, only, overrides)
+    whole = _whole(recipe, scale, overrides, asked)
     for run in with_data(whole, data)[0].runs:
         check_same(run.experiment, out / "runs" / run.name)
     sweep, missing = with_data(asked, data)
@@ -74,6 +76,14 @@ def reproduce(
         figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
         done.pictures += draw(figure, results, command, done.missing.append, progress)
     return done
+
+
+def _whole(recipe: Recipe, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
+    """All runs of a scale; those that are asked for, where the overrides do not suit the others."""
+    try:
+        return recipe.plan(scale, overrides=overrides)
+    except ConfigError:
+        return asked
 
 
 def _results(whole: Sweep, asked: Sweep, out: Path, missing: Mapping[str, str]) -> Results:

@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import re
+import sys
 from base64 import b64decode
 from pathlib import Path
 
@@ -26,6 +27,14 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def page(sweep: Path) -> Path:
     return page_of(sweep)
+
+
+def test_without_plotly_one_line_says_what_to_install(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(
+        ImportError, match=r"plotly is needed for a page with pictures: pip install 'fedsash\[report\]'"
+    ):
+        document(collect([sweep]), "")
 
 
 # What is in the page

@@ -48,7 +48,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "FedSWA": {"method": methods.FedSWA()},
     "FedMoSWA": {"method": methods.FedMoSWA()},
 }
-ENGINE = fs.Engine("sequential", 1, 1, False, "channels_last", 1)
+ENGINE = fs.LocalEngine("sequential", 1, 1, False, "channels_last", 1)
 ROUNDS = 7
 
 

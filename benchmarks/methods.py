@@ -96,7 +96,7 @@ class Setting:
             averages={"wima": fs.Window(20), "ima": fs.Window(5)},
             feed=fs.Feed("ima", self.start) if ima else None,
             evaluation=fs.Evaluation(every=self.rounds, last=10),
-            engine=fs.Engine(kind, 1, block, False, "channels_last", 1),
+            engine=fs.LocalEngine(kind, 1, block, False, "channels_last", 1),
             device="cpu",
             **METHODS[method],
         )

@@ -36,5 +36,8 @@ def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor]
         for _ in range(rounds):
             state, _ = f.round(state)
             models.append(state.w.clone())
-            results += [f.evaluate(state) for _ in range(evaluations)]
+            for _ in range(evaluations):
+                metrics = f.evaluate(state)
+                state, more = f.learn(state, metrics)
+                results.append(metrics + more)
     return models, results, state

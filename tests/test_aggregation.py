@@ -10,9 +10,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from uploads import BAD, TwoVectors, aggregate, rounds
+from uploads import BAD, TwoVectors, aggregate, reply, rounds, sums_of
 
-from fedsash.aggregation import Mean, largest_norms
+from fedsash.aggregation import Mean
+from fedsash.exchange import largest_norms
 from fedsash.methods import FedAvg, Upload
 
 finite = st.floats(-1e3, 1e3)
@@ -93,11 +94,10 @@ def test_any_split_into_blocks_gives_the_same_mean_and_leaves_the_uploads_alone(
 
 
 def test_sums_do_not_alias_the_uploads() -> None:
-    """Worker processes hand out the same buffer for every block."""
     buffer = torch.ones(1, 3, dtype=torch.float64)
-    sums = Mean().begin(FedAvg(), np.array([1, 1]))
+    sums = sums_of([1, 1], FedAvg())
     for place in range(2):
-        sums.add(place, {"delta": buffer}, largest_norms({"delta": buffer}))
+        sums.take(reply(place, {"delta": buffer}))
         buffer.fill_(5)
     assert sums.mean()["delta"].tolist() == [3, 3, 3]
 
@@ -113,27 +113,29 @@ def test_bad_clients_are_left_out_named_and_the_others_weights_scaled_up(round: 
         value[client, data.draw(st.integers(0, value.shape[1] - 1))] = data.draw(st.sampled_from((*BAD, 1e7, -1e7)))
     good = [client for client in clients if client not in bad]
     cut = data.draw(st.integers(0, len(sizes)))
-    sums = Mean().begin(TwoVectors(), sizes)
-    named: list[int] = []
+    sums = sums_of(sizes)
     for block in (range(cut), range(cut, len(sizes))):
         if block:
             part = {name: value[block.start : block.stop] for name, value in upload.items()}
-            named += [block.start + i for i in sums.add(block.start, part, largest_norms(part))]
-    assert named == good and sums.accepted == len(good)
+            sums.take(reply(block.start, part))
+    assert sums.places.tolist() == good and sums.accepted == len(good)
+    assert sums.refused == sorted(bad)
     assert_close(sums.mean(), expected(sizes, upload, good) if good else {})
 
 
 def test_the_limit_is_on_the_norm_of_a_vector_and_inclusive() -> None:
     upload = {"delta": torch.tensor([[3.0, 4.0], [3.0, 4.1], [0.0, 0.0]])}
-    sums = Mean(limit=5).begin(FedAvg(), np.array([1, 1, 1]))
-    assert sums.add(0, upload, largest_norms(upload)) == [0, 2]
+    sums = sums_of([1, 1, 1], FedAvg(), Mean(limit=5))
+    sums.take(reply(0, upload))
+    assert sums.places.tolist() == [0, 2] and sums.refused == [1]
     assert sums.mean()["delta"].tolist() == [1.5, 2.0]
 
 
 def test_an_infinite_limit_still_refuses_what_is_not_finite() -> None:
     upload = {"delta": torch.tensor([[1e30], *([bad] for bad in BAD), [2.0]], dtype=torch.float64)}
-    sums = Mean(limit=math.inf).begin(FedAvg(), np.ones(5, dtype=np.int64))
-    assert sums.add(0, upload, largest_norms(upload)) == [0, 4]
+    sums = sums_of([1] * 5, FedAvg(), Mean(limit=math.inf))
+    sums.take(reply(0, upload))
+    assert sums.places.tolist() == [0, 4]
 
 
 @pytest.mark.parametrize("bad", [*BAD, 1e9])
@@ -146,7 +148,7 @@ def test_when_all_are_bad_nothing_is_accepted_and_there_is_no_mean(bad: float) -
 @given(values=st.lists(st.lists(finite | st.sampled_from(BAD), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_the_largest_norm_is_over_a_clients_vectors_and_not_a_number_if_one_is_not(values: list[list[float]]) -> None:
     x = torch.tensor(values, dtype=torch.float64)
-    norms = largest_norms({"a": x, "b": x[:, :2].unsqueeze(2), "number": 2 * x[:, 0]})
+    norms = largest_norms({"a": x, "b": x[:, :2].unsqueeze(2), "number": 2 * x[:, 0]}, len(x))
     array = x.numpy()
     a, b, number = np.linalg.norm(array, axis=1), np.linalg.norm(array[:, :2], axis=1), np.abs(2 * array[:, 0])
     assert norms.shape == (len(values),)

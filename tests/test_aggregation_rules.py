@@ -11,8 +11,9 @@ import torch
 from uploads import aggregate, updated
 from worlds import ENGINES, after, federation, snapshot
 
-from fedsash.aggregation import AGGREGATIONS, Effort, FedGMA, FedNova, Mean
+from fedsash.aggregation import AGGREGATIONS, FedGMA, FedNova, Mean
 from fedsash.averages import Window
+from fedsash.exchange import Effort
 from fedsash.feed import Feed
 from fedsash.local import Client
 from fedsash.methods import FedDyn, FedProx, Method, Scaffold
@@ -61,7 +62,8 @@ def test_the_servers_variate_stays_the_mean_of_the_clients_under_every_rule(meth
 def test_rules_leave_every_upload_its_mean(rule: str) -> None:
     rng = np.random.default_rng(0)
     upload = {name: torch.from_numpy(rng.normal(size=(4, 5))) for name in ("delta", "c")}
-    effort = Effort(torch.tensor([1, 2, 3, 4]), torch.tensor([1.0, 1.9, 2.7, 3.4], dtype=torch.float64))
+    steps = np.array([1, 2, 3, 4])
+    effort = Effort(10 * steps, steps, np.array([1.0, 1.9, 2.7, 3.4]))
     sums, plain = (aggregate([1, 2, 3, 4], upload, (2,), None, r, effort) for r in (RULES[rule], Mean()))
     assert all(torch.equal(sums.mean()[name], value) for name, value in plain.mean().items())
     assert torch.equal(updated(plain), plain.mean()["delta"]) and not torch.equal(updated(sums), updated(plain))

@@ -13,7 +13,7 @@ from fedsash.aggregation import Mean
 from fedsash.analysis.clients import client_models, features, outputs
 from fedsash.averages import Window
 from fedsash.data.federated import Samples
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.feed import Feed
 from fedsash.layout import Layout
 from fedsash.local import Client
@@ -37,7 +37,7 @@ def test_the_weighted_mean_of_a_rounds_client_models_is_the_next_model(name: str
 
 
 @pytest.mark.parametrize("engine", ENGINES.values(), ids=ENGINES)
-def test_every_engine_gives_the_client_models(engine: Engine) -> None:
+def test_every_engine_gives_the_client_models(engine: LocalEngine) -> None:
     with federation(engine=engine) as f:
         models = client_models(f, f.start())
         state, _ = f.round(f.start())

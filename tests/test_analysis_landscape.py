@@ -10,12 +10,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scoring import evaluator, unasked
 from torch import Tensor, nn
 from worlds import Point, data, mlp, quadratics
 
 from fedsash.analysis.landscape import Landscape, Relief, Section, filter_normalised, line, plane, surface
 from fedsash.data.federated import FederatedData
-from fedsash.evaluation import Evaluation, Evaluator
 from fedsash.layout import Layout
 from fedsash.models import build
 
@@ -48,8 +48,7 @@ def numbers(relief: Relief) -> tuple[object, ...]:
 
 def test_a_point_has_the_evaluators_numbers_bitwise() -> None:
     world, (w,) = data(), models(1)
-    evaluator = Evaluator(mlp(), world.task.loss, world, Evaluation(), NONE)
-    metrics = next(evaluator.evaluate(w, 0, "model"))
+    (metrics,) = evaluator(world, mlp(), world.task.loss).evaluate(w, 0, "model", unasked)
     assert landscape(world).at(w) == (metrics.loss, 1 - metrics.accuracy)
 
 

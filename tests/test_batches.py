@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedsash.batches import Batches, Ints, Plan
+from fedsash.local.batches import Batches, Cut, Ints, Plan
 
 LIKE = torch.empty(0, dtype=torch.float64)
 seeds = st.integers(0, 2**63)
@@ -21,6 +21,12 @@ def clients_of(sizes: list[int]) -> list[Ints]:
     return np.split(samples, np.cumsum(sizes)[:-1])
 
 
+def planner(
+    clients: list[Ints], batch: Any, steps: int | None, drop_last: bool, seed: int, like: torch.Tensor = LIKE
+) -> Batches:
+    return Batches(Cut(batch, steps, drop_last), clients, seed=seed, like=like)
+
+
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Batches, list[Ints], dict[str, Any], int]:
     """A planner, its clients, its settings and a number of epochs."""
@@ -31,7 +37,7 @@ def cases(draw: st.DrawFn) -> tuple[Batches, list[Ints], dict[str, Any], int]:
         "drop_last": draw(st.booleans()),
         "seed": draw(seeds),
     }
-    return Batches(clients, **how, like=LIKE), clients, how, draw(st.integers(1, 3))
+    return planner(clients, **how), clients, how, draw(st.integers(1, 3))
 
 
 def everyone(clients: list[Ints]) -> Ints:
@@ -106,8 +112,9 @@ def test_a_clients_plan_does_not_depend_on_the_block_it_is_in(case: Any, round: 
 def test_steps_and_samples_are_what_the_plans_hold(case: Any, round: int) -> None:
     batches, clients, _, epochs = case
     plan = batches.plan(round, everyone(clients), epochs)
-    assert np.array_equal(batches.steps(epochs), plan.steps)
-    assert np.array_equal(batches.samples(epochs), plan.count.sum(axis=0))
+    steps, _, samples = batches.cut.numbers(batches.sizes, epochs)
+    assert np.array_equal(steps, plan.steps)
+    assert np.array_equal(samples, plan.count.sum(axis=0))
     assert np.array_equal(batches.sizes, [len(own) for own in clients])
 
 
@@ -134,7 +141,7 @@ def test_whole_passes_over_all_samples_in_order_with_weights_that_sum_to_one(
 def test_full_is_one_batch_of_all_samples_an_epoch(sizes: list[int], round: int, epochs: int, seed: int) -> None:
     clients = clients_of(sizes)
     for drop_last in (False, True):
-        batches = Batches(clients, batch="full", steps=None, drop_last=drop_last, seed=seed, like=LIKE)
+        batches = planner(clients, batch="full", steps=None, drop_last=drop_last, seed=seed)
         plan = batches.plan(round, everyone(clients), epochs)
         assert batches.width == max(sizes) and plan.steps.tolist() == [epochs] * len(sizes)
         assert all(sorted(b) == sorted(own) for c, own in enumerate(clients) for b in batches_of(plan, c))
@@ -156,7 +163,7 @@ def test_epochs_rounds_clients_and_seeds_are_shuffled_differently(round: int, se
     clients = clients_of([30, 30])
 
     def orders(round: int, seed: int) -> list[list[int]]:
-        batches = Batches(clients, batch=30, steps=2, drop_last=False, seed=seed, like=LIKE)
+        batches = planner(clients, batch=30, steps=2, drop_last=False, seed=seed)
         plan = batches.plan(round, np.arange(2), 1)
         place = [{int(sample): i for i, sample in enumerate(own)} for own in clients]
         return [[place[c][i] for i in b] for c in range(2) for b in batches_of(plan, c)]
@@ -167,7 +174,7 @@ def test_epochs_rounds_clients_and_seeds_are_shuffled_differently(round: int, se
 
 def test_every_place_is_equally_likely_for_every_sample() -> None:
     """Chi-square over 600 shuffles of five samples; its 16 degrees of freedom exceed 70 about once in 10**8."""
-    batches = Batches(clients_of([5]), batch=5, steps=600, drop_last=False, seed=0, like=LIKE)
+    batches = planner(clients_of([5]), batch=5, steps=600, drop_last=False, seed=0)
     order = batches.plan(0, np.array([0]), 1).index[:, 0]
     counts = np.array([[(order[:, place] == sample).sum() for place in range(5)] for sample in np.unique(order)])
     assert (counts.sum(axis=0) == 600).all() and (counts.sum(axis=1) == 600).all()
@@ -179,7 +186,7 @@ def test_every_place_is_equally_likely_for_every_sample() -> None:
 def test_more_steps_go_on_where_fewer_end(case: Any, more: int, round: int) -> None:
     batches, clients, how, _ = case
     assume(how["steps"])
-    longer = Batches(clients, **how | {"steps": how["steps"] + more}, like=LIKE)
+    longer = planner(clients, **how | {"steps": how["steps"] + more})
     plan, further = batches.plan(round, everyone(clients), 1), longer.plan(round, everyone(clients), 1)
     for c in everyone(clients):
         assert batches_of(further, c)[: how["steps"]] == batches_of(plan, c)
@@ -187,13 +194,11 @@ def test_more_steps_go_on_where_fewer_end(case: Any, more: int, round: int) -> N
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_weights_have_the_models_type(dtype: torch.dtype) -> None:
-    batches = Batches(
-        clients_of([3, 4]), batch=2, steps=None, drop_last=False, seed=0, like=torch.empty(0, dtype=dtype)
-    )
+    batches = planner(clients_of([3, 4]), 2, None, False, 0, like=torch.empty(0, dtype=dtype))
     assert batches.plan(0, np.arange(2), 1).weights.dtype == batches.whole(np.arange(2), 2).weights.dtype == dtype
 
 
 def test_a_sample_that_a_client_holds_twice_is_seen_twice() -> None:
-    batches = Batches([np.array([4, 4, 9])], batch=2, steps=None, drop_last=False, seed=0, like=LIKE)
+    batches = planner([np.array([4, 4, 9])], batch=2, steps=None, drop_last=False, seed=0)
     plan = batches.plan(0, np.array([0]), 1)
     assert sorted(i for b in batches_of(plan, 0) for i in b) == [4, 4, 9]

@@ -12,7 +12,7 @@ from choices import AGGREGATIONS, AVERAGES, FEEDS, METHODS, SERVERS
 from worlds import VECTORISED, WORKERS, after, federation
 
 from fedsash import state as states
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.local import Client
 from fedsash.state import State
 
@@ -75,7 +75,7 @@ def test_every_method_with_every_aggregation(method: str, aggregation: str, tmp_
 @pytest.mark.slow
 @pytest.mark.parametrize("method, workers", [*((method, 1) for method in METHODS), ("scaffold-II", 2)])
 def test_compiled_steps_agree(method: str, workers: int) -> None:
-    engine = Engine("vectorised", workers, 3, True, "contiguous", 1)
+    engine = LocalEngine("vectorised", workers, 3, True, "contiguous", 1)
     compiled = after(federation(**settings(method), engine=engine), 4)
     for (name, a), (_, b) in zip(after(federation(**settings(method)), 4).tensors(), compiled.tensors(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")

@@ -12,7 +12,7 @@ from experiments import Halved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash import EMA, SWA, Checkpoint, Client, Engine, Evaluation, FedAvg, FedProx, Feed, Mean, Window
+from fedsash import EMA, SWA, Checkpoint, Client, Evaluation, FedAvg, FedProx, Feed, LocalEngine, Mean, Window
 from fedsash.averages import Average
 from fedsash.config import Experiment, Model, Recording, parse
 from fedsash.config.registry import ROOMS, describe, options
@@ -121,7 +121,7 @@ averages = st.one_of(
     st.builds(EMA, small, st.sampled_from(["first", "initial", "zero"]), part=parts),
 )
 engines = st.builds(
-    Engine,
+    LocalEngine,
     kind=st.sampled_from(["auto", "vectorised"]),
     workers=ints | auto,
     block=ints | auto,

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, snapshot
 
-from fedsash import Client, Engine, Evaluation, Federation, FedSWA, Scaffold, resume, run
+from fedsash import Client, Evaluation, Federation, FedSWA, LocalEngine, Scaffold, resume, run
 from fedsash.config import load, parse
 from fedsash.data import IID, PACS, Images, TinyImageNet
 from fedsash.data.encoded import AHEAD, Encoded, split
@@ -74,7 +74,7 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)).double()
 
 
-def federation(folder: Path, decode: Any, engine: Engine = SEQUENTIAL, **settings: Any) -> Federation:
+def federation(folder: Path, decode: Any, engine: LocalEngine = SEQUENTIAL, **settings: Any) -> Federation:
     """Five clients of six images, some of which are held out; three a round."""
     defaults: dict[str, Any] = {
         "client": Client(lr=0.1, batch=3, epochs=2),
@@ -173,7 +173,7 @@ def test_full_gradients_and_unequal_clients_have_the_same_bytes_too(tmp_path: Pa
 
 
 @pytest.mark.parametrize("engine", [SEQUENTIAL, WORKERS], ids=["sequential", "workers"])
-def test_half_a_run_resumed_on_encoded_images_is_the_run(tmp_path: Path, engine: Engine) -> None:
+def test_half_a_run_resumed_on_encoded_images_is_the_run(tmp_path: Path, engine: LocalEngine) -> None:
     parquet(tmp_path)
     results = [run(federation(tmp_path, "batches", engine), 4, out=tmp_path / "whole", progress=False)]
     run(federation(tmp_path, "batches", engine), 2, out=tmp_path / "half", progress=False)
@@ -187,7 +187,7 @@ def test_half_a_run_resumed_on_encoded_images_is_the_run(tmp_path: Path, engine:
 GROWTH = """
 import re, sys, numpy, torch
 from pathlib import Path
-from fedsash import Client, Engine, Evaluation, Federation
+from fedsash import Client, LocalEngine, Evaluation, Federation
 from fedsash.data import Images
 from fedsash.sampling import Uniform
 
@@ -200,7 +200,7 @@ source = Images(folder, size=size, test=0.2, decode="batches").load()
 data = source.partition(lambda y, seed: numpy.split(numpy.arange(len(y)), [4]))
 loaded = memory("VmHWM") - before
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 32, 32), torch.nn.Flatten(), torch.nn.Linear(2 * (size // 32) ** 2, 2))
-engine = Engine("sequential", workers=1, block=1, compile=False, memory_format="channels_last", threads=1)
+engine = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="channels_last", threads=1)
 evaluation = Evaluation(batch=4)
 with Federation(net, data, client=Client(batch=4), sampling=Uniform(2), evaluation=evaluation, engine=engine) as world:
     state = world.start()
@@ -274,9 +274,9 @@ def test_another_word_is_refused(make: Any) -> None:
 
 def test_compiled_steps_are_refused_in_one_line_and_not_chosen(tmp_path: Path) -> None:
     parquet(tmp_path)
-    with pytest.raises(ValueError, match=r"^Engine.compile = True: compiled steps need decoded images: set decode ="):
+    with pytest.raises(ValueError, match=r"^LocalEngine.compile = True: compiled steps need decoded images: set"):
         federation(tmp_path, "batches", replace(VECTORISED, compile=True)).prepare()
-    world = federation(tmp_path, "batches", Engine("vectorised", workers=1, threads=1))
+    world = federation(tmp_path, "batches", LocalEngine("vectorised", workers=1, threads=1))
     with world:
         world.prepare(rounds=10**9)
         assert world.engine.compile is False

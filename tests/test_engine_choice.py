@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.engines.auto import CLOSE, CLOSE_COMPILED, Candidate, choose
 
-ALONE = Engine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
-STACKED = Engine("vectorised", workers=1, block=10, compile=False, memory_format="contiguous", threads=1)
-SPLIT = Engine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)
+ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
+STACKED = LocalEngine("vectorised", workers=1, block=10, compile=False, memory_format="contiguous", threads=1)
+SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)
 
 
 def stacked(candidate: Candidate) -> bool:
@@ -34,7 +34,7 @@ def test_what_is_chosen_is_about_as_good_as_the_fastest_and_nothing_simpler_is(s
 
 @pytest.mark.parametrize("compiles, chosen", [(never, SPLIT), (stacked, STACKED)])
 def test_processes_have_to_save_more_where_steps_will_be_compiled(
-    compiles: Callable[[Candidate], bool], chosen: Engine
+    compiles: Callable[[Candidate], bool], chosen: LocalEngine
 ) -> None:
     between = (CLOSE + CLOSE_COMPILED) / 2
     best, compiled = choose([Candidate(ALONE, 9.0), Candidate(STACKED, between), Candidate(SPLIT, 1.0)], compiles)

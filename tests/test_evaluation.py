@@ -9,16 +9,14 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scoring import asking, evaluator
 from torch import Tensor, nn
 from worlds import data, mlp
 
 from fedsash.data.federated import FederatedData, Samples
 from fedsash.data.transform import Transform
-from fedsash.evaluation import Evaluation, Evaluator, Metrics
+from fedsash.evaluation import Evaluation, Metrics
 from fedsash.layout import Layout
-
-NONE = np.array([], dtype=np.int64)
-"""No held-out samples."""
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -29,8 +27,8 @@ def evaluate(data: FederatedData, model: nn.Module | None = None, **settings: An
     """The metrics of each split, after round 4, of a model that is not the evaluator's own."""
     module = mlp(dropout=0.5) if model is None else model
     own = mlp(dropout=0.5, seed=1) if model is None else model
-    evaluator = Evaluator(own, cross_entropy, data, Evaluation(**settings), NONE)
-    return {m.split: m for m in evaluator.evaluate(Layout(module).flatten(module), 4, "window")}
+    w, judge = Layout(module).flatten(module), evaluator(data, own, cross_entropy, **settings)
+    return {m.split: m for m in judge.evaluate(w, 4, "window", asking(data, own, cross_entropy))}
 
 
 def outcomes(x: Tensor, y: Tensor) -> tuple[Any, Any]:
@@ -144,10 +142,10 @@ def test_what_is_not_there_or_not_asked_for_is_not_reported() -> None:
 def test_evaluating_changes_neither_the_module_nor_the_vector() -> None:
     module = mlp(dropout=0.5).train()
     before = {name: p.clone() for name, p in module.state_dict().items()}
-    evaluator = Evaluator(module, cross_entropy, data(), Evaluation(clients=True), NONE)
+    judge, ask = evaluator(data(), module, cross_entropy, clients=True), asking(data(), module, cross_entropy)
     w = torch.randn(Layout(module).size).double()
     given = w.clone()
-    one, other = list(evaluator.evaluate(w, 1, "model")), list(evaluator.evaluate(w, 1, "model"))
+    one, other = judge.evaluate(w, 1, "model", ask), judge.evaluate(w, 1, "model", ask)
     assert one == other, "dropout is off"
     assert module.training and torch.equal(w, given)
     assert all(torch.equal(before[name], p) for name, p in module.state_dict().items())

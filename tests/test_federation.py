@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, data, federation, mlp, quadratic_federation
 
 from fedsash.averages import EMA, Window
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.federation import Feed
 from fedsash.local import Client
 from fedsash.methods import FedAvg, Scaffold
@@ -37,7 +37,7 @@ def test_workers_give_the_bytes_of_the_sequential_engine(method: str, sampling: 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
 def test_the_number_of_workers_does_not_matter(count: int) -> None:
-    engine = Engine("sequential", count, 1, False, "contiguous", 1)
+    engine = LocalEngine("sequential", count, 1, False, "contiguous", 1)
     assert torch.equal(after(federation(engine=engine), 3).w, after(federation(), 3).w)
 
 
@@ -136,7 +136,7 @@ def test_wima_equals_its_closed_form_in_the_updates() -> None:
 
 
 @pytest.mark.parametrize("engine", [SEQUENTIAL, VECTORISED, WORKERS])
-def test_a_poisoned_client_is_left_out_and_named_and_no_window_ever_holds_it(engine: Engine) -> None:
+def test_a_poisoned_client_is_left_out_and_named_and_no_window_ever_holds_it(engine: LocalEngine) -> None:
     def poison(value: float) -> Any:
         def loss(output: Tensor, y: Tensor) -> Tensor:
             return nn.functional.cross_entropy(output, y, reduction="none") * torch.where(y == 2, value, 1.0)
@@ -253,16 +253,16 @@ def test_a_model_that_cannot_be_vectorised_falls_back_with_a_line() -> None:
         def forward(self, x: Tensor) -> Tensor:
             return self.linear(x) * (1.0 if x.sum().item() > -1e9 else 2.0)
 
-    f = federation(model=Stubborn(), engine=Engine("vectorised", workers=1))
+    f = federation(model=Stubborn(), engine=LocalEngine("vectorised", workers=1))
     notes = f.prepare()
-    assert f.engine.kind == "sequential" and any("can't be vectorised" in note for note in notes)
+    assert f.described()["kind"] == "sequential" and any("can't be vectorised" in note for note in notes)
     assert torch.isfinite(after(f, 2).w).all()
 
 
 def test_auto_chooses_a_complete_engine_and_says_why() -> None:
-    f = federation(engine=Engine())
+    f = federation(engine=LocalEngine())
     notes = f.prepare(10)
-    assert f.engine.resolved and f.engine.compile is False
+    assert LocalEngine(**f.described()).resolved and f.described()["compile"] is False
     assert len(notes) == 1 and "ms a round" in notes[0]
     torch.testing.assert_close(after(f, 3).w, after(federation(), 3).w, rtol=0, atol=1e-13)
 
@@ -274,7 +274,7 @@ def test_without_a_compiler_steps_run_uncompiled_with_a_line(
 
     monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
     monkeypatch.setenv("PATH", "")
-    engine = Engine("vectorised", 1, 4, True, "contiguous", 1)
+    engine = LocalEngine("vectorised", 1, 4, True, "contiguous", 1)
     with caplog.at_level(logging.WARNING, "fedsash"):
         w = after(federation(engine=engine), 2).w
     assert "install g++" in caplog.text

@@ -14,8 +14,9 @@ from torch import Tensor
 from uploads import BAD, aggregate, rounds, updated
 from worlds import ENGINES, Point, after, federation
 
-from fedsash.aggregation import Effort, FedNova, Mean
+from fedsash.aggregation import FedNova, Mean
 from fedsash.data import FederatedData
+from fedsash.exchange import Effort
 from fedsash.federation import Federation
 from fedsash.local import Client
 from fedsash.methods import METHODS, FedACG, FedAvg, FedDyn, FedProx, FedSWA, Method, Upload
@@ -173,7 +174,7 @@ def test_fednova_is_its_formula_in_numpy_over_the_clients_that_are_accepted(
     p = sizes[good] / sizes[good].sum() if weighting == "samples" else np.full(len(good), 1 / len(good))
     d = upload["delta"].numpy()[good] / a[good][:, None]
     expected = (p @ (a if kind == "coefficients" else steps)[good]) * (p @ d)
-    effort = Effort(torch.from_numpy(steps), torch.from_numpy(a))
+    effort = Effort(steps, steps, a)
     blocks = tuple(data.draw(st.lists(st.integers(0, len(sizes)))))
     method = FedAvg(weighting=weighting)
     sums = aggregate(sizes, {"delta": upload["delta"]}, blocks, method, FedNova(tau=kind), effort)

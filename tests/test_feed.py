@@ -50,7 +50,9 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(feed: Fe
         state = f.start()
         for _ in range(12):
             state, _ = f.round(state)
-            accuracy = {name: m.accuracy for name, m in held_out(f.evaluate(state)).items()}
+            metrics = f.evaluate(state)
+            state, _ = f.learn(state, metrics)
+            accuracy = {name: m.accuracy for name, m in held_out(metrics).items()}
             choice = state.choice
             assert choice is not None and choice.average == max(feed.averages, key=lambda name: accuracy[name])
             begun = choice.start is not None and state.round > choice.start

@@ -10,7 +10,7 @@ import pytest
 import torch
 from feeding import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 from observing import final, go_on, start
-from worlds import after
+from worlds import after, learned
 
 from fedsash.averages import Window
 from fedsash.evaluation import Evaluation
@@ -82,7 +82,7 @@ def test_a_fork_into_an_adaptive_feed_chooses_from_the_fork_on(feed: Feed, sourc
         state = after(f, 4)
         for _ in range(10):
             state, _ = f.round(state)
-            f.evaluate(state)
+            state = learned(f, state)
     assert torch.equal(state.w, result.state.w) and state.choice == result.state.choice
 
 

@@ -15,7 +15,7 @@ from worlds import ENGINES, after
 
 from fedsash.averages import Window
 from fedsash.data.federated import FederatedData
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.federation import Federation
 from fedsash.layout import Layout
 from fedsash.local import Client
@@ -32,7 +32,7 @@ def tiny(seed: int = 0, shape: tuple[int, ...] = SHAPE, **options: Any) -> nn.Mo
     return make("vit", shape, CLASSES, seed, **TINY | options)
 
 
-def federation(engine: Engine, lora_rank: int) -> Federation:
+def federation(engine: LocalEngine, lora_rank: int) -> Federation:
     """Four clients with images of three sizes of data, in float64."""
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(30, *SHAPE)), rng.integers(0, CLASSES, 30)

@@ -12,7 +12,7 @@ from observing import AVERAGES, EVERY, Crash, crash_at, final, go_on, observed, 
 from torch import Tensor, nn
 from worlds import ENGINES, SEQUENTIAL, VECTORISED, data, federation
 
-from fedsash import Checkpoint, Client, Engine, Evaluation, Feed, Mean, Window, run
+from fedsash import Checkpoint, Client, Evaluation, Feed, LocalEngine, Mean, Window, run
 from fedsash.evaluation import Metrics
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
@@ -54,7 +54,7 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
     import tomllib
 
     engine = json.loads((out / "engine.json").read_text())
-    assert Engine(**engine) == SEQUENTIAL
+    assert LocalEngine(**engine) == SEQUENTIAL
     assert tomllib.loads((out / "config.toml").read_text()) == config | {"rounds": 6, "engine": engine}
 
 
@@ -90,7 +90,7 @@ def test_the_summary(tmp_path: Path) -> None:
     assert 10**7 < summary["peak_memory_bytes"] < 10**11
     assert summary["versions"]["torch"] == torch.__version__
     assert summary["versions"].keys() == {"python", "fedsash", "torch", "numpy"}
-    assert Engine(**summary["engine"]) == SEQUENTIAL
+    assert LocalEngine(**summary["engine"]) == SEQUENTIAL
 
 
 def test_callbacks_get_every_evaluation_from_the_first_round_of_this_sitting_on(tmp_path: Path) -> None:
@@ -315,10 +315,8 @@ def test_stale_states_of_a_beginning_that_was_killed_are_not_used(tmp_path: Path
 def test_a_resumed_run_keeps_the_engine_that_was_measured_for_it(tmp_path: Path) -> None:
     start(observed(engine=VECTORISED), 6, tmp_path / "whole")
     start(observed(engine=VECTORISED), 3, tmp_path / "auto")
-    open_to_all = observed(engine=Engine(threads=1))
-    go_on(open_to_all, 6, tmp_path / "auto")
-    assert open_to_all.engine == VECTORISED
+    resumed = go_on(observed(engine=LocalEngine(threads=1)), 6, tmp_path / "auto")
+    assert LocalEngine(**resumed.summary["engine"]) == VECTORISED
     assert final(tmp_path / "auto") == final(tmp_path / "whole")
-    other = observed(engine=Engine("sequential", workers=1))
-    go_on(other, 7, tmp_path / "auto")
-    assert other.engine.kind == "sequential", "what is asked for counts more"
+    other = go_on(observed(engine=LocalEngine("sequential", workers=1)), 7, tmp_path / "auto")
+    assert other.summary["engine"]["kind"] == "sequential", "what is asked for counts more"

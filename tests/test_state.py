@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from worlds import after, bits, data, federation, listing, mlp, snapshot, trained
+from worlds import after, bits, data, federation, learned, listing, mlp, snapshot, trained
 
 from fedsash.averages import EMA, SWA, Window
 from fedsash.data.federated import FederatedData
@@ -49,7 +49,7 @@ KINDS: dict[str, dict[str, Any]] = {
 def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, tmp_path: Path) -> None:
     world = federation(**KINDS[kind])
     state = after(world, 5)
-    world.evaluate(state)
+    state = learned(world, state)
     state.samples, state.seconds, state.training_seconds, state.forked = 123, 0.1 + 0.2, 1 / 3, 2
     expected = snapshot(state)
     loaded = load(save(state, tmp_path), world.start(tmp_path))

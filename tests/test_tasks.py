@@ -19,7 +19,7 @@ from fedsash.data import Samples, Source, Users
 from fedsash.data.federated import FederatedData
 from fedsash.data.tasks import PAD, NextCharacter
 from fedsash.data.transform import PLAIN
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
 from fedsash.federation import Federation
 from fedsash.local import Client
@@ -123,12 +123,12 @@ def test_engines_agree(method: Any) -> None:
 
 @pytest.mark.slow
 def test_compiled_steps_agree() -> None:
-    compiled = after(federation(engine=Engine("vectorised", 1, 3, True, "contiguous", 1)), 3).w
+    compiled = after(federation(engine=LocalEngine("vectorised", 1, 3, True, "contiguous", 1)), 3).w
     torch.testing.assert_close(compiled, after(federation(), 3).w, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("engine", [SEQUENTIAL, VECTORISED], ids=["sequential", "vectorised"])
-def test_a_saved_state_trained_on_is_the_run_bitwise(engine: Engine, tmp_path: Path) -> None:
+def test_a_saved_state_trained_on_is_the_run_bitwise(engine: LocalEngine, tmp_path: Path) -> None:
     place = states.save(after(federation(engine=engine), 2), tmp_path)
     again = federation(engine=engine)
     resumed = after(again, 2, states.load(place, again.start()))

@@ -12,8 +12,10 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.aggregation import Effort, Mean, Sums, largest_norms
+from fedsash.aggregation import Mean
+from fedsash.exchange import Effort, Reply, largest_norms
 from fedsash.methods import Method, Upload
+from fedsash.sums import Sums
 
 BAD = (math.nan, math.inf, -math.inf)
 
@@ -36,6 +38,19 @@ def rounds(draw: st.DrawFn) -> tuple[np.ndarray, Upload]:
     return sizes, upload
 
 
+def sums_of(sizes: Any, method: Method | None = None, rule: Mean | None = None, pieces: int = 1) -> Sums:
+    """Empty sums of a round with as many clients as sizes."""
+    sizes = np.asarray(sizes, dtype=np.int64)
+    return Sums(rule or Mean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
+
+
+def reply(first: int, upload: Upload, effort: Effort | None = None) -> Reply:
+    """What the clients from place `first` on send up."""
+    count = len(upload["delta"])
+    places, none = np.arange(first, first + count), np.zeros(count, dtype=np.int64)
+    return Reply(places, upload, {}, largest_norms(upload, count), effort or Effort(none, none))
+
+
 def aggregate(
     sizes: Any,
     upload: Upload,
@@ -45,12 +60,13 @@ def aggregate(
     effort: Effort | None = None,
 ) -> Sums:
     """The sums over a round that comes in blocks, split at the given places."""
-    sums = (rule or Mean()).begin(method or TwoVectors(), np.asarray(sizes, dtype=np.int64), effort)
+    sums = sums_of(sizes, method, rule)
     bounds = [0, *sorted(blocks), len(sizes)]
     for first, last in itertools.pairwise(bounds):
         if first < last:
             block = {name: value[first:last] for name, value in upload.items()}
-            sums.add(first, block, largest_norms(block))
+            own = effort and effort.only([*range(first, last)])
+            sums.take(reply(first, block, own))
     return sums
 
 

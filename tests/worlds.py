@@ -10,15 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.data.federated import FederatedData
-from fedsash.engines import Engine
+from fedsash.engines import LocalEngine
 from fedsash.federation import Federation
 from fedsash.local import Client
 from fedsash.sampling import Uniform
 from fedsash.state import State, save
 
-SEQUENTIAL = Engine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
-VECTORISED = Engine("vectorised", workers=1, block=3, compile=False, memory_format="contiguous", threads=1)
-WORKERS = Engine("sequential", workers=2, block=1, compile=False, memory_format="contiguous", threads=1)
+SEQUENTIAL = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
+VECTORISED = LocalEngine("vectorised", workers=1, block=3, compile=False, memory_format="contiguous", threads=1)
+WORKERS = LocalEngine("sequential", workers=2, block=1, compile=False, memory_format="contiguous", threads=1)
+SPAWNED = LocalEngine("sequential", 2, 1, False, "contiguous", 1, "spawn")
 ENGINES = {"sequential": SEQUENTIAL, "vectorised": VECTORISED, "workers": WORKERS}
 
 SIZES = (7, 12, 3, 20, 9, 1)
@@ -116,6 +117,11 @@ def after(federation: Federation, rounds: int, state: State | None = None) -> St
     return state
 
 
+def learned(world: Federation, state: State) -> State:
+    """The state after it has been evaluated, and has learned from that."""
+    return world.learn(state, world.evaluate(state))[0]
+
+
 def bits(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes]:
     return str(tensor.dtype), tuple(tensor.shape), tensor.numpy().tobytes()
 
@@ -140,7 +146,7 @@ def trained(world: Federation, rounds: int, folder: Path, every: int = 2, keep: 
     state = world.start()
     for round in range(every, rounds + 1, every):
         state = after(world, every, state)
-        world.evaluate(state)
+        state = learned(world, state)
         state.samples, state.seconds, state.training_seconds = 10 * round, 0.1 + round, round / 3
         save(state, folder, keep)
     return state

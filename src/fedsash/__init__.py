@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .aggregation import FedGMA, FedNova, Mean
     from .averages import EMA, SWA, Tracker, Window
     from .data import FederatedData
-    from .engines import Engine
+    from .engines import LocalEngine
     from .evaluation import Evaluation
     from .federation import Federation
     from .feed import Feed
@@ -41,7 +41,7 @@ _ROOMS = {
     "aggregation": ("FedGMA", "FedNova", "Mean"),
     "averages": ("EMA", "SWA", "Tracker", "Window"),
     "data": ("FederatedData",),
-    "engines": ("Engine",),
+    "engines": ("LocalEngine",),
     "evaluation": ("Evaluation",),
     "federation": ("Federation",),
     "feed": ("Feed",),
@@ -77,7 +77,6 @@ __all__ = [
     "AdaBest",
     "Checkpoint",
     "Client",
-    "Engine",
     "Evaluation",
     "FedACG",
     "FedASAM",
@@ -97,6 +96,7 @@ __all__ = [
     "Feed",
     "Fork",
     "Layout",
+    "LocalEngine",
     "Mean",
     "Mime",
     "MimeLite",

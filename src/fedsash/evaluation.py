@@ -1,9 +1,9 @@
-"""How good a model is: on the central test set, and at the clients."""
+"""How good a model is: on the central test set, and at the clients, who score themselves."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,11 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .batches import Floats, Ints
+from .arrays import Floats, Ints
 from .checks import check
-from .data.encoded import split
-from .data.federated import FederatedData, Samples
-from .engines.gradients import Loss
+from .data.encoded import Encoded, split
+from .data.federated import Problem, Samples
+from .data.tasks import Loss
+from .exchange import Answer, Reply, Request
 from .layout import Layout
 
 
@@ -72,61 +73,95 @@ class Metrics:
         return row | {"accuracy": self.accuracy, "loss": self.loss} | self.more
 
 
-class Evaluator:
-    """Evaluates model vectors on the data of one federation; `loss(output, y)` gives one number a sample.
+SCORES = ("right", "counted", "loss", "samples")
+"""What is summed over some samples: right predictions, predictions, losses, samples."""
 
-    `held_out` are the indices of the training samples held out from the clients.
-    """
 
-    def __init__(
-        self, module: nn.Module, loss: Loss, data: FederatedData, evaluation: Evaluation, held_out: Ints
-    ) -> None:
+class Scorer:
+    """Lets models answer samples; `loss(output, y)` gives one number a sample, `batch` samples pass at a time."""
+
+    def __init__(self, module: nn.Module, loss: Loss, problem: Problem, batch: int) -> None:
         self._module = copy.deepcopy(module).eval()
         self._layout = Layout(module)
-        self._loss, self._data, self._evaluation = loss, data, evaluation
-        self._held_out = data.train[torch.from_numpy(held_out).to(data.train.x.device)] if len(held_out) else None
-
-    def evaluate(self, w: Tensor, round: int, model: str) -> Iterator[Metrics]:
-        """The metrics of the model `w` `[D]` on every split that is asked for."""
-        self._layout.bind(self._module, w)
-        if self._data.test is not None:
-            yield self._central(self._data.test, round, model)
-        if self._held_out is not None:
-            right, counted, losses = self._outcomes(self._held_out)
-            yield Metrics(round, model, "held_out", float(right.sum() / counted.sum()), float(losses.mean()))
-        if self._evaluation.clients:
-            yield self._at_clients(round, model)
-
-    def _central(self, test: Samples, round: int, model: str) -> Metrics:
-        right, counted, losses = self._outcomes(test)
-        more: dict[str, Any] = {}
-        if test.y.dim() == 1:
-            more["classes"] = _shares(right, counted, test.y, self._data.classes)
-        if test.domain is not None:
-            names = self._data.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
-            more["domains"] = dict(zip(names, _shares(right, counted, test.domain, len(names)), strict=True))
-        return Metrics(round, model, "test", float(right.sum() / counted.sum()), float(losses.mean()), more)
-
-    def _at_clients(self, round: int, model: str) -> Metrics:
-        right, counted, losses = self._outcomes(self._data.train)
-        own = np.array([(right[ids].sum() / counted[ids].sum(), losses[ids].mean()) for ids in self._data.clients])
-        accuracy, loss = own.mean(axis=0)
-        worst = np.sort(own[:, 0])[: max(len(own) // 10, 1)].mean()
-        return Metrics(round, model, "clients", float(accuracy), float(loss), {"worst_tenth": float(worst)})
+        self._loss, self._problem, self._batch = loss, problem, batch
 
     @torch.no_grad()
-    def _outcomes(self, samples: Samples) -> tuple[Floats, Floats, Floats]:
-        """For each sample how many predictions are right and how many there are, and its loss."""
-        size = self._evaluation.batch
+    def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> tuple[Floats, Floats, Floats]:
+        """For each sample how many predictions of the model `w` `[D]` are right, how many there are, and its loss.
+
+        With `index` `[n]` these of the samples only.
+        """
+        self._layout.bind(self._module, w)
+        count = len(samples) if index is None else len(index)
         # One block for all: a small tensor a batch would lie between large ones, and break up the memory they leave.
-        outcomes = torch.empty(3, len(samples), dtype=self._layout.dtype, device=samples.y.device)
-        batches = split(samples.x, size), torch.split(samples.y, size), torch.split(outcomes, size, dim=1)
-        for x, y, found in zip(*batches, strict=True):
-            output = self._module(self._data.transform.prepare(x).to(self._layout.dtype))
-            found[0], found[1] = self._data.task.score(output, y)
+        outcomes = torch.empty(3, count, dtype=self._layout.dtype, device=samples.y.device)
+        batches = _batches(samples, index, self._batch), torch.split(outcomes, self._batch, dim=1)
+        for (x, y), found in zip(*batches, strict=True):
+            output = self._module(self._problem.transform.prepare(x).to(self._layout.dtype))
+            found[0], found[1] = self._problem.task.score(output, y)
             found[2] = self._loss(output, y)
         right, counted, losses = outcomes.cpu().double().numpy()  # on the host: Apple's GPUs have no float64
         return right, counted, losses
+
+    def scores(self, w: Tensor, samples: Samples, groups: list[Ints]) -> Floats:
+        """The `SCORES` of the model on each group of samples, `[4, groups]`; a sample in several is answered once."""
+        index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
+        right, counted, losses = self.outcomes(w, samples, index) if len(index) else (np.empty(0),) * 3
+        places = [np.searchsorted(index, group) for group in groups]
+        return np.array([(right[p].sum(), counted[p].sum(), losses[p].sum(), len(p)) for p in places]).T
+
+
+def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """The samples, `size` at a time."""
+    if index is None or isinstance(samples.x, Encoded):
+        samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
+        yield from zip(split(samples.x, size), torch.split(samples.y, size), strict=True)
+    else:
+        for chosen in torch.split(torch.from_numpy(index).to(samples.y.device), size):
+            yield samples.x[chosen], samples.y[chosen]
+
+
+Ask = Callable[[Request], Iterator[Answer]]
+"""Lets clients answer a request."""
+
+
+class Evaluator:
+    """Evaluates models on the central test set, and by asking the `clients` (their number), who score themselves."""
+
+    def __init__(self, scorer: Scorer, problem: Problem, clients: int, *, at_clients: bool, held: bool) -> None:
+        self._scorer, self._problem, self._clients = scorer, problem, clients
+        self._at_clients, self._held = at_clients, held
+
+    def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:
+        """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
+        found = [] if self._problem.test is None else [self._central(self._problem.test, w, round, model)]
+        scores = self._scores(w, round, ask) if self._at_clients or self._held else {}
+        if self._held and scores:
+            right, counted, loss, samples = (scores[f"held_{name}"].sum() for name in SCORES)
+            found.append(Metrics(round, model, "held_out", float(right / counted), float(loss / samples)))
+        if self._at_clients and scores:
+            own = scores["right"] / scores["counted"]
+            worst = {"worst_tenth": float(np.sort(own)[: max(len(own) // 10, 1)].mean())}
+            loss = float((scores["loss"] / scores["samples"]).mean())
+            found.append(Metrics(round, model, "clients", float(own.mean()), loss, worst))
+        return found
+
+    def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Metrics:
+        right, counted, losses = self._scorer.outcomes(w, test)
+        more: dict[str, Any] = {}
+        if test.y.dim() == 1:
+            more["classes"] = _shares(right, counted, test.y, self._problem.classes)
+        if test.domain is not None:
+            names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
+            more["domains"] = dict(zip(names, _shares(right, counted, test.domain, len(names)), strict=True))
+        return Metrics(round, model, "test", float(right.sum() / counted.sum()), float(losses.mean()), more)
+
+    def _scores(self, w: Tensor, round: int, ask: Ask) -> dict[str, Floats]:
+        """What the clients that answer say of a model, one number each."""
+        ids = np.arange(self._clients)
+        request = Request("evaluate", round, ids, w, {}, {}, np.zeros_like(ids))
+        said = [answer.upload for answer in ask(request) if isinstance(answer, Reply)]
+        return {name: np.concatenate([upload[name].numpy() for upload in said]) for name in (said[0] if said else ())}
 
 
 def _shares(right: Floats, counted: Floats, groups: Tensor, count: int) -> list[float | None]:

@@ -1,30 +1,33 @@
-"""The round: sample, train, aggregate, move, observe."""
+"""The server half of a round: ask clients, sum up what they send, move, observe."""
 
 from __future__ import annotations
 
 import copy
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .aggregation import Effort, Mean, Sums
+from .aggregation import Mean
+from .arrays import Ints
 from .averages import Average, Observer, check_names
-from .batches import Ints
 from .checks import check
+from .clients import Clients, Here
 from .data.federated import FederatedData
-from .engines import Engine, Executor, Work, pick_device, resolve, start
-from .engines.direct import Job, threads
-from .engines.dropout import draws_dropout
-from .engines.gradients import Loss
-from .evaluation import Evaluation, Evaluator, Metrics
+from .data.tasks import Loss
+from .engines import Engine, LocalEngine, Training, pick_device
+from .engines.direct import threads
+from .evaluation import Evaluation, Evaluator, Metrics, Scorer
+from .exchange import Executor, Outcome, Request
 from .feed import Feed
+from .fingerprint import text
 from .layout import Layout
 from .local import Client
 from .methods import FedAvg, Method, Received, Vectors
@@ -33,38 +36,29 @@ from .sampling import Sampling, Uniform
 from .servers import SGD, Server
 from .state import Best, State
 from .storage import client_rows
+from .sums import Sums
+
+DECIDE = ("seed", "method", "client", "aggregation", "server", "feed", "sampling")
+"""The settings that determine the numbers of a run as they are."""
 
 UNUSABLE = "every upload was not finite, or longer than {:g}"
 
 
-@dataclass
-class Outcome:
-    """What a round was: who took part, on how many samples, whose upload was refused, why the model did not move."""
-
-    round: int
-    clients: np.ndarray
-    samples: int = 0
-    refused: list[int] = field(default_factory=list)
-    skipped: str = ""
-
-    @property
-    def moved(self) -> bool:
-        """Whether the model is another one than before the round."""
-        return not self.skipped
-
-
-@dataclass
+@dataclass(frozen=True, eq=False)
 class Federation:
     """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
 
-    `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `averages` observe the global models
-    under names of their own and never change the training; `feed` closes the loop. `loss(output, y)` gives one number a
-    sample; without one it is that of the data's task. Every draw follows from `seed`. Workers and compiled code start
-    with the first round and end with `close()` (or a `with` block).
+    `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `data` are samples that are here, which
+    `engine` trains on, or `Clients` that live elsewhere. `averages` observe the global models under names of their own
+    and never change the training; `feed` closes the loop. `loss(output, y)` gives one number a sample; without one it
+    is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round and
+    end with `close()` (or a `with` block).
+
+    A round is `ask`, anybody's executor, `finish`: `round` puts the three together.
     """
 
     model: nn.Module
-    data: FederatedData
+    data: FederatedData | Clients
     method: Method = field(default_factory=FedAvg)
     client: Client = field(default_factory=Client)
     aggregation: Mean = field(default_factory=Mean)
@@ -74,74 +68,157 @@ class Federation:
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     evaluation: Evaluation = field(default_factory=Evaluation)
     loss: Loss | None = None
-    engine: Engine = field(default_factory=Engine)
+    engine: Engine = field(default_factory=LocalEngine)
     seed: int = 0
     device: str = "auto"
+    _running: list[Executor] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        self._check()
-        self.loss = loss = self.loss or self.data.task.loss
-        device = pick_device(self.device)
-        self.model = copy.deepcopy(self.model).to(device)
-        self.data = self.data.to(device)
-        self.layout = Layout(self.model)
+        check_names(self.averages)
+        if self.feed is not None:
+            self.feed.fits(self.averages, self.evaluation.held_out)
+        check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
+        _ = self.layout, self.observers, self.module  # refuses what does not fit
+        self.sampling.clients(0, self.sizes, self.seed)
+
+    @cached_property
+    def module(self) -> nn.Module:
+        """The model on its device: a copy, whose parameters stay those of the start."""
+        return copy.deepcopy(self.model).to(pick_device(self.device))
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where the model's parameters lie in a vector."""
+        return Layout(self.model)
+
+    @cached_property
+    def clients(self) -> Clients:
+        """Where the clients are, and what the server knows of them."""
+        if not isinstance(self.data, FederatedData):
+            return self.data
         fraction, largest = self.evaluation.held_out, self.data.sizes.max()
-        self.data, held_out = self.data.hold_out(fraction, self.seed)
+        data = self.data.to(pick_device(self.device)).hold_out(fraction, self.seed)
+        here = Here(data, self.engine)
         right = f"must hold out a sample of the largest client, which has {largest}, or be 0"
-        check(fraction == 0 or len(held_out) > 0, "evaluation.held_out", fraction, right)
-        self._sizes = self.data.sizes
-        self._batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
-        self._samples = lru_cache(self._batches.samples)
-        self.observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
-        self._evaluator = Evaluator(self.model, loss, self.data, self.evaluation, held_out)
-        self._executor: Executor | None = None
+        check(fraction == 0 or here.held, "evaluation.held_out", fraction, right)
+        return here
+
+    @property
+    def training_data(self) -> FederatedData:
+        """The data as clients train on them: on the device, without what is held out.
+
+        Raises `ValueError` where clients live elsewhere.
+        """
+        if not isinstance(self.clients, Here):
+            raise ValueError("the clients' samples are not here: this needs a federation whose data are FederatedData")
+        return self.clients.data
+
+    @property
+    def sizes(self) -> Ints:
+        """How many samples each client trains on, `[N]`."""
+        return self.clients.sizes
+
+    @cached_property
+    def observers(self) -> dict[str, Observer]:
+        """The averages at work, by name."""
+        return {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+
+    @cached_property
+    def _loss(self) -> Loss:
+        return self.loss or self.clients.problem.task.loss
+
+    @cached_property
+    def _evaluator(self) -> Evaluator:
+        problem = self.clients.problem
+        scorer = Scorer(self.module, self._loss, problem, self.evaluation.batch)
+        return Evaluator(scorer, problem, len(self.sizes), at_clients=self.evaluation.clients, held=self.clients.held)
 
     def start(self, folder: Path | None = None) -> State:
-        """The state before the first round; models and client memories that lie on disk are put into `folder`."""
-        w = self.layout.flatten(self.model)
-        clients = len(self.data.clients)
+        """The state before the first round; models and client state that lie on disk are put into `folder`."""
+        w, method = self.layout.flatten(self.module), self.method
+        clients = len(self.sizes)
+        own = {} if self.clients.remember else method.mine(w)
         return State(
             round=0,
             w=w,
             server=self.server.init(w),
-            shared=self.method.shared(w, self.layout),
-            mine={name: client_rows(value, clients, folder) for name, value in self.method.mine(w).items()},
+            shared=method.shared(w, self.layout),
+            mine={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages={name: observer.init(w, folder) for name, observer in self.observers.items()},
             last=torch.zeros(clients, dtype=torch.int64),
+            sizes=torch.from_numpy(self.sizes),
             choice=self.feed.first() if self.feed and self.feed.adaptive else None,
         )
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, Outcome]:
-        """One round. The given state is used up: averages and client memories are updated in place."""
+        """One round. The given state is used up: averages and client state are updated in place."""
+        request, probed = self.ask(state), None
+        if request.job == "probe":
+            probed = self.collect(request)
+            request = self.ask(state, probed=probed)
+        return self.finish(state, request, self.collect(request), probed)
+
+    def ask(self, state: State, *, ids: Ints | None = None, probed: Sums | None = None) -> Request:
+        """What the clients of the next round are asked; of nobody, if nobody answers in it.
+
+        A method that asks something before the training makes two requests: the first is a probe, and with what was
+        `probed` the second goes to those whose answer could be used. With `ids` `[s]` these clients are the round's.
+        """
         t = state.round
-        ids = self.sampling.clients(t, self._sizes, self.seed)
-        samples = self._samples(self.client.schedule.epochs(t, self.client.epochs))
-        outcome = Outcome(t, ids, int(samples[ids].sum()))
-        if not len(ids):
-            return self._skip(state, outcome, "nobody answered")
-        sent, vectors = self.send(state)
+        sent, server = self.send(state)
+        if probed is not None:
+            ids, server = probed.ids[probed.places], server | probed.mean()
+        elif ids is None:
+            ids = self.sampling.clients(t, self.sizes, self.seed)
         places = torch.from_numpy(ids)
-        mine = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
-        probed = self.probe(sent, vectors, mine, outcome)
-        if len(outcome.refused) == len(ids):
-            return self._skip(state, outcome, UNUSABLE.format(self.aggregation.limit))
-        sums = self._collect("train", self._sums(t, ids), sent, vectors | probed, mine, outcome)
+        own = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
+        clients = None if self.clients.remember and self._remembers else own
+        asks_first = probed is None and overrides(self.method, "probe")
+        oldest = int(state.last.min()) if clients is None else 0
+        last = state.last.numpy()[ids]
+        return Request("probe" if asks_first else "train", t, ids, sent, server, clients, last, oldest)
+
+    @torch.no_grad()
+    def collect(self, request: Request) -> Sums:
+        """Let the executor answer a request, and add the answers up."""
+        sums = Sums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
+        if len(request.ids):
+            for answer in self.executor.work(request):
+                sums.take(answer)
+        return sums.complete()
+
+    @torch.no_grad()
+    def finish(self, state: State, request: Request, sums: Sums, probed: Sums | None = None) -> tuple[State, Outcome]:
+        """The state after a round, from what was sent and what came back. The given state is used up."""
+        refused, missing, ids = sums.refused, sums.missing, request.ids
+        if probed is not None:
+            refused, missing, ids = probed.refused + refused, probed.missing | missing, probed.ids
+        outcome = Outcome(request.round, ids, sums.samples, refused, missing)
         if not sums.accepted:
-            return self._skip(state, outcome, UNUSABLE.format(self.aggregation.limit))
-        mean, total = sums.mean(), len(self.data.clients)
-        received = Received(sent, sums.update(mean), mean, state.shared | probed, sums.accepted, total)
+            nobody = "nobody answered" if len(missing) == len(ids) else UNUSABLE.format(self.aggregation.limit)
+            return self._skip(state, outcome, nobody)
+        mean = sums.mean()
+        shared = state.shared if probed is None else state.shared | probed.mean()
+        received = Received(request.sent, sums.update(mean), mean, shared, sums.accepted, len(self.sizes))
         delta, shared = self.method.absorb(received)
-        w, server = self._step(state, sent, delta)
+        w, server = self._step(state, request.sent, delta)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return self._skip(state, outcome, "the server's step was not finite")
-        for name, rows in mine.items():
-            state.mine[name][places] = rows.to(state.mine[name].device)
-            state.last[places] = t + 1
+        for places, own in sums.clients:
+            for name, rows in own.items():
+                state.mine[name][torch.from_numpy(request.ids[places])] = rows.to(state.mine[name].device)
+        if self._remembers:
+            state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
+        state = replace(state, server=server, shared=shared)
+        return self.observe(state, w), outcome
+
+    def observe(self, state: State, w: Tensor) -> State:
+        """The state in which `w` `[D]` is the next round's model, and every average has seen it."""
         for name, observer in self.observers.items():
             if not self._feeds_before(name):
-                observer.observe(state.averages[name], w, t + 1)
-        return replace(state, round=t + 1, w=w, server=server, shared=shared), outcome
+                observer.observe(state.averages[name], w, state.round + 1)
+        return replace(state, round=state.round + 1, w=w)
 
     def sent(self, state: State) -> Tensor:
         """The model `[D]` that the clients of the next round receive."""
@@ -153,35 +230,86 @@ class Federation:
         return {"model": state.w} | {name: o.value(state.averages[name], state.w) for name, o in seen.items()}
 
     def evaluate(self, state: State) -> list[Metrics]:
-        """Evaluate the model and all averages, keep the best of each in the state, and let an adaptive feed choose."""
-        results = []
-        settled = self.engine.workers == 1 and isinstance(self.engine.threads, int)
-        count = self.engine.threads if settled else torch.get_num_threads()
-        for name, w in self.models(state).items():
-            with threads(int(count)):
-                metrics = list(self._evaluator.evaluate(w, state.round, name))
-            results += metrics
-            test = next((m for m in metrics if m.split == "test"), None)
-            if test and (name not in state.best or test.accuracy > state.best[name].accuracy):
-                state.best[name] = Best(test.accuracy, state.round, w.clone())
-        return results + self._choose(state, results)
+        """The metrics of the model and all averages, on every split that is asked for; nothing else changes."""
+        found = []
+        with threads(self._running[0].threads if self._running else None):
+            for name, w in self.models(state).items():
+                found += self._evaluator.evaluate(w, state.round, name, lambda request: self.executor.work(request))
+        return found
+
+    def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
+        """The state that has learned from its evaluation, and what an adaptive feed has decided, as a record.
+
+        It keeps the best model of each name by accuracy on the test set, and lets an adaptive feed choose.
+        """
+        found, best = {m.model: m.accuracy for m in metrics if m.split == "test"}, dict(state.best)
+        better = {name for name, value in found.items() if name not in best or value > best[name].accuracy}
+        models = self.models(state) if better else {}
+        best |= {name: Best(found[name], state.round, models[name].clone()) for name in found if name in better}
+        state = replace(state, best=best)
+        if state.choice is None or state.round % self.evaluation.every:
+            return state, []
+        held = {m.model: m for m in metrics if m.split == "held_out"}
+        accuracy = {name: m.accuracy for name, m in held.items()}
+        choice = state.choice.after(state.round, accuracy)
+        chosen = held.get(choice.average, held["model"])
+        record = replace(chosen, model=choice.average, split="feed", more=choice.evidence(accuracy))
+        return replace(state, choice=choice), [record]
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
         from safetensors.torch import save
 
-        with self.layout.applied(self.model, w):
-            return save({name: value.detach().cpu().clone() for name, value in self.model.state_dict().items()})
+        with self.layout.applied(self.module, w):
+            return save({name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()})
+
+    def fingerprint(self) -> dict[str, str]:
+        """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
+        fed = {name: self.averages[name] for name in self.feed.averages} if self.feed else {}
+        named = {name: getattr(self, name) for name in DECIDE} | {"loss": self._loss, "averages": fed}
+        named |= {"model": self.layout.flatten(self.module), "engine.pieces": self.engine.pieces}
+        named["evaluation.held_out"] = self.evaluation.held_out
+        return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
+
+    def saved(self, state: State) -> State:
+        """The state as it is to be saved: with what the executor must remember, and the run's fingerprint."""
+        executor = self._running[0].saved() if self._running else state.executor
+        return replace(state, executor=executor, fingerprint=self.fingerprint())
+
+    def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
+        """Start the executor, which first chooses what was left to choose; what it chose and why, in lines.
+
+        `rounds` is the length of the run, if it is known: code is compiled for long runs only. With a `state` the
+        executor goes on from what it had to remember. Without this call the first round does it.
+        """
+        notes: list[str] = []
+        if not self._running:
+            sample = [self.sampling.clients(t, self.sizes, self.seed) for t in range(5)]
+            some = tuple(ids for ids in sample if len(ids)) or (np.arange(1),)
+            executor, notes = self.clients.open(self._training(some), rounds)
+            self._running.append(executor)
+        if state is not None:
+            self._running[0].load(state.executor)
+        return notes
+
+    @property
+    def executor(self) -> Executor:
+        """Those who answer requests; started if they have not been."""
+        self.prepare()
+        return self._running[0]
+
+    def described(self) -> dict[str, Any]:
+        """The engine as it was resolved, or what else the executor says of itself."""
+        return self._running[0].described() if self._running else asdict(self.engine)
 
     def memory(self) -> int:
-        """The bytes of the engine's own processes, beside this one."""
-        return 0 if self._executor is None else self._executor.memory()
+        """The bytes of the executor's own processes, beside this one."""
+        return sum(executor.memory() for executor in self._running)
 
     def close(self) -> None:
-        """End the engine's processes."""
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
+        """End the executor's processes."""
+        while self._running:
+            self._running.pop().close()
 
     def __enter__(self) -> Federation:
         return self
@@ -190,30 +318,6 @@ class Federation:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    def prepare(self, rounds: int | None = None) -> list[str]:
-        """Start the engine, which first chooses what was left to choose; what it chose and why, in lines.
-
-        `rounds` is the length of the run, if it is known: code is compiled for long runs only. Without this call the
-        first round does it.
-        """
-        if self._executor is not None:
-            return []
-        sample = [self.sampling.clients(t, self._sizes, self.seed) for t in range(5)]
-        sample = [ids for ids in sample if len(ids)] or [np.arange(1)]
-        dropout = self._draws_dropout()
-        loss = self.loss or self.data.task.loss
-        work = Work(self.model, loss, self.method, self.client, self.data, self.seed, dropout, sample)
-        self.engine, notes = resolve(self.engine, work, rounds)
-        self._executor = start(self.engine, work)
-        return notes
-
-    @property
-    def executor(self) -> Executor:
-        """The running engine."""
-        self.prepare()
-        assert self._executor is not None
-        return self._executor
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """What the clients of the next round receive: a model, and the method's vectors."""
@@ -224,45 +328,23 @@ class Federation:
                 w = self.observers[choice.average].value(state.averages[choice.average], w)
         return self.method.send(w, state.shared, state.round)
 
-    def _choose(self, state: State, results: list[Metrics]) -> list[Metrics]:
-        """Let an adaptive feed decide on what was held out; its choice as one more record."""
-        if state.choice is None or state.round % self.evaluation.every:
-            return []
-        held_out = {m.model: m for m in results if m.split == "held_out"}
-        accuracy = {name: m.accuracy for name, m in held_out.items()}
-        state.choice = state.choice.after(state.round, accuracy)
-        chosen = held_out.get(state.choice.average, held_out["model"])
-        return [replace(chosen, model=state.choice.average, split="feed", more=state.choice.evidence(accuracy))]
+    @cached_property
+    def _remembers(self) -> bool:
+        """Whether the method has client state."""
+        return bool(self.method.mine(self.layout.flatten(self.module)))
 
-    def probe(self, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Vectors:
-        """The means of what the round's clients answer before their training, if the method asks for it."""
-        if not overrides(self.method, "probe"):
-            return {}
-        sums = Mean(limit=self.aggregation.limit).begin(self.method, self._sizes[outcome.clients])
-        return self._collect("probe", sums, sent, vectors, mine, outcome).mean()
-
-    def _sums(self, round: int, ids: Ints) -> Sums:
-        """Empty sums for the uploads of a round."""
-        if not self.aggregation.needs_effort:
-            return self.aggregation.begin(self.method, self._sizes[ids])
-        schedule, client = self.client.schedule, self.client
-        steps = self._batches.numbers(self._sizes[ids], schedule.epochs(round, client.epochs))[0]
-        a = client.coefficients(schedule.lr(round, client.lr), steps, self.method)
-        return self.aggregation.begin(
-            self.method, self._sizes[ids], Effort(torch.from_numpy(steps), torch.from_numpy(a))
+    def _training(self, sample: tuple[Ints, ...]) -> Training:
+        return Training(
+            module=self.module,
+            problem=replace(self.clients.problem, test=None),
+            loss=self._loss,
+            method=self.method,
+            client=self.client,
+            aggregation=self.aggregation,
+            seed=self.seed,
+            batch=self.evaluation.batch,
+            sample=sample,
         )
-
-    def _collect(self, job: Job, sums: Sums, sent: Tensor, vectors: Vectors, mine: Vectors, outcome: Outcome) -> Sums:
-        """Let the round's clients do a job and add up what they send; `mine` `[s, ...]` becomes what they remember."""
-        ids = outcome.clients
-        for trained in self.executor.work(job, outcome.round, ids, sent, vectors, mine):
-            good = sums.add(trained.first, trained.upload, trained.norms)
-            block = ids[trained.first : trained.first + len(trained.norms)]
-            for name, rows in trained.mine.items():
-                mine[name][[trained.first + i for i in good]] = rows[good]
-            refused = (int(client) for i, client in enumerate(block) if i not in good)
-            outcome.refused += [client for client in refused if client not in outcome.refused]
-        return sums
 
     def _step(self, state: State, sent: Tensor, delta: Tensor) -> tuple[Tensor, Vectors]:
         """The server optimiser's step; with a feed before it, the update is the average's distance from the model."""
@@ -281,21 +363,7 @@ class Federation:
 
     def _skip(self, state: State, outcome: Outcome, why: str) -> tuple[State, Outcome]:
         """Leave everything as it was, and say why."""
-        outcome.skipped = why
-        return replace(state, round=state.round + 1), outcome
+        return replace(state, round=state.round + 1), replace(outcome, skipped=why)
 
     def _feeds_before(self, name: str) -> bool:
         return self.feed is not None and self.feed.order != "after" and name in self.feed.averages
-
-    def _draws_dropout(self) -> bool:
-        index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
-        x = self.data.transform.prepare(self.data.train.x[index]).to(self.layout.dtype)
-        model = copy.deepcopy(self.model).train()
-        return draws_dropout(lambda: model(x))
-
-    def _check(self) -> None:
-        check_names(self.averages)
-        if self.feed is not None:
-            self.feed.fits(self.averages, self.evaluation.held_out)
-        check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
-        self.sampling.clients(0, self.data.sizes, self.seed)

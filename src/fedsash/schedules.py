@@ -31,6 +31,11 @@ class Schedule:
         """The number of local epochs in round `t`, from the client's number of epochs."""
         return epochs
 
+    @property
+    def moves_epochs(self) -> bool:
+        """Whether the number of epochs changes from round to round."""
+        return False
+
 
 @dataclass(frozen=True)
 class Constant(Schedule):
@@ -178,9 +183,13 @@ class Mild(Schedule):
         return high - p * slope if p < half else self.floor + p * slope
 
     def epochs(self, t: int, epochs: int) -> int:
-        if self.scheme != "epochs" or t < self.start:
+        if not self.moves_epochs or t < self.start:
             return epochs
         return max(epochs - (t - self.start) // self.period, 1)
+
+    @property
+    def moves_epochs(self) -> bool:
+        return self.scheme == "epochs"
 
 
 class LocalSchedule:

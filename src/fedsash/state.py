@@ -65,6 +65,11 @@ class State:
     seconds: float = 0.0
     training_seconds: float = 0.0
     last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    executor: Vectors = field(default_factory=dict)
+    fingerprint: dict[str, str] = field(default_factory=dict)
+    run: str = ""
+    records: tuple[int, int] = (0, 0)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor by a path-like name, but for the best models and the single models in windows."""

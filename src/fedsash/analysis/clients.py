@@ -5,15 +5,17 @@ from __future__ import annotations
 import copy
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..batches import Ints
+from ..arrays import Ints
 from ..checks import check
 from ..data.encoded import split
 from ..data.federated import Samples
 from ..data.transform import PLAIN, Transform
-from ..federation import Federation, Outcome
+from ..exchange import Reply
+from ..federation import Federation
 from ..layout import Layout
 from ..state import State
 
@@ -43,28 +45,21 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     `w - sent`. With `ids` `[s]` these clients are the round's. Clients whose upload the round would refuse are left
     out. Raises `ValueError` if nobody is left.
     """
-    t, data = state.round, federation.data
-    ids = federation.sampling.clients(t, data.sizes, federation.seed) if ids is None else ids
-    check(len(ids) > 0, "client_models: round", t, "nobody answers in it")
-    sent, vectors = federation.send(state)
-    places = torch.from_numpy(ids)
-    mine = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
-    outcome = Outcome(t, ids)
-    probed = federation.probe(sent, vectors, mine, outcome)
-    w, good = sent.new_empty(len(ids), len(sent)), torch.zeros(len(ids), dtype=torch.bool)
-    if len(outcome.refused) < len(ids):
-        for trained in federation.executor.work("train", t, ids, sent, vectors | probed, mine):
-            block = slice(trained.first, trained.first + len(trained.norms))
-            torch.add(trained.upload["delta"], sent, out=w[block])
-            good[block] = (trained.norms.isfinite() & (trained.norms <= federation.aggregation.limit)).cpu()
-    check(bool(good.any()), "client_models: round", t, "no client's upload can be used in it")
-    ids = ids[good.numpy()]
-    return ClientModels(ids, w[good.to(w.device)], weights(federation, ids))
+    request = federation.ask(state, ids=ids)
+    check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
+    if request.job == "probe":
+        request = federation.ask(state, probed=federation.collect(request))
+    replies = [answer for answer in federation.executor.work(request) if isinstance(answer, Reply)]
+    good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
+    check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
+    ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
+    w = torch.cat([request.sent + reply.upload["delta"][rows] for reply, rows in good])
+    return ClientModels(ids, w, weights(federation, ids))
 
 
 def weights(federation: Federation, ids: Ints) -> Tensor:
     """The weights p_i float64 `[s]` of the clients `ids` in their round's mean: the method's, by samples or uniform."""
-    sizes = torch.from_numpy(federation.data.sizes[ids]).double()
+    sizes = torch.from_numpy(federation.sizes[ids]).double()
     sizes = sizes if federation.method.weighting == "samples" else torch.ones_like(sizes)
     return sizes / sizes.sum()
 

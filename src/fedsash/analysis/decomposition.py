@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from ..batches import Ints
+from ..arrays import Ints
 from ..checks import check
 from ..data.federated import FederatedData, Samples
 from ..data.transform import PLAIN, Transform

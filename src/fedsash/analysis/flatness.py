@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..checks import check
 from ..data.encoded import split
 from ..data.federated import FederatedData, Samples
-from ..engines.gradients import Loss
+from ..data.tasks import Loss
 from ..layout import Layout
 from ..randomness import Purpose, generator
 

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from ..checks import check
 from ..data.federated import FederatedData, Samples
-from ..engines.gradients import Loss
-from ..evaluation import Evaluation, Evaluator
+from ..data.tasks import Loss
+from ..evaluation import Scorer
 from ..layout import Layout
 from ..randomness import Purpose, generator
 from ..records import replace_file
@@ -179,21 +179,20 @@ class Landscape:
 
     `loss(output, y)` gives one number a sample, that of the data's task unless it is given; `batch` samples pass
     through the model at once. Module, samples and sections lie on one device. A point has the very numbers that
-    `Evaluator` gives its model. Points are evaluated one by one: models that are stacked need grouped convolutions,
+    an evaluation gives its model. Points are evaluated one by one: models that are stacked need grouped convolutions,
     which are slower.
     """
 
     def __init__(
         self, module: nn.Module, data: FederatedData, samples: Samples, loss: Loss | None = None, batch: int = 500
     ) -> None:
-        evaluation, none = Evaluation(batch=batch), np.array([], dtype=np.int64)
-        self._evaluator = Evaluator(module, loss or data.task.loss, replace(data, test=samples), evaluation, none)
-        self._labels = samples.y
+        self._scorer = Scorer(module, loss or data.task.loss, data.problem, batch)
+        self._samples = samples
 
     def at(self, w: Tensor) -> tuple[float, float]:
         """Mean loss and error of the model `w` `[D]`."""
-        metrics = next(self._evaluator.evaluate(w, 0, "point"))
-        return metrics.loss, 1 - metrics.accuracy
+        right, counted, losses = self._scorer.outcomes(w, self._samples)
+        return float(losses.mean()), 1 - float(right.sum() / counted.sum())
 
     def over(
         self, section: Section, file: Path | None = None, progress: Callable[[int, int], None] | None = None
@@ -224,7 +223,7 @@ class Landscape:
 
     def _begun(self, section: Section, file: Path | None) -> Relief:
         """What is known of a section so far."""
-        mark = _checksum(section.vectors, self._labels, *map(torch.from_numpy, (section.places, *section.axes)))
+        mark = _checksum(section.vectors, self._samples.y, *map(torch.from_numpy, (section.places, *section.axes)))
         if file is None or not file.exists():
             loss, error = (np.full(section.shape, np.nan) for _ in range(2))
             return Relief(section.axes, section.places, loss, error, 0, mark)

@@ -32,7 +32,7 @@ def participation(federation: Federation, rounds: int) -> Tensor:
 
     That is what the sampling and the clients' sizes say; that an upload was refused, only the run knows.
     """
-    sizes = federation.data.sizes
+    sizes = federation.sizes
     p = torch.zeros(rounds, len(sizes), dtype=torch.float64)
     for t in range(rounds):
         ids = federation.sampling.clients(t, sizes, federation.seed)

@@ -13,7 +13,7 @@ from ..aggregation import Mean
 from ..averages import Average, check_names
 from ..checks import check
 from ..data import Digits, Dirichlet, FederatedData, Source
-from ..engines import Engine
+from ..engines import Engine, LocalEngine
 from ..evaluation import Evaluation
 from ..federation import Federation
 from ..feed import Feed
@@ -71,7 +71,7 @@ class Experiment:
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     averages: Mapping[str, Average] = field(default_factory=dict)
     evaluation: Evaluation = field(default_factory=Evaluation)
-    engine: Engine = field(default_factory=Engine)
+    engine: Engine = field(default_factory=LocalEngine)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     records: Recording = field(default_factory=Recording)
 

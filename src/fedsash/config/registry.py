@@ -15,6 +15,7 @@ from ..aggregation import AGGREGATIONS, Mean
 from ..averages import AVERAGES, Average
 from ..data import DATASETS, PARTITIONS
 from ..data.partitions.common import Rule
+from ..engines import ENGINES, Engine
 from ..methods import METHODS, Method
 from ..models import MODELS
 from ..sampling import SAMPLINGS, Sampling
@@ -80,6 +81,7 @@ ROOMS: dict[str, Room] = {
     "partitions": Room("partition", PARTITIONS),
     "models": Room("model", MODELS),
     "datasets": Room("data", DATASETS),
+    "engines": Room("engine", ENGINES, Engine),
 }
 
 REQUIRED = MISSING

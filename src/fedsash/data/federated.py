@@ -69,12 +69,26 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
+class Problem:
+    """What there is to learn, whoever holds the training samples; fields as in `FederatedData`."""
+
+    test: Samples | None
+    classes: int
+    transform: Transform = PLAIN
+    label_names: tuple[str, ...] = ()
+    domain_names: tuple[str, ...] = ()
+    task: Task = CLASSIFICATION
+
+
+@dataclass(frozen=True, eq=False)
 class FederatedData:
     """Training samples shared out over `N` clients, and a central test set.
 
     `clients[i]` are the indices into `train` that client `i` holds (any sequence of integers; kept as int64 arrays).
     An index may occur more than once: rules that re-use samples need that. `classes` is the number of classes,
-    `transform` turns raw images into what a model sees, and `task` says what is learned.
+    `transform` turns raw images into what a model sees, and `task` says what is learned. `held[i]` are the indices of
+    what client i has that nobody trains on (see `hold_out`). Where these clients are a part of a larger federation
+    (see `shard`), `numbers` `[N]`, ascending, are their numbers in it, by which all their draws are made.
 
     Raises `ValueError`, naming the client or the sample, if there are no clients or an empty one, if an index or a
     label is out of range, if a feature is not finite, or if test samples differ in shape from training samples.
@@ -88,6 +102,8 @@ class FederatedData:
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
     task: Task = CLASSIFICATION
+    held: Sequence[NDArray[np.int64]] = ()
+    numbers: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", [_indices(client, i) for i, client in enumerate(self.clients)])
@@ -147,19 +163,41 @@ class FederatedData:
         """How many samples each client holds, `[N]`."""
         return np.array([client.size for client in self.clients], dtype=np.int64)
 
-    def hold_out(self, fraction: float, seed: int) -> tuple[FederatedData, NDArray[np.int64]]:
-        """The same data without a `fraction` of each client's samples, drawn by `seed`, and the samples held out.
+    @property
+    def problem(self) -> Problem:
+        """What there is to learn, whoever holds the samples."""
+        return Problem(self.test, self.classes, self.transform, self.label_names, self.domain_names, self.task)
+
+    def hold_out(self, fraction: float, seed: int) -> FederatedData:
+        """The same data without a `fraction` of each client's samples, drawn by `seed`, which it has in `held`.
 
         Of n samples a client gives floor(fraction * n), and always keeps one. No client trains on what is held out,
-        also where several hold the same sample.
+        also where several hold the same sample; then the first of them has it in `held`.
         """
-        draws = [generator(seed, Purpose.HELD_OUT, i).permutation(client) for i, client in enumerate(self.clients)]
+        if fraction == 0:
+            return self
+        numbers = range(len(self.clients)) if self.numbers is None else self.numbers.tolist()
+        draws = [
+            generator(seed, Purpose.HELD_OUT, number).permutation(client)
+            for number, client in zip(numbers, self.clients, strict=True)
+        ]
         taken = set(np.concatenate([d[: int(fraction * len(d))] for d in draws]).tolist())
         for drawn in draws:
             if taken.issuperset(drawn.tolist()):
                 taken.discard(int(drawn[-1]))
-        held = np.array(sorted(taken), dtype=np.int64)
-        return replace(self, clients=[client[~np.isin(client, held)] for client in self.clients]), held
+        left, held = np.array(sorted(taken), dtype=np.int64), []
+        clients = [client[~np.isin(client, left)] for client in self.clients]
+        for client in self.clients:
+            held.append(np.intersect1d(client, left))
+            left = np.setdiff1d(left, client)
+        return replace(self, clients=clients, held=held)
+
+    def shard(self, ids: Sequence[int] | NDArray[np.int64]) -> FederatedData:
+        """The same data with these clients only, as somebody has them who holds no others."""
+        rows = np.unique(np.asarray(ids, dtype=np.int64))
+        held = [self.held[row] for row in rows] if len(self.held) else ()
+        numbers = rows if self.numbers is None else self.numbers[rows]
+        return replace(self, clients=[self.clients[row] for row in rows], held=held, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
         """How many labels of each class each client holds, `[N, classes]`."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor
+
+Loss = Callable[[Any, Tensor], Tensor]
+"""`loss(output, y)`: one number a sample, `[B]`."""
 
 PAD = 0
 """The character that fills up a sequence; it is neither learned nor counted."""

@@ -1,6 +1,10 @@
-"""How local training runs on this machine: sequentially, vectorised over clients, in worker processes, compiled."""
+"""Where clients train, and how. A new engine is a file here, a line below, and the contract of executors."""
 
-from .auto import resolve
-from .engine import Engine, Executor, Work, pick_device, start
+from .base import Engine
+from .devices import pick_device
+from .local import LocalEngine
+from .training import Training, Work
 
-__all__ = ["Engine", "Executor", "Work", "pick_device", "resolve", "start"]
+ENGINES: dict[str, type[Engine]] = {"local": LocalEngine}
+
+__all__ = ["ENGINES", "Engine", "LocalEngine", "Training", "Work", "pick_device"]

@@ -7,17 +7,20 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Literal
 
 import numpy as np
 import torch
 
-from ..batches import Ints
+from ..arrays import Ints
 from ..checks import check
 from ..data.encoded import Encoded
+from ..schedules import Constant
 from . import workers
 from .direct import threads
-from .engine import Engine, Work
 from .gradients import MemoryFormat
+from .local import LocalEngine
+from .training import Work
 
 STACKED_BYTES = 2**30
 """The parameters of the clients in one stack take up to about so much memory."""
@@ -42,7 +45,7 @@ MESSAGE = 2e-4
 class Candidate:
     """A complete engine, and about how many seconds a round takes with it."""
 
-    engine: Engine
+    engine: LocalEngine
     seconds: float
 
     def __str__(self) -> str:
@@ -52,7 +55,7 @@ class Candidate:
         return f"{how} {where}, {e.memory_format}"
 
 
-def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engine, list[str]]:
+def resolve(engine: LocalEngine, work: Work, rounds: int | None = None) -> tuple[LocalEngine, list[str]]:
     """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
 
     Each way to train is tried for a few local steps; what a round costs follows from the steps that the clients of the
@@ -61,7 +64,7 @@ def resolve(engine: Engine, work: Work, rounds: int | None = None) -> tuple[Engi
     """
     encoded = isinstance(work.data.train.x, Encoded)
     right = 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
-    check(not (encoded and engine.compile is True), "Engine.compile", True, right)
+    check(not (encoded and engine.compile is True), "LocalEngine.compile", True, right)
     if engine.resolved:
         return engine, []
     try:
@@ -95,10 +98,9 @@ def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> st
     return line + ("; to be compiled" if compile else "")
 
 
-def _candidates(engine: Engine, work: Work) -> list[Candidate]:
+def _candidates(engine: LocalEngine, work: Work) -> list[Candidate]:
     """Every way to train, with what a round costs. Raises `RuntimeError` where the model can't be vectorised."""
-    steps = work.steps()
-    sample = [steps[ids] for ids in work.sample]
+    sample = [work.steps[np.isin(work.numbers, ids)] for ids in work.training.sample]
     measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
     candidates: list[Candidate] = []
     for option in _options(engine, work, max(map(len, sample))):
@@ -110,19 +112,22 @@ def _candidates(engine: Engine, work: Work) -> list[Candidate]:
     return candidates
 
 
-def _options(engine: Engine, work: Work, per_round: int) -> Iterator[Engine]:
+def _options(engine: LocalEngine, work: Work, per_round: int) -> Iterator[LocalEngine]:
     """Every complete engine that agrees with what is set, the simplest first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     default = torch.get_num_threads()
-    several = [min(cores, per_round)] if work.on_cpu and workers.available() and min(cores, per_round) > 1 else []
+    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
+    several = [min(cores, per_round)] if can_start and min(cores, per_round) > 1 else []
     sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
     formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
-    for kind in ("sequential", "vectorised") if engine.kind == "auto" else (engine.kind,):
+    kinds: tuple[Literal["sequential", "vectorised"], ...] = ("sequential", "vectorised")
+    for kind in kinds if engine.kind == "auto" else (engine.kind,):
         for memory_format in formats if engine.memory_format == "auto" else [engine.memory_format]:
             for count in sizes:
                 counts = [1] if count > 1 else sorted({1, default})
                 for number in counts if engine.threads == "auto" else [engine.threads]:
-                    yield Engine(
+                    yield replace(
+                        engine,
                         kind=kind,
                         workers=count,
                         block=_block(engine, work, kind, -(-per_round // count)),
@@ -132,7 +137,7 @@ def _options(engine: Engine, work: Work, per_round: int) -> Iterator[Engine]:
                     )
 
 
-def _block(engine: Engine, work: Work, kind: str, share: int) -> int:
+def _block(engine: LocalEngine, work: Work, kind: str, share: int) -> int:
     """How many clients are trained as one: a process's share of a round, if their parameters fit into memory."""
     if kind == "sequential":
         return 1
@@ -141,7 +146,7 @@ def _block(engine: Engine, work: Work, kind: str, share: int) -> int:
     return max(min(share, STACKED_BYTES // work.model_bytes), 1)
 
 
-def _calls(engine: Engine, steps: Ints) -> float:
+def _calls(engine: LocalEngine, steps: Ints) -> float:
     """How many steps a round takes one after another, given how many each of its clients takes."""
     assert isinstance(engine.block, int) and isinstance(engine.workers, int)
     pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
@@ -151,18 +156,19 @@ def _calls(engine: Engine, steps: Ints) -> float:
     return float(max(loads))
 
 
-def _seconds_a_step(engine: Engine, work: Work) -> float:
+def _seconds_a_step(engine: LocalEngine, work: Work) -> float:
     """The time of one local step of a stack (or of one client), the shortest of two tries after a first."""
-    trial = replace(work, client=replace(work.client, steps=1))
-    trainer = trial.trainer(replace(engine, compile=False))
+    client = replace(work.training.client, steps=1, epochs=1, schedule=Constant())
+    trial = replace(work, training=replace(work.training, client=client))
+    trainer = replace(engine, compile=False).trainer(trial)
     assert isinstance(engine.block, int) and isinstance(engine.threads, int)
-    ids = np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])
+    ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]
     tries = []
     with threads(engine.threads):
-        first = trial.first(trainer, ids)
+        request, _ = trial.first(trainer, ids)
         for _ in range(3):
             began = time.perf_counter()
-            float(first.train().norms.sum())  # reading it waits for the device
+            float(trainer.answer(request, np.arange(len(ids))).norms.sum())  # reading it waits for the device
             tries.append(time.perf_counter() - began)
             if tries[-1] > 1:
                 break
@@ -175,7 +181,7 @@ def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
     return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
 
 
-def _compiles(engine: Engine, best: Candidate, rounds: int | None, encoded: bool) -> bool:
+def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None, encoded: bool) -> bool:
     """Whether the steps of a candidate are to be compiled: as the engine says, else where it is worth it."""
     if engine.compile != "auto":
         return engine.compile

@@ -48,7 +48,7 @@ class CompiledSteps:
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Let a trainer of stacked blocks run compiled steps, in blocks padded to `block` clients."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
-    steps = trainer.batches.steps(trainer.client.epochs)
+    steps = trainer.client.cut.numbers(trainer.batches.sizes, trainer.client.epochs)[0]
     if steps.min() == steps.max() <= UNROLLED:
         trainer.unrolled = int(steps.max())
     trainer.padded = block

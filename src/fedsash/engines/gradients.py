@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -11,14 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from ..data.tasks import Loss
 from ..layout import Layout
 from ..local import Batch
 from ..methods import Method, Vectors
 from ..methods.base import overrides
 from .dropout import SeededDropout, seed_torch
-
-Loss = Callable[[Any, Tensor], Tensor]
-"""`loss(output, y)`: one number a sample, `[B]`."""
 
 MemoryFormat = Literal["contiguous", "channels_last"]
 

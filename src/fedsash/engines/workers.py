@@ -3,80 +3,99 @@
 from __future__ import annotations
 
 import ctypes
-import mmap
-import multiprocessing
 import signal
 import sys
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from multiprocessing import connection
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.multiprocessing
 
-from ..batches import Ints
+from ..arrays import Ints
+from ..exchange import Answer, Executor, Job, Reply, Request
 from ..local import Trainer
-from ..methods import Vectors
-from .direct import Job, Trained, threads, work
+from .buffers import Buffers
+from .direct import threads
 
-Pieces = list[tuple[int, Ints]]
-"""Parts of a round that are trained as one: the place of the first client, and the clients."""
+Piece = tuple[int, Ints]
+"""A part of a round that is trained as one: the place of its first client, and its clients."""
 
 
-def available() -> bool:
+def can_fork() -> bool:
     """Whether this system can fork safely."""
     return sys.platform == "linux"
 
 
-@dataclass
-class Buffers:
-    """The memory that this process and the workers share, for up to `capacity` clients at a time."""
+class Workers(Executor):
+    """Answers in `count` processes, in pieces of `block` clients.
 
-    sent: Tensor
-    shared: Vectors
-    mine: Vectors
-    uploads: dict[str, Vectors]
-    norms: Tensor
-
-    @classmethod
-    def like(cls, sent: Tensor, shared: Vectors, mine: Vectors, uploads: dict[str, Vectors], capacity: int) -> Buffers:
-        """Buffers of the shapes that one client shows; `uploads` holds what it sends in each job."""
-
-        def rows(vectors: Vectors) -> Vectors:
-            return {name: _shared_memory((capacity, *v.shape[1:]), v.dtype) for name, v in vectors.items()}
-
-        return cls(
-            sent=_shared_memory(sent.shape, sent.dtype),
-            shared={name: _shared_memory(v.shape, v.dtype) for name, v in shared.items()},
-            mine=rows(mine),
-            uploads={job: rows(upload) for job, upload in uploads.items()},
-            norms=_shared_memory((capacity,), sent.dtype),
-        )
-
-
-class Workers:
-    """Trains a round's clients in `count` processes, in pieces of `block` clients.
-
-    The processes are forked, so they share the data and the compiled code with this one; what changes every round
-    travels through `buffers`. The pieces are dealt out by their number of steps, longest first, and given back in the
-    round's order, so that the sums do not depend on how they were dealt.
+    Each process has a trainer of its own, which `make` gives it; what changes every round travels through `buffers`.
+    The pieces are dealt out by their number of steps, longest first, and given back in the round's order. `trainer` is
+    this process's own, which trains nobody. A request that is given up ends the processes, which may still be at work
+    on it, and the next one starts others.
     """
 
-    def __init__(self, trainer: Trainer, count: int, block: int, buffers: Buffers) -> None:
-        self._steps = trainer.batches.steps(trainer.client.epochs)
-        self._block, self._buffers = block, buffers
-        self._capacity = len(buffers.norms)
+    def __init__(
+        self,
+        trainer: Trainer,
+        make: Callable[[], Trainer],
+        count: int,
+        block: int,
+        buffers: Buffers,
+        described: dict[str, Any],
+    ) -> None:
+        self._trainer, self._make, self._count, self._block = trainer, make, count, block
+        self._buffers, self._described = buffers, described
         self._pipes: list[connection.Connection] = []
-        self._processes = []
-        fork = multiprocessing.get_context("fork")
-        for number in range(count):
-            ours, theirs = fork.Pipe()
+        self._processes: list[Any] = []
+        self._request: Request | None = None
+        self._start()
+
+    def work(self, request: Request) -> Iterator[Answer]:
+        if self._request is not None:
+            self.close()
+        if not self._processes:
+            self._start()
+        self._request = request
+        try:
+            with threads(1):  # the cores are the workers'; a second thread here would wait for one at every sum
+                self._buffers.put(request)
+                for begin in range(0, len(request.ids), self._buffers.capacity):
+                    wave = request.only(slice(begin, begin + self._buffers.capacity))
+                    yield from self._wave(request, wave, begin)
+            self._request = None
+        finally:
+            if self._request is request:
+                self.close()
+
+    def described(self) -> dict[str, Any]:
+        return self._described
+
+    def memory(self) -> int:
+        """What the workers hold beside what they share with this process, in bytes; they keep what they once had."""
+        return sum(_private(process.pid) for process in self._processes)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+        self._pipes, self._processes, self._request = [], [], None
+
+    def _start(self) -> None:
+        context: Any = torch.multiprocessing.get_context(self._buffers.start)
+        for number in range(self._count):
+            ours, theirs = context.Pipe()
             self._pipes.append(ours)
-            process = fork.Process(
-                target=_serve, args=(theirs, list(self._pipes), trainer, buffers), name=f"worker {number}", daemon=True
+            # Inherited ends would keep the pipes open when this process dies; a spawned process inherits none.
+            others = list(self._pipes) if self._buffers.start == "fork" else []
+            process = context.Process(
+                target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
             )
             with warnings.catch_warnings():  # the child sets its own threads up before it computes anything
                 warnings.simplefilter("ignore", DeprecationWarning)
@@ -84,50 +103,30 @@ class Workers:
             theirs.close()
             self._processes.append(process)
 
-    def work(self, job: Job, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> Iterator[Trained]:
-        """Let the clients `ids` `[s]` of a round train from `sent`; yields them piece by piece, in order."""
-        self._buffers.sent.copy_(sent)
-        for name, vector in shared.items():
-            self._buffers.shared[name].copy_(vector)
-        with threads(1):  # the cores are the workers'; a second thread here would wait for one at every sum
-            for begin in range(0, len(ids), self._capacity):
-                wave = slice(begin, begin + self._capacity)
-                own = {name: rows[wave] for name, rows in mine.items()}
-                yield from self._wave(job, round, begin, ids[wave], own)
-
-    def memory(self) -> int:
-        """What the workers hold beside what they share with this process, in bytes; they keep what they once had."""
-        return sum(_private(process.pid) for process in self._processes)
-
-    def close(self) -> None:
-        """End the processes."""
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.join(timeout=1)
-            process.terminate()
-
-    def _wave(self, job: Job, round: int, begin: int, ids: Ints, mine: Vectors) -> Iterator[Trained]:
-        buffers = self._buffers
-        for name, rows in mine.items():
-            buffers.mine[name][: len(rows)].copy_(rows)
-        pieces = [(first, ids[first : first + self._block]) for first in range(0, len(ids), self._block)]
+    def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
+        """Answer for as many clients as the buffers hold; `begin` is the first one's place."""
+        self._buffers.put_clients(wave)
+        # Samples are answered in full batches, whoever's they are.
+        size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
+        pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
         for pipe, dealt in zip(self._pipes, self._deal(pieces), strict=True):
             if dealt:
-                pipe.send((job, round, dealt))
+                pipe.send((request.job, request.round, dealt))
         done: set[int] = set()
         for first, clients in pieces:
             while first not in done:
-                done.add(self._next(round))
-            places = slice(first, first + len(clients))
-            upload = {name: value[places] for name, value in buffers.uploads[job].items()}
-            kept = {name: value[places] for name, value in buffers.mine.items()} if job == "train" else {}
-            yield Trained(begin + first, upload, kept, buffers.norms[places])
+                done.add(self._next(request.round))
+            rows = slice(first, first + len(clients))
+            upload, own, norms = self._buffers.taken(request.job, rows)
+            effort = self._trainer.effort(wave.only(rows))
+            yield Reply(np.arange(begin + first, begin + first + len(clients)), upload, own, norms, effort)
+            if self._request is not request:
+                raise RuntimeError("these clients can't go on: the executor has been asked for something else since")
 
-    def _deal(self, pieces: Pieces) -> list[Pieces]:
+    def _deal(self, pieces: list[Piece]) -> list[list[Piece]]:
         """Each worker's pieces, in order: the next longest piece goes to the worker with the least to do."""
-        cost = [int(self._steps[ids].max()) for _, ids in pieces]
-        load = [0] * len(self._pipes)
+        cost = [int(self._trainer.steps_of(ids).max()) for _, ids in pieces]
+        load = [0] * self._count
         dealt: list[list[int]] = [[] for _ in self._pipes]
         for piece in sorted(range(len(pieces)), key=lambda i: (-cost[i], i)):
             worker = load.index(min(load))
@@ -165,19 +164,23 @@ def keep_freed_memory() -> None:
 
 
 def _serve(
-    pipe: connection.Connection, others: list[connection.Connection], trainer: Trainer, buffers: Buffers
+    pipe: connection.Connection,
+    others: list[connection.Connection],
+    make: Callable[[], Trainer],
+    buffers: Buffers,
 ) -> None:
     """A worker's life: train the pieces that come through the pipe until the other end closes it."""
-    for other in others:  # inherited ends would keep the pipes open when the parent dies
+    for other in others:
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
     torch.set_num_threads(1)
     keep_freed_memory()
+    trainer = make()
     while True:
         try:
             job, round, pieces = pipe.recv()
             for first, ids in pieces:
-                _do_piece(job, trainer, buffers, round, first, ids)
+                _do_piece(job, round, first, ids, trainer, buffers)
                 pipe.send(first)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
@@ -185,25 +188,15 @@ def _serve(
             pipe.send(error)
 
 
-def _do_piece(job: Job, trainer: Trainer, buffers: Buffers, round: int, first: int, ids: Ints) -> None:
+def _do_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
     rows = slice(first, first + len(ids))
-    own = {name: value[rows] for name, value in buffers.mine.items()}
-    trained = work(job, trainer, round, ids, buffers.sent, buffers.shared, own, first)
-    for name, value in trained.mine.items():
-        buffers.mine[name][rows] = value
-    for name, value in trained.upload.items():
-        buffers.uploads[job][name][rows] = value
-    buffers.norms[rows] = trained.norms
+    reply = trainer.answer(buffers.request(job, round, rows, ids), np.arange(len(ids)))
+    buffers.give(job, rows, reply)
 
 
 def _private(pid: int | None) -> int:
-    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Private_"))
-
-
-def _shared_memory(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype) -> Tensor:
-    """Zeros in anonymous memory that forked processes share (unlike /dev/shm it has no limit of its own)."""
-    count = int(np.prod(shape, dtype=np.int64))
-    if count == 0:
-        return torch.zeros(shape, dtype=dtype)
-    return torch.frombuffer(mmap.mmap(-1, count * dtype.itemsize), dtype=dtype).view(shape)
+    """A process's own memory in bytes; 0 where the system doesn't say."""
+    file = Path(f"/proc/{pid}/smaps_rollup")
+    if not file.exists():
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))

@@ -69,7 +69,7 @@ class NetworkExperiment(config.Experiment):
             assert network.bytes is not None
             return Timing(network.clients.count, network.bytes, self.sampling, self.seed)
         federation = self.federation()
-        clients, count = len(federation.data.clients), network.clients.count
+        clients, count = len(federation.sizes), network.clients.count
         if count not in (0, clients):
             raise ConfigError(f"network.clients.count = {count}: the partition makes {clients}: leave it out")
         if not self.scheduler.rounds:

@@ -6,7 +6,6 @@ computed when its upload has arrived, and those whose upload fails cost nothing.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -18,9 +17,10 @@ from ..aggregation import Mean
 from ..analysis.flatness import Curvature
 from ..checks import check
 from ..evaluation import Metrics
+from ..exchange import Reply, Request
 from ..federation import Federation
 from ..methods.base import overrides
-from ..sampling import Fixed, Sampling
+from ..sampling import Sampling
 from ..servers import SGD
 
 Vector = Any
@@ -99,15 +99,13 @@ class Learning:
     """
 
     def __init__(self, federation: Federation, bytes: int | None) -> None:
-        self.federation, self._sampling = federation, federation.sampling
+        self.federation = federation
         self.state = federation.start()
-        data = federation.data
-        batches = federation.client.batches(data.clients, federation.seed, self.state.w)
-        self.samples: Ints = batches.samples(federation.client.epochs)
+        self.samples: Ints = federation.client.cut.numbers(federation.sizes, federation.client.epochs)[2]
         self.bytes = bytes or self.state.w.numel() * self.state.w.element_size()
 
     def asked(self, round: int) -> Ints:
-        return self._sampling.clients(round, self.federation.data.sizes, self.federation.seed)
+        return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
 
     def newest(self) -> Vector:
         return self.federation.sent(self.state)
@@ -117,25 +115,27 @@ class Learning:
 
     def train(self, client: int, number: int, start: Vector) -> Vector | None:
         """The model float64 `[D]` that a client makes of `start`; None if the federation's guard refuses it."""
-        executor, limit = self.federation.executor, self.federation.aggregation.limit
-        (trained,) = executor.work("train", number, np.array([client]), start, {}, {})
-        norm = float(trained.norms[0])
-        return start.double() + trained.upload["delta"][0].double() if norm <= limit else None
+        ids = np.array([client])
+        (reply,) = self.federation.executor.work(Request("train", number, ids, start, {}, {}, np.zeros_like(ids)))
+        assert isinstance(reply, Reply)
+        used = self.federation.aggregation.accepts(reply.norms)
+        return start.double() + reply.upload["delta"][0].double() if used else None
 
     def move(self, w: Vector) -> None:
-        state, round = self.state, self.state.round + 1
-        w = w.to(state.w.dtype)
-        for name, observer in self.federation.observers.items():
-            observer.observe(state.averages[name], w, round)
-        self.state = replace(state, round=round, w=w)
+        self.state = self.federation.observe(self.state, w.to(self.state.w.dtype))
 
     def round(self, clients: list[int]) -> None:
         """The federation's own round, in which these clients answer."""
-        self.federation.sampling = Fixed((tuple(clients),))
-        self.state, _ = self.federation.round(self.state)
+        federation, state = self.federation, self.state
+        request = federation.ask(state, ids=np.array(clients, dtype=np.int64))
+        probed = federation.collect(request) if request.job == "probe" else None
+        request = request if probed is None else federation.ask(state, probed=probed)
+        self.state, _ = federation.finish(state, request, federation.collect(request), probed)
 
     def evaluate(self) -> list[Metrics]:
-        return self.federation.evaluate(self.state)
+        metrics = self.federation.evaluate(self.state)
+        self.state, more = self.federation.learn(self.state, metrics)
+        return metrics + more
 
     def gradient(self) -> float:
         """||grad F(w)|| at the global model, F the mean loss over all clients' training samples, not augmented."""
@@ -144,14 +144,14 @@ class Learning:
     @cached_property
     def _training_loss(self) -> Curvature:
         federation = self.federation
-        data, loss = federation.data, federation.loss
+        data, loss = federation.training_data, federation.loss
         held = data.train[torch.from_numpy(np.concatenate(data.clients))]
-        return Curvature(federation.model, data, held, loss, federation.evaluation.batch)
+        return Curvature(federation.module, data, held, loss, federation.evaluation.batch)
 
 
 def check_asynchronous(federation: Federation) -> None:
     """Raise `ValueError` for what has a meaning in rounds only: they go with the synchronous scheduler."""
-    method, w = federation.method, federation.layout.flatten(federation.model)
+    method, w = federation.method, federation.layout.flatten(federation.module)
     kept = bool(method.shared(w, federation.layout)) or bool(method.mine(w))
     changed = [hook for hook in ("send", "probe", "finish", "absorb") if overrides(method, hook)]
     right = "remembers or sums up by rounds: take the scheduler synchronous, or a method like fedavg, fedprox, fedsam"

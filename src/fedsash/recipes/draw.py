@@ -185,7 +185,7 @@ def _named(model: str, run: Opened) -> str:
         return model
     experiment: Experiment = run.experiment
     number, round = int(place[1]), int(place[2])
-    ids = experiment.sampling.clients(round, run.federation.data.sizes, experiment.seed)
+    ids = experiment.sampling.clients(round, run.federation.sizes, experiment.seed)
     if not 1 <= number <= len(ids):
         raise ValueError(f"{model}: {len(ids)} clients take part in the round after {round}")
     return f"client:{ids[number - 1]}@{round}"

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,9 @@ import torch
 from .. import state as states
 from ..checks import check
 from ..data import gallery
-from ..engines import Engine
-from ..federation import Federation, Outcome
+from ..data.federated import FederatedData
+from ..exchange import Outcome
+from ..federation import Federation
 from ..records import Records, chosen, diverged, replace_file, summarise, write_json
 from ..report import Progress, curves
 from ..state import State
@@ -52,7 +53,7 @@ class Session:
         self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
         self.history: list[dict[str, Any]] = []
-        self.wrong = (False, "")
+        self.wrong = (False, False, "")
 
     def begin(self, fork: Fork | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
@@ -95,7 +96,7 @@ class Session:
         states.cut(self.folder / "state", state.round)
         self.records.cut(state.round)
         self.history = self.records.load()
-        self._take_engine(self.folder / "engine.json")
+        self._settle_engine(self.folder / "engine.json")
         return state
 
     def train(self, state: State) -> Result:
@@ -105,7 +106,7 @@ class Session:
             stop = stack.enter_context(interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
             if state.round < self.end:
-                for note in self.federation.prepare(self.rounds - state.round):
+                for note in self.federation.prepare(self.rounds - state.round, state):
                     self.progress.say(note)
             self.progress.update(state.round)
             self._write_beginning(state)
@@ -129,6 +130,8 @@ class Session:
         accuracies = None
         if self.federation.evaluation.due(state.round, self.rounds):
             metrics = self.federation.evaluate(state)
+            state, more = self.federation.learn(state, metrics)
+            metrics += more
             self._record([m.row() for m in metrics])
             accuracies = {m.model: m.accuracy for m in metrics if m.split == "test"}
             for callback in self.callbacks:
@@ -143,14 +146,14 @@ class Session:
 
     def _report(self, outcome: Outcome) -> None:
         """Name what went wrong in a round, in the log (once for rounds like the one before) and in the metrics."""
-        round, wrong = outcome.round + 1, (bool(outcome.refused), outcome.skipped)
-        if outcome.refused and wrong != self.wrong:
-            log.warning("round %d: left out the uploads of clients %s", round, outcome.refused)
-        if outcome.skipped and wrong != self.wrong:
-            log.warning("round %d: skipped, %s", round, outcome.skipped)
-        if outcome.refused or (outcome.skipped and len(outcome.clients)):
-            guard = {"round": round, "model": "model", "split": "guard"}
-            self._record([guard | {"refused": outcome.refused, "skipped": outcome.skipped}])
+        round, wrong = outcome.round + 1, (bool(outcome.refused), bool(outcome.missing), outcome.skipped)
+        if wrong != self.wrong:
+            for line in outcome.lines():
+                log.warning("round %d: %s", round, line)
+        if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
+            guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
+            missing = {"missing": {str(client): why for client, why in outcome.missing.items()}}
+            self._record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
         self.wrong = wrong
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
@@ -178,30 +181,29 @@ class Session:
                 "numpy": np.__version__,
             },
             "device": str(state.w.device),
-            "engine": asdict(self.federation.engine),
+            "engine": self.federation.described(),
             "seed": self.federation.seed,
         }
 
-    def _take_engine(self, file: Path) -> None:
+    def _settle_engine(self, file: Path) -> None:
         """Take the engine that the run began with, if it is one that the federation's engine leaves open."""
-        if self.federation.engine.resolved or not file.exists():
-            return
-        began = json.loads(file.read_text())
-        if all(value in ("auto", began[name]) for name, value in asdict(self.federation.engine).items()):
-            self.federation.engine = Engine(**began)
+        if file.exists():
+            engine = self.federation.engine.settled(json.loads(file.read_text()))
+            self.federation = replace(self.federation, engine=engine)
 
     def _write_beginning(self, state: State) -> None:
         """Write how the run begins; the metrics come last, since their file says that there is a run to resume."""
         if self.folder is None or self.records is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
-        engine = asdict(self.federation.engine)
+        engine = self.federation.described()
         write_json(self.folder / "engine.json", engine)
-        write_json(self.folder / "partition.json", gallery.record(self.federation.data))
+        if isinstance(self.federation.data, FederatedData):
+            write_json(self.folder / "partition.json", gallery.record(self.federation.training_data))
         if self.config is not None:
             import tomli_w
 
-            config = dict(self.config) | {"rounds": self.rounds, "engine": engine}
+            config = dict(self.config) | {"rounds": self.rounds, "engine": self.config.get("engine", {}) | engine}
             replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
         if not self.records.path.exists():
             if state.forked is None:

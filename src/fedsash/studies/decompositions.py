@@ -67,12 +67,12 @@ def _taken_apart(runs: Sequence[Opened], round: int, count: int | None) -> dict[
         right = "some clients' uploads can't be used in this round"
         check(np.array_equal(models.ids, first.ids), "round", round, right)
     federation = runs[0].federation
-    samples, held = union(federation.data, first.ids)
+    samples, held = union(federation.training_data, first.ids)
     if count is not None:
         chosen = spaced(len(samples), count).to(samples.y.device)
         samples, held = samples[chosen], held[:, chosen]
-    w, transform = torch.stack([models.w for models in trained]), federation.data.transform
-    f = probabilities(federation.model, w, samples, transform).double()
+    w, transform = torch.stack([models.w for models in trained]), federation.training_data.transform
+    f = probabilities(federation.module, w, samples, transform).double()
     parts = decompose(f, one_hot(samples.y, f.shape[-1]).to(f), held, first.p.to(f))
     spreads = [locality(models.w, models.p) for models in trained]
     several = len(runs) > 1
@@ -98,10 +98,12 @@ def _likeness(f: Tensor) -> float:
 def _check(runs: Sequence[Opened]) -> None:
     first = runs[0].federation
     for run in runs:
-        y = run.federation.data.train.y
+        y = run.federation.training_data.train.y
         check(y.dim() == 1, str(run.folder), tuple(y.shape), "the decomposition needs one label a sample")
-        here, there = first.data.clients, run.federation.data.clients
+        here, there = first.training_data.clients, run.federation.training_data.clients
         same = len(here) == len(there) and all(map(np.array_equal, here, there))
-        same = same and torch.equal(first.data.train.y, y) and first.layout.shapes == run.federation.layout.shapes
+        same = (
+            same and torch.equal(first.training_data.train.y, y) and first.layout.shapes == run.federation.layout.shapes
+        )
         right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
         check(same, "decompose", str(run.folder), right)

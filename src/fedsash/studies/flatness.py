@@ -30,7 +30,9 @@ def flatness(
     `residuals` says how near to each value an eigenvalue lies.
     """
     federation, seen = run.federation, run.samples(split, samples)
-    curvature = Curvature(federation.model, federation.data, seen, federation.loss, federation.evaluation.batch)
+    curvature = Curvature(
+        federation.module, federation.training_data, seen, federation.loss, federation.evaluation.batch
+    )
     found = {}
     for number, (model, called) in enumerate(zip(models, names_of(models), strict=True)):
         w, products = run.model(model), iter(range(1, STEPS + 1))

@@ -41,7 +41,7 @@ def landscape(
     federation = run.federation
     section = _section(run, models, view)
     samples = run.samples(view.split, view.samples)
-    look = Landscape(federation.model, federation.data, samples, federation.loss, federation.evaluation.batch)
+    look = Landscape(federation.module, federation.training_data, samples, federation.loss, federation.evaluation.batch)
     file = place(run.folder, name, "npz")
     relief = look.over(section, file, progress)
     kind, called = KINDS[len(models)], names_of(models)

@@ -79,7 +79,7 @@ class Opened:
 
     def samples(self, split: str, count: int | None = None) -> Samples:
         """The central test set, or all that clients train on (`split`); of these `count`, evenly spaced."""
-        data = self.federation.data
+        data = self.federation.training_data
         check_choice("--split", split, "test", "train")
         if split == "test":
             check(data.test is not None, "--split", split, "these data have no test set; use train")
@@ -133,7 +133,7 @@ def read_model(file: Path, federation: Federation) -> Tensor:
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         found = list(tensors[name].shape) if name in tensors else "missing"
         check(found == list(shape), f"{file}: {name}", found, f"must be {list(shape)}, as in the run's model")
-    like = next(federation.model.parameters())
+    like = next(federation.module.parameters())
     return torch.cat([tensors[name].to(like.device, layout.dtype).reshape(-1) for name in layout.names])
 
 

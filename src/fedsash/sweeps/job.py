@@ -21,7 +21,7 @@ import torch
 from .. import runs
 from ..checks import one_line
 from ..config import Experiment
-from ..engines import Engine
+from ..engines import Engine, LocalEngine
 from ..network import NetworkExperiment
 from ..records import TensorBoard
 from ..runs import Fork
@@ -86,10 +86,12 @@ def _engine(engine: Engine, origin: Fork | None) -> Engine:
 
     With one thread a process, since the number of threads could change the numbers, which that of processes can't.
     """
+    if not isinstance(engine, LocalEngine):
+        return engine
     engine = replace(engine, threads=1) if engine.threads == "auto" else engine
     if origin is None or engine.resolved:
         return engine
-    began = Engine(**json.loads((Path(origin.folder) / "engine.json").read_text()))
+    began = LocalEngine(**json.loads((Path(origin.folder) / "engine.json").read_text()))
     return replace(began, workers=min(int(began.workers), torch.get_num_threads())) if began.resolved else engine
 
 

@@ -1,98 +1,33 @@
-"""Local training of a block of clients: the only loop over local steps."""
+"""The client half: a trainer answers requests with the samples that it holds; the only loop over local steps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import repeat
-from typing import Literal, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .batches import Batches, Floats, Ints, Plan
-from .checks import check
-from .data.encoded import Pixels
-from .data.federated import FederatedData
-from .layout import Layout
-from .methods import Local, Method, Step, Upload, Vectors
-from .methods.base import Scalar, overrides
-from .randomness import Purpose, fold, keys, to_tensor
-from .schedules import Constant, Flat, LocalSchedule, Schedule
-
-
-@dataclass(frozen=True)
-class Client:
-    """How every client trains: SGD with learning rate `lr` in batches of `batch` samples.
-
-    A step follows the method's direction, clipped to norm `clip`, plus `weight_decay * w`, through an undamped
-    `momentum` that starts at zero in every round (PyTorch's SGD). A round is `epochs` passes over the client's samples,
-    or `steps` steps; the last, smaller batch of a pass is kept unless `drop_last`. `schedule` moves the rate by round,
-    `local_schedule` within a round.
-    """
-
-    lr: float = 0.1
-    batch: int | Literal["full"] = 32
-    epochs: int = 1
-    steps: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip: float | None = None
-    drop_last: bool = False
-    schedule: Schedule = field(default_factory=Constant)
-    local_schedule: LocalSchedule = field(default_factory=Flat)
-
-    def __post_init__(self) -> None:
-        check(self.lr >= 0, "Client.lr", self.lr, "must not be negative")
-        check(self.batch == "full" or self.batch > 0, "Client.batch", self.batch, 'must be at least 1, or "full"')
-        check(self.epochs > 0, "Client.epochs", self.epochs, "must be at least 1")
-        check(self.steps is None or self.steps > 0, "Client.steps", self.steps, "must be at least 1")
-        check(0 <= self.momentum < 1, "Client.momentum", self.momentum, "must be in [0, 1)")
-        check(self.weight_decay >= 0, "Client.weight_decay", self.weight_decay, "must not be negative")
-        check(self.clip is None or self.clip > 0, "Client.clip", self.clip, "must be positive")
-
-    def batches(self, clients: Sequence[Ints], seed: int, like: Tensor) -> Batches:
-        """The planner of these clients' batches."""
-        return Batches(clients, batch=self.batch, steps=self.steps, drop_last=self.drop_last, seed=seed, like=like)
-
-    def rates(self, lr: float, steps: Ints, method: Method) -> Floats:
-        """The learning rate of every step, `[K, C]`, in a round of rate `lr`; zero where a client has finished."""
-        k = np.arange(steps.max())[:, None]
-        schedules = filter(None, (self.local_schedule, method.local_schedule))
-        return np.where(k < steps, lr * np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)
-
-    def coefficients(self, lr: float, steps: Ints, method: Method) -> Floats:
-        """FedNova's normaliser a_i of clients that take `steps` `[C]` steps in a round of rate `lr`, `[C]`.
-
-        It is the sum of the weights, in units of `lr`, with which a client's gradients enter its update: what the
-        update would be for gradients of -1, by the recursion of its momentum and of the method's tether. Weight decay
-        is left out, as published.
-        """
-        moved = v = np.zeros(len(steps))
-        for eta in self.rates(1.0, steps, method):
-            v = self.momentum * v + 1 - method.tether * lr * moved
-            moved = moved + eta * v
-        return moved
-
-    def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
-        """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
-        if self.clip is not None:
-            norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
-            direction = direction * (self.clip / norm).clamp(max=1.0)
-        if self.weight_decay:
-            direction = torch.add(direction, w, alpha=self.weight_decay)
-        if v is not None:
-            direction = v.mul_(self.momentum).add_(direction)
-        if isinstance(lr, Tensor):
-            w.sub_(lr * direction)
-        else:
-            w.sub_(direction, alpha=lr)
-
+from ..arrays import Floats, Ints
+from ..data.encoded import Pixels
+from ..data.federated import FederatedData
+from ..evaluation import SCORES, Scorer
+from ..exchange import Effort, Reply, Request, largest_norms
+from ..layout import Layout
+from ..methods import Local, Method, Step, Upload, Vectors
+from ..methods.base import overrides
+from ..randomness import Purpose, fold, keys, to_tensor
+from .batches import Batches, Plan
+from .client import Client
 
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """`size`, `steps`, `per_epoch`, `samples` and `lr_sum` of a `Local`."""
+
+RoundNumbers = tuple[list[float] | Tensor, Numbers, Effort]
 
 
 @dataclass
@@ -132,60 +67,99 @@ class Gradient(Protocol):
 
 
 class Trainer:
-    """Trains blocks of clients of one federation by one method, with the gradients of one engine.
+    """Answers requests to clients whose samples it holds, by one method, with the gradients of one engine.
 
     An engine that compiles replaces `steps` by machine code for one shape: `unrolled` local steps at a time, of blocks
-    padded to `padded` clients.
+    padded to `padded` clients. With `normalises` a reply says FedNova's normalisers.
     """
 
     def __init__(
-        self, method: Method, client: Client, data: FederatedData, gradient: Gradient, layout: Layout, seed: int
+        self,
+        method: Method,
+        client: Client,
+        data: FederatedData,
+        gradient: Gradient,
+        scorer: Scorer,
+        layout: Layout,
+        *,
+        seed: int,
+        normalises: bool = False,
     ) -> None:
         self.method, self.client, self.data, self.gradient = method, client, data, gradient
-        self._layout = layout
+        self._layout, self._scorer = layout, scorer
         self._like = torch.empty(0, dtype=layout.dtype, device=data.train.x.device)
-        self.batches = client.batches(data.clients, seed, self._like)
+        self.batches = Batches(client.cut, data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self._in_pieces = not overrides(method, "direction") and client.clip is None
         self._has_after = overrides(method, "after")
         self.steps: Callable[..., None] = self._steps
         self.unrolled = 1
         self.padded = 0
         self._numbers = lru_cache(maxsize=64)(self._numbers_uncached)
-        self._seed = seed
+        self._seed, self._normalises = seed, normalises
 
-    def train(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> tuple[Upload, Vectors]:
-        """Train the clients `ids` `[C]` in round `round` from `sent` `[D]`; `mine` is what each remembers, `[C, ...]`.
+    @torch.no_grad()
+    def answer(self, request: Request, places: Ints) -> Reply:
+        """Do what the clients of a request are asked; `places` `[C]` are theirs in the whole request, for the reply.
 
-        Returns what they send up and what they remember from now on, in fresh tensors.
+        What is raised on the way, by a model or a loss say, gets a note that names the clients and the round.
         """
-        count = len(ids)
+        try:
+            upload, clients = getattr(self, request.job)(request)
+            return Reply(places, upload, clients, largest_norms(upload, len(places)), self.effort(request))
+        except Exception as error:
+            error.add_note(f"while training clients {request.ids.tolist()} in round {request.round}")
+            raise
+
+    def effort(self, request: Request) -> Effort:
+        """What the clients of a request to train do for it; for any other job nothing that counts."""
+        if request.job == "train":
+            return self._of_round(request)[2]
+        none = np.zeros(len(request.ids), dtype=np.int64)
+        return Effort(none, none)
+
+    def steps_of(self, ids: Ints) -> Ints:
+        """How many local steps these clients take in a round, but for a schedule of epochs."""
+        return self.client.cut.numbers(self.batches.sizes[self.batches.rows(ids)], self.client.epochs)[0]
+
+    @property
+    def scored(self) -> list[str]:
+        """The names of what `evaluate` sends."""
+        return [*SCORES, *(f"held_{name}" for name in SCORES if len(self.data.held))]
+
+    def train(self, request: Request) -> tuple[Upload, Vectors]:
+        """Train the clients of a request; what they send up and remember from now on, in fresh tensors."""
+        count = len(request.ids)
         if count < self.padded:
-            ids = np.pad(ids, (0, self.padded - count), mode="edge")
-            mine = {name: rows[np.minimum(np.arange(self.padded), count - 1)] for name, rows in mine.items()}
-        lr, local = self._begin(round, ids, sent, shared, mine)
+            request = request.only(np.minimum(np.arange(self.padded), count - 1))
+        lr, local = self._begin(request)
         local.work = self.method.begin(local)
         v = torch.zeros_like(local.w) if self.client.momentum else None
-        plan = self.batches.plan(round, ids, self._epochs(round))
+        plan = self.batches.plan(request.round, request.ids, self._epochs(request.round))
         plan = plan.client(0) if self.gradient.one else plan
-        data = self._pixels(plan), self.data.train.y, sent
-        for k, drawn in self._draws(round, ids, plan):
-            self.steps(local.w, v, lr[k], *drawn, *data, vectors=(shared, mine, local.work))
+        data = self._pixels(plan), self.data.train.y, request.sent
+        for k, drawn in self._draws(request.round, request.ids, plan):
+            self.steps(local.w, v, lr[k], *drawn, *data, vectors=(local.shared, local.mine, local.work))
         upload, kept = self.method.finish(local)
         return _first(count, upload), _first(count, kept)
 
-    def probe(self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors) -> tuple[Upload, Vectors]:
-        """What the clients `ids` `[C]` send before the training; they remember nothing of it."""
-        return self.method.probe(self._begin(round, ids, sent, shared, mine)[1]), {}
+    def probe(self, request: Request) -> tuple[Upload, Vectors]:
+        """What the clients of a request send before the training; they remember nothing of it."""
+        return self.method.probe(self._begin(request)[1]), {}
 
-    def _begin(
-        self, round: int, ids: Ints, sent: Tensor, shared: Vectors, mine: Vectors
-    ) -> tuple[list[float] | Tensor, Local]:
+    def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
+        """The `SCORES` `[C]` of the model on each client's training samples and, as `held_...`, on those held out."""
+        rows, data = self.batches.rows(request.ids), self.data
+        groups = [data.clients, data.held] if len(data.held) else [data.clients]
+        scores = [self._scorer.scores(request.sent, data.train, [group[row] for row in rows]) for group in groups]
+        return dict(zip(self.scored, torch.from_numpy(np.concatenate(scores)), strict=True)), {}
+
+    def _begin(self, request: Request) -> tuple[list[float] | Tensor, Local]:
         """The rate of each step, and the clients before the first one."""
-        sizes = self.batches.sizes[ids].tobytes()
-        lr, numbers = self._numbers(self.client.schedule.lr(round, self.client.lr), self._epochs(round), sizes)
+        ids, sent, shared = request.ids, request.sent, request.server
+        lr, numbers, _ = self._of_round(request)
         w = sent.expand(len(ids), -1).clone()
-        full_grad = partial(self._full_gradient, round, ids, shared)
-        return lr, Local(round, w, sent, *numbers, shared, mine, {}, self._layout, full_grad)
+        full_grad = partial(self._full_gradient, request.round, ids, shared)
+        return lr, Local(request.round, w, sent, *numbers, shared, request.clients or {}, {}, self._layout, full_grad)
 
     def _steps(
         self,
@@ -257,7 +231,9 @@ class Trainer:
 
     def _full_gradient(self, round: int, ids: Ints, shared: Vectors, w: Tensor) -> Tensor:
         """Each client's gradient over all its samples, without augmentation, in chunks of the largest batch."""
-        size = self.client.batch if self.client.batch != "full" else int(self.batches.sizes[ids].max())
+        size = (
+            self.client.batch if self.client.batch != "full" else int(self.batches.sizes[self.batches.rows(ids)].max())
+        )
         plan = self.batches.whole(ids, size)
         x, y = self._pixels(plan), self.data.train.y
         total = torch.zeros_like(w)
@@ -269,17 +245,24 @@ class Trainer:
     def _epochs(self, round: int) -> int:
         return self.client.schedule.epochs(round, self.client.epochs)
 
-    def _numbers_uncached(self, lr: float, epochs: int, sizes_bytes: bytes) -> tuple[list[float] | Tensor, Numbers]:
-        """Each step's learning rate, and the numbers of a `Local`: the same in most rounds.
+    def _of_round(self, request: Request) -> RoundNumbers:
+        """What follows from the round and the sizes of a request's clients."""
+        sizes = self.batches.sizes[self.batches.rows(request.ids)].tobytes()
+        return self._numbers(self.client.schedule.lr(request.round, self.client.lr), self._epochs(request.round), sizes)
+
+    def _numbers_uncached(self, lr: float, epochs: int, sizes_bytes: bytes) -> RoundNumbers:
+        """Each step's learning rate, the numbers of a `Local`, and the effort: the same in most rounds.
 
         The rates are a tensor `[K, C, 1]`; a single client's are plain floats, which take less time.
         """
         sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
-        steps, per_epoch, samples = self.batches.numbers(sizes, epochs)
+        steps, per_epoch, samples = self.batches.cut.numbers(sizes, epochs)
         rates = self.client.rates(lr, steps, self.method)
         column = self._column
         numbers = column(sizes), column(steps), column(per_epoch), column(samples), column(rates.sum(axis=0))
-        return (rates[:, 0].tolist() if self.gradient.one else column(rates)), numbers
+        normaliser = self.client.coefficients(lr, steps, self.method) if self._normalises else None
+        effort = Effort(samples, steps, normaliser)
+        return (rates[:, 0].tolist() if self.gradient.one else column(rates)), numbers, effort
 
     def _column(self, values: Ints | Floats) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)

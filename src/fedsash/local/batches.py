@@ -8,13 +8,11 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from .randomness import Purpose, fold, keys
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+from ..arrays import Floats, Ints
+from ..checks import check
+from ..randomness import Purpose, fold, keys
 
 
 @dataclass(frozen=True)
@@ -40,83 +38,91 @@ class Plan:
         return Plan(self.index[:k, one, :b], self.weights[:k, one, :b], self.count[:k, one], self.steps[one])
 
 
-class Batches:
-    """Plans the batches of any clients in any round: a pure function of (seed, round, client).
+@dataclass(frozen=True)
+class Cut:
+    """How a client's local training is cut into batches: what follows from its number of samples alone.
 
-    A client's samples are shuffled afresh in every local epoch and cut into batches of `batch` (`"full"`: all of
-    them); the last, smaller batch is kept, or dropped with `drop_last` (a client with fewer samples than one batch
-    keeps it, since it would not train at all). With `steps` the client takes that many steps, through as many epochs
-    as that needs; otherwise `epochs` full epochs. `clients[i]` are the indices of client `i`'s samples, `sizes` `[N]`
-    counts them, and `like` gives the type and device of a plan's weights. All plans have the same `width`, the largest
-    batch B of any client.
+    Batches hold `batch` samples (`"full"`: all of them); the last, smaller one of a pass is kept, or dropped with
+    `drop_last` (a client with fewer samples than one batch keeps it, since it would not train at all). With `steps` a
+    client takes that many steps, through as many passes as that needs; otherwise whole passes.
     """
 
-    def __init__(
-        self,
-        clients: Sequence[Ints],
-        *,
-        batch: int | str,
-        steps: int | None,
-        drop_last: bool,
-        seed: int,
-        like: Tensor,
-    ) -> None:
-        self.sizes = np.array([len(c) for c in clients], dtype=np.int64)
-        self._members = np.concatenate(clients)
-        self._first = np.cumsum(self.sizes) - self.sizes
-        self._batch, self._steps, self._drop_last, self._seed = batch, steps, drop_last, seed
-        self._like = like
-        self.width = int(np.minimum(self._epoch(self.sizes)[0], self.sizes).max())
-        self._cut = lru_cache(maxsize=8)(self._cut_uncached)
+    batch: int | str
+    steps: int | None
+    drop_last: bool
 
-    def plan(self, round: int, ids: Ints, epochs: int) -> Plan:
-        """The plan of the clients `ids` `[C]` in round `round` (0-based), which may be any block of the round's."""
-        sizes = self.sizes[ids]
-        passes, position, weights, count, steps = self._cut(sizes.tobytes(), epochs)
-        order = self._shuffle(round, ids, sizes, passes)
-        index = self._members.take(order.take(position) + self._first[ids][:, None])
-        return Plan(index, weights, count, steps)
-
-    def whole(self, ids: Ints, batch: int) -> Plan:
-        """One pass over all samples of the clients, in chunks of `batch`; the weights of a client sum to 1."""
-        sizes = self.sizes[ids]
-        chunks = -(-int(sizes.max()) // batch)
-        position = np.arange(chunks * batch).reshape(chunks, 1, batch)
-        valid = position < sizes[None, :, None]
-        index = self._members[np.where(valid, position, 0) + self._first[ids][None, :, None]]
-        weights = self._tensor(valid / sizes[None, :, None])
-        return Plan(index, weights, valid.sum(axis=2), -(-sizes // batch))
-
-    def steps(self, epochs: int) -> Ints:
-        """How many local steps each client of the federation takes in a round, `[N]`."""
-        return self.numbers(self.sizes, epochs)[0]
-
-    def samples(self, epochs: int) -> Ints:
-        """How many samples each client of the federation trains on in a round, `[N]`."""
-        return self.numbers(self.sizes, epochs)[2]
+    def epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
+        """For clients of so many samples: the batch size, and how many batches a pass has."""
+        size = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
+        return size, np.maximum(sizes // size, 1) if self.drop_last else -(-sizes // size)
 
     def numbers(self, sizes: Ints, epochs: int) -> tuple[Ints, Ints, Ints]:
-        """For clients of `sizes` `[C]` samples: their steps a round, their steps an epoch, their samples a round."""
-        size, per_epoch = self._epoch(sizes)
-        steps = per_epoch * epochs if self._steps is None else np.full_like(sizes, self._steps)
+        """For clients of `sizes` `[C]` samples: their steps a round, their steps a pass, their samples a round."""
+        size, per_epoch = self.epoch(sizes)
+        steps = per_epoch * epochs if self.steps is None else np.full_like(sizes, self.steps)
         per_pass = np.minimum(sizes, per_epoch * size)
         passes, more = np.divmod(steps, per_epoch)
         return steps, per_epoch, passes * per_pass + np.minimum(more * size, per_pass)
 
-    def _epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
-        """For clients of so many samples: the batch size, and how many batches an epoch has."""
-        size = sizes if self._batch == "full" else np.full_like(sizes, int(self._batch))
-        return size, np.maximum(sizes // size, 1) if self._drop_last else -(-sizes // size)
 
-    def _cut_uncached(self, sizes_bytes: bytes, epochs: int) -> tuple[int, Ints, Tensor, Ints, Ints]:
+class Batches:
+    """Plans the batches of any clients in any round: a pure function of (seed, round, the client's number).
+
+    A client's samples are shuffled afresh in every pass and cut into batches as `cut` says. `clients[r]` are the
+    indices of the samples of the client in row r, `numbers[r]` is its number in the whole federation (None: r), by
+    which it draws; so a part of the clients draws what it would among all. `sizes` `[N]` counts the samples, and `like`
+    gives the type and device of a plan's weights. All plans have the same `width`, the largest batch B of any client.
+    """
+
+    def __init__(
+        self, cut: Cut, clients: Sequence[Ints], *, seed: int, like: Tensor, numbers: Ints | None = None
+    ) -> None:
+        self.sizes = np.array([len(c) for c in clients], dtype=np.int64)
+        self.cut, self._numbers = cut, numbers
+        self._members = np.concatenate(clients)
+        self._first = np.cumsum(self.sizes) - self.sizes
+        self._seed, self._like = seed, like
+        self.width = int(np.minimum(cut.epoch(self.sizes)[0], self.sizes).max())
+        self._positions = lru_cache(maxsize=8)(self._positions_uncached)
+
+    def rows(self, ids: Ints) -> Ints:
+        """The rows of the clients with the numbers `ids`; `ValueError` if one of them is not here."""
+        if self._numbers is None:
+            return ids
+        rows = np.searchsorted(self._numbers, ids)
+        here = self._numbers[np.minimum(rows, len(self._numbers) - 1)] == ids
+        check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
+        return rows
+
+    def plan(self, round: int, ids: Ints, epochs: int) -> Plan:
+        """The plan of the clients `ids` `[C]` in round `round` (0-based), which may be any block of the round's."""
+        rows = self.rows(ids)
+        sizes = self.sizes[rows]
+        passes, position, weights, count, steps = self._positions(sizes.tobytes(), epochs)
+        order = self._shuffle(round, ids, sizes, passes)
+        index = self._members.take(order.take(position) + self._first[rows][:, None])
+        return Plan(index, weights, count, steps)
+
+    def whole(self, ids: Ints, batch: int) -> Plan:
+        """One pass over all samples of the clients, in chunks of `batch`; the weights of a client sum to 1."""
+        rows = self.rows(ids)
+        sizes = self.sizes[rows]
+        chunks = -(-int(sizes.max()) // batch)
+        position = np.arange(chunks * batch).reshape(chunks, 1, batch)
+        valid = position < sizes[None, :, None]
+        index = self._members[np.where(valid, position, 0) + self._first[rows][None, :, None]]
+        weights = self._tensor(valid / sizes[None, :, None])
+        return Plan(index, weights, valid.sum(axis=2), -(-sizes // batch))
+
+    def _positions_uncached(self, sizes_bytes: bytes, epochs: int) -> tuple[int, Ints, Tensor, Ints, Ints]:
         """How the shuffled epochs of clients of these sizes are cut into batches; the same in every round, hence kept.
 
         Returns the number of epochs begun, each place's position in the flat result of `_shuffle` `[K, C, B]`, and the
         plan's weights, count and steps.
         """
         sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
-        size, per_epoch = self._epoch(sizes)
-        steps = self.numbers(sizes, epochs)[0]
+        size, per_epoch = self.cut.epoch(sizes)
+        steps = self.cut.numbers(sizes, epochs)[0]
         k = np.arange(steps.max())[:, None]
         epoch, batch = np.divmod(k, per_epoch)
         place = np.arange(self.width)

@@ -122,7 +122,7 @@ def bits(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes]:
 
 def snapshot(state: State) -> dict[str, Any]:
     """All that a state holds, as plain values."""
-    models = {f"{name}/models": kept["models"] for name, kept in state.averages.items() if "models" in kept}
+    models = {f"{name}/{round}": w for name, past in state.past.items() for round, w in past.items()}
     best = {f"best/{name}": best.w for name, best in state.best.items()}
     numbers = (state.round, state.forked, state.samples, state.seconds, state.training_seconds)
     bests = {name: (best.accuracy, best.round) for name, best in state.best.items()}

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from .aggregation import Effort, Mean, Sums
-from .averages import Average, Observer, check_names
+from .averages import Average, Observer, Observers, check_names
 from .batches import Ints
 from .checks import check
 from .data.federated import FederatedData
@@ -92,7 +92,9 @@ class Federation:
         self._sizes = self.data.sizes
         self._batches = self.client.batches(self.data.clients, self.seed, self.layout.flatten(self.model))
         self._samples = lru_cache(self._batches.samples)
-        self.observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+        observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+        feed = self.feed
+        self.observers = Observers(observers, feed.averages if feed and feed.order != "after" else ())
         self._evaluator = Evaluator(self.model, loss, self.data, self.evaluation, held_out)
         self._executor: Executor | None = None
 
@@ -100,13 +102,15 @@ class Federation:
         """The state before the first round; models and client memories that lie on disk are put into `folder`."""
         w = self.layout.flatten(self.model)
         clients = len(self.data.clients)
+        averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
             server=self.server.init(w),
             shared=self.method.shared(w, self.layout),
             mine={name: client_rows(value, clients, folder) for name, value in self.method.mine(w).items()},
-            averages={name: observer.init(w, folder) for name, observer in self.observers.items()},
+            averages=averages,
+            past=past,
             last=torch.zeros(clients, dtype=torch.int64),
             choice=self.feed.first() if self.feed and self.feed.adaptive else None,
         )
@@ -138,9 +142,7 @@ class Federation:
         for name, rows in mine.items():
             state.mine[name][places] = rows.to(state.mine[name].device)
             state.last[places] = t + 1
-        for name, observer in self.observers.items():
-            if not self._feeds_before(name):
-                observer.observe(state.averages[name], w, t + 1)
+        self.observers.observe(state, w, t + 1)
         return replace(state, round=t + 1, w=w, server=server, shared=shared), outcome
 
     def sent(self, state: State) -> Tensor:
@@ -149,8 +151,7 @@ class Federation:
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model, as `"model"`, and by its name the value of every average that has seen a model."""
-        seen = {name: o for name, o in self.observers.items() if o.count(state.averages[name])}
-        return {"model": state.w} | {name: o.value(state.averages[name], state.w) for name, o in seen.items()}
+        return {"model": state.w} | self.observers.values(state, state.w)
 
     def evaluate(self, state: State) -> list[Metrics]:
         """Evaluate the model and all averages, keep the best of each in the state, and let an adaptive feed choose."""
@@ -221,7 +222,7 @@ class Federation:
         if self.feed is not None and self.feed.order == "after":
             choice = state.choice or self.feed.first()
             if choice.sends(state.round):
-                w = self.observers[choice.average].value(state.averages[choice.average], w)
+                w = self.observers.value(state, choice.average, w)
         return self.method.send(w, state.shared, state.round)
 
     def _choose(self, state: State, results: list[Metrics]) -> list[Metrics]:
@@ -270,11 +271,10 @@ class Federation:
         if feed is None or feed.order == "after":
             return self.server.step(sent, delta, state.server)
         choice = feed.first()
-        observer, seen = self.observers[choice.average], state.averages[choice.average]
-        observer.observe(seen, sent + delta, t + 1)
+        self.observers.observe_apart(choice.average, state, sent + delta, t + 1)
         if not choice.sends(t + 1):
             return self.server.step(sent, delta, state.server)
-        mean = observer.value(seen, sent + delta) - sent
+        mean = self.observers.value(state, choice.average, sent + delta) - sent
         if feed.order == "code" and t == choice.start:
             return self.server.step(sent, mean, self.server.init(sent))[0], state.server
         return self.server.step(sent, mean, state.server)
@@ -283,9 +283,6 @@ class Federation:
         """Leave everything as it was, and say why."""
         outcome.skipped = why
         return replace(state, round=state.round + 1), outcome
-
-    def _feeds_before(self, name: str) -> bool:
-        return self.feed is not None and self.feed.order != "after" and name in self.feed.averages
 
     def _draws_dropout(self) -> bool:
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)

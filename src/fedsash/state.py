@@ -6,8 +6,9 @@ import json
 import os
 import shutil
 import zlib
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from torch import Tensor
 
 from .feed import Choice
 from .methods import Vectors
+from .trajectory import Past
 
-FORMAT = 2
+FORMAT = 3
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds")
 
@@ -45,7 +47,8 @@ class State:
 
     `w` `[D]` is the global model as the server has it, `server` what the server optimiser remembers, `shared` what the
     method remembers at the server and `mine` at each of the N clients (`[N, ...]`), `averages` what each average has
-    seen, `best` the best model of each name. `last` int64 `[N]` is the number of finished rounds when a client's memory
+    seen, `past` the models that some of them need again, each kept once for all (see `Trajectory`), `best` the best
+    model of each name. `last` int64 `[N]` is the number of finished rounds when a client's memory
     was last written, 0 = it is as at the start; where clients remember nothing it says nothing. `forked` is the round
     at which the run left another one, None if it did not. `choice` is what an adaptive feed has decided. `samples`
     counts the samples trained on, `seconds` the time that rounds and evaluations took, of which `training_seconds` in
@@ -58,6 +61,7 @@ class State:
     shared: Vectors
     mine: Vectors
     averages: dict[str, Vectors]
+    past: dict[str, Past] = field(default_factory=dict)
     best: dict[str, Best] = field(default_factory=dict)
     forked: int | None = None
     choice: Choice | None = None
@@ -67,7 +71,7 @@ class State:
     last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor by a path-like name, but for the best models and the single models in windows."""
+        """Every tensor by a path-like name, but for the best models and those of past rounds."""
         yield "w", self.w
         for group in ("server", "shared", "mine"):
             for name, value in getattr(self, group).items():
@@ -76,20 +80,18 @@ class State:
             yield "last", self.last
         for average, vectors in self.averages.items():
             for name, value in vectors.items():
-                if name != "models":
-                    yield f"averages/{average}/{name}", value
+                yield f"averages/{average}/{name}", value
 
-    def pieces(self) -> Iterator[tuple[str, Vectors]]:
-        """What has a file of its own, by the file's name: views of the models in windows and of clients' memories.
+    def models(self) -> Iterator[tuple[str, Vectors]]:
+        """Views of the models of past rounds, by the names of their files; what two averages need has one name."""
+        for past in self.past.values():
+            for round, w in past.items():
+                yield _past_file(past.trajectory.part, past.trajectory.owner, round), {"w": w}
 
-        A window is an average with `models` `[size, d]`, and in `rounds` `[size]` whose they are, -1 = an empty slot.
-        """
-        for average, vectors in self.averages.items():
-            for slot, round in enumerate(vectors["rounds"].tolist() if "models" in vectors else ()):
-                if round >= 0:
-                    yield f"{average}-{round:08d}.safetensors", {"w": vectors["models"][slot]}
+    def memories(self) -> Iterator[tuple[str, Vectors]]:
+        """Views of what the clients remember that have taken part, by the names of their files."""
         for client, round in enumerate(self.last.tolist() if self.mine else ()):
-            if round > 0:  # the name has a dot, which no average's has
+            if round > 0:
                 memory = {name: rows[client] for name, rows in self.mine.items()}
                 yield f"client-{client}.{round:08d}.safetensors", memory
 
@@ -97,7 +99,7 @@ class State:
 def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
     """Save the state as `folder/<round>`; keep it, the one before, and those of the rounds in `keep`.
 
-    Each model in a window and the memory of each client that has taken part lie in a file of their own, which is
+    Each model of a past round and the memory of each client that has taken part lie in a file of their own, which is
     linked, not written again, as long as they stay: the newest state in `folder` must be an earlier one of the same run
     (see `cut`). A process that is killed leaves the new state whole or not at all; a machine that crashes may leave it
     damaged, which `load` finds by the checksums in `state.json`. Raises `OSError` (a full disk, say) with everything as
@@ -125,7 +127,8 @@ def load(path: Path, state: State) -> State:
     """Fill `state`, the start of the same experiment, with the state saved at `path`.
 
     Clients that had not taken part keep the memory of the start. Averages that the saved state does not have stay
-    empty, and those that only it has are left out: they may differ between a run and its fork. Raises `StateError` if
+    empty, and those that only it has are left out, with the past models that nobody else needs: they may differ between
+    a run and its fork. Raises `StateError` if
     other tensors are not those of the experiment, `UnreadableError` if a file is missing or damaged; then `state` is as
     it was.
     """
@@ -139,7 +142,8 @@ def load(path: Path, state: State) -> State:
     for name, tensor in state.tensors():
         if name in saved:
             tensor.copy_(saved[name])
-    for file, views in state.pieces():
+    _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
+    for file, views in state.memories():
         for name, tensor in _tensors(path / file).items():
             views[name].copy_(tensor)
     for name in NUMBERS:
@@ -200,7 +204,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
     except StateError:
         known = {}
     files: dict[str, int] = {}
-    for file, views in state.pieces():
+    for file, views in (dict(state.models()) | dict(state.memories())).items():
         linked = file in known and _link(before / file, writing / file)
         files[file] = known[file] if linked else _write_tensors(views, writing / file)
     whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("mine/")}
@@ -212,6 +216,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
         "choice": state.choice and state.choice.saved(),
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
         "tensors": _kinds(state),
+        "past": {name: _kept(past) for name, past in state.past.items()},
         "files": files,
     }
     (writing / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}, indent=1))
@@ -282,6 +287,32 @@ def _tensors(path: Path) -> Vectors:
     return tensors
 
 
+def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
+    """Fill the trajectories with the past models that the averages in `saved` need, each read once."""
+    for name in saved:
+        state.past[name].clear()
+    for name, kept in saved.items():
+        past = state.past[name]
+        if kept["owner"] and not past.trajectory.owner:  # what it alone saw there must not be mixed up with the rest
+            past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
+        files = {round: path / _past_file(kept["part"], kept["owner"], round) for round in kept["rounds"]}
+        past.fill(files, partial(_model, files))
+
+
+def _model(files: Mapping[int, Path], round: int) -> Tensor:
+    return _tensors(files[round])["w"]
+
+
+def _kept(past: Past) -> dict[str, Any]:
+    """Where the models lie that an average needs, for the manifest."""
+    return {"part": past.trajectory.part, "owner": past.trajectory.owner, "rounds": sorted(past)}
+
+
+def _past_file(part: str, owner: str, round: int) -> str:
+    """The name of the file of one model."""
+    return f"past-{part}{owner and f'.{owner}'}-{round:08d}.safetensors"
+
+
 def _belongs(name: str, averages: Set[str]) -> bool:
     """Whether a tensor has to be the same in both states: of the averages only those in `averages`."""
     group, *rest = name.split("/")
@@ -289,4 +320,6 @@ def _belongs(name: str, averages: Set[str]) -> bool:
 
 
 def _kinds(state: State) -> dict[str, str]:
-    return {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
+    """What every tensor is, and of which part of the model the past ones are."""
+    tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
+    return tensors | {f"averages/{name}": f"models of {past.trajectory.part}" for name, past in state.past.items()}

@@ -125,8 +125,7 @@ class Learning:
     def move(self, w: Vector) -> None:
         state, round = self.state, self.state.round + 1
         w = w.to(state.w.dtype)
-        for name, observer in self.federation.observers.items():
-            observer.observe(state.averages[name], w, round)
+        self.federation.observers.observe(state, w, round)
         self.state = replace(state, round=round, w=w)
 
     def round(self, clients: list[int]) -> None:

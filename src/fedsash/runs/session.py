@@ -231,7 +231,9 @@ class Session:
 def _renamed(state: State, names: Mapping[str, str]) -> State:
     """The state with its averages under other names."""
     averages = {names[name]: vectors for name, vectors in state.averages.items()}
-    return replace(state, averages=averages, best={names.get(name, name): best for name, best in state.best.items()})
+    past = {names[name]: models for name, models in state.past.items()}
+    best = {names.get(name, name): best for name, best in state.best.items()}
+    return replace(state, averages=averages, past=past, best=best)
 
 
 def _peak_memory() -> int:

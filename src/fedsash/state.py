@@ -85,8 +85,8 @@ class State:
     def models(self) -> Iterator[tuple[str, Vectors]]:
         """Views of the models of past rounds, by the names of their files; what two averages need has one name."""
         for past in self.past.values():
-            for round, w in past.items():
-                yield _past_file(past.trajectory.part, past.trajectory.owner, round), {"w": w}
+            for round, file in _files(past).items():
+                yield file, {"w": past[round]}
 
     def memories(self) -> Iterator[tuple[str, Vectors]]:
         """Views of what the clients remember that have taken part, by the names of their files."""
@@ -216,7 +216,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
         "choice": state.choice and state.choice.saved(),
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
         "tensors": _kinds(state),
-        "past": {name: _kept(past) for name, past in state.past.items()},
+        "past": {name: {"owner": past.trajectory.owner, "files": _files(past)} for name, past in state.past.items()},
         "files": files,
     }
     (writing / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}, indent=1))
@@ -295,7 +295,7 @@ def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
         past = state.past[name]
         if kept["owner"] and not past.trajectory.owner:  # what it alone saw there must not be mixed up with the rest
             past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
-        files = {round: path / _past_file(kept["part"], kept["owner"], round) for round in kept["rounds"]}
+        files = {int(round): path / file for round, file in kept["files"].items()}
         past.fill(files, partial(_model, files))
 
 
@@ -303,14 +303,9 @@ def _model(files: Mapping[int, Path], round: int) -> Tensor:
     return _tensors(files[round])["w"]
 
 
-def _kept(past: Past) -> dict[str, Any]:
-    """Where the models lie that an average needs, for the manifest."""
-    return {"part": past.trajectory.part, "owner": past.trajectory.owner, "rounds": sorted(past)}
-
-
-def _past_file(part: str, owner: str, round: int) -> str:
-    """The name of the file of one model."""
-    return f"past-{part}{owner and f'.{owner}'}-{round:08d}.safetensors"
+def _files(past: Past) -> dict[int, str]:
+    """The file of each model that an average needs; the same for averages that share the vectors of a part."""
+    return {round: f"past-{past.trajectory.name}-{round:08d}.safetensors" for round in sorted(past)}
 
 
 def _belongs(name: str, averages: Set[str]) -> bool:

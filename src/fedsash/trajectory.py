@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
 from torch import Tensor
@@ -29,6 +29,11 @@ class Trajectory:
         self._free = self._block()
         self._models: dict[int, Tensor] = {}
         self._pasts: list[Past] = []
+
+    @property
+    def name(self) -> str:
+        """Part and owner in one word, which can be in a file's name."""
+        return f"{self.part}.{self.owner}" if self.owner else self.part
 
     @property
     def rounds(self) -> list[int]:
@@ -69,7 +74,7 @@ class Trajectory:
 
     def forget(self) -> list[Tensor]:
         """Let go of the models that nobody needs; their rows, as they were, which the next models take."""
-        needed = {round for past in self._pasts for round in past.rounds}
+        needed: set[int] = set().union(*(past.rounds for past in self._pasts))
         freed = [self._models.pop(round) for round in self._models.keys() - needed]
         self._free += freed
         return freed
@@ -100,9 +105,9 @@ class Past(Mapping[int, Tensor]):
         self.rounds = ()
         self.trajectory.forget()
 
-    def fill(self, rounds: Collection[int], model: Callable[[int], Tensor]) -> None:
+    def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor]) -> None:
         """Need `rounds`; `model(round)` gives the models `[d]` that aren't there yet."""
         self.rounds = tuple(rounds)
-        for round in rounds:
+        for round in self.rounds:
             if round not in self.trajectory:
                 self.trajectory.put(round, model(round))

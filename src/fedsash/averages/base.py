@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
 
-import torch
 from torch import Tensor
 
 from ..checks import check
@@ -17,8 +15,6 @@ from ..storage import Storage
 
 State = dict[str, Tensor]
 """What an average remembers, as named tensors; beyond it there are only the past models that it needs."""
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -41,7 +37,7 @@ class Average(ABC):
     No average keeps a reference to a vector that it is given, or gives one out.
 
     An average that must see models again says at most how many (`keeps`) and, at any time, which (`needs`). They are
-    kept for it, once for all averages of the same slice, and given to it as `past`, by their rounds.
+    kept for it, once for all averages of the same slice, and given to it as `past`, by their rounds. `Observers` do so.
     """
 
     _: KW_ONLY
@@ -53,7 +49,10 @@ class Average(ABC):
 
     @abstractmethod
     def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        """Put the model `w` `[d]` of `round`, which is finite, into the state; `past` is that before the round."""
+        """Put the model `w` `[d]` of `round` into the state, in place; `past` is what it needed before the round.
+
+        Rounds come in increasing order, those only that it `observes`, and every value of `w` is finite.
+        """
 
     @abstractmethod
     def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
@@ -70,19 +69,6 @@ class Average(ABC):
     def observes(self, round: int) -> bool:
         """Whether the model after `round` finished rounds is one that this average takes."""
         return round >= 1
-
-    def observe(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> State:
-        """The state after the model `w` `[d]` of `round` (1 = the first) has been offered; updated in place.
-
-        Rounds are offered in increasing order. A model with a value that is not finite is left out, with a warning:
-        it would never leave a running sum again.
-        """
-        if self.observes(round):
-            if _finite(w):
-                self.take(state, w.detach(), round, past)
-            else:
-                log.warning("round %d: the model is not finite; %s leaves it out", round, type(self).__name__)
-        return state
 
     def value(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The average as a fresh vector `[d]`, of the type of `w`.
@@ -111,8 +97,3 @@ def check_names(averages: Iterable[str]) -> None:
 def check_vector(w: Tensor) -> None:
     """Raise `ValueError` unless `w` is one flat vector of floating-point numbers."""
     check(w.dim() == 1 and w.is_floating_point(), "w", f"{w.dtype} {list(w.shape)}", "must be one flat float vector")
-
-
-def _finite(w: Tensor) -> bool:
-    """Whether all of `w` is finite; its two extremes tell, at a tenth of the cost of `isfinite(w).all()`."""
-    return bool(torch.stack(torch.aminmax(w.detach())).isfinite().all())

@@ -20,7 +20,7 @@ class Observer:
 
     `ranges` are the index ranges of the slice in `w` `[D]`, ascending, as `Layout.ranges(average.part)` gives them
     (WiMA's Table 5: a window over the classifier only, or over the feature extractor only).
-    `init`, `observe` and `value` are those of `Average`, over whole models; its `past` holds slices.
+    `init` and `value` are those of `Average`, over whole models; its `past` holds slices.
     """
 
     average: Average
@@ -34,10 +34,6 @@ class Observer:
     def init(self, w: Tensor) -> State:
         """The average's state for models like `w` `[D]`."""
         return self.average.init(self.slice(w))
-
-    def observe(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> State:
-        """Offer the model `w` `[D]` of `round` to the average; the state is updated in place."""
-        return self.average.observe(state, self.slice(w), round, past) if self.average.observes(round) else state
 
     def value(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The current model `w` `[D]` with the slice replaced by its average, as a fresh vector."""

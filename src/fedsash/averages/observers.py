@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ..storage import Storage
 from ..trajectory import Past, Trajectory
 from .base import Keeps, State
 from .observer import Observer
+
+log = logging.getLogger(__name__)
 
 
 class Seen(Protocol):
@@ -53,7 +57,11 @@ class Observers:
         return states, past
 
     def observe(self, seen: Seen, w: Tensor, round: int) -> None:
-        """Offer the model `w` `[D]` of `round` to all averages but those apart; what they remember changes in place."""
+        """Offer the model `w` `[D]` of `round` (1 = the first) to all averages but those apart, in place.
+
+        Rounds come in increasing order. A slice with a value that is not finite is left out, with a warning: it would
+        never leave a running sum again.
+        """
         self._offer([name for name in self._observers if name not in self._apart], seen, w, round)
 
     def observe_apart(self, name: str, seen: Seen, w: Tensor, round: int) -> None:
@@ -86,18 +94,35 @@ class Observers:
                 row.zero_()
 
     def _offer(self, names: Iterable[str], seen: Seen, w: Tensor, round: int) -> None:
-        used: dict[Trajectory, Observer] = {}
+        slices: dict[tuple[tuple[int, int], ...], Slice] = {}
+        used: dict[Trajectory, Tensor] = {}
         for name in names:
-            observer, state, past = self._observers[name], seen.averages[name], seen.past.get(name)
-            if observer.average.observes(round):
-                observer.observe(state, w, round, past or {})
-                if past is not None:
-                    past.rounds = observer.average.needs(state)
-                    used[past.trajectory] = observer
-        for trajectory, observer in used.items():
+            observer, past = self._observers[name], seen.past.get(name)
+            average, state, ranges = observer.average, seen.averages[name], tuple(observer.ranges)
+            if not average.observes(round):
+                continue
+            if ranges not in slices:
+                slices[ranges] = Slice(observer.slice(w.detach()))
+            if not slices[ranges].finite:
+                log.warning("round %d: the model is not finite; %s leaves it out", round, type(average).__name__)
+                continue
+            average.take(state, slices[ranges].w, round, past or {})
+            if past is not None:
+                past.rounds = average.needs(state)
+                used[past.trajectory] = slices[ranges].w
+        for trajectory, piece in used.items():
             trajectory.forget()  # first, so that the new model takes the row of one that nobody needs any more
             if trajectory.needs(round):
-                trajectory.put(round, observer.slice(w).detach())
+                trajectory.put(round, piece)
+
+
+class Slice:
+    """A slice `w` `[d]` of a model, and whether all of it is finite."""
+
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+        # The two extremes tell, at a tenth of the cost of `isfinite(w).all()`.
+        self.finite = bool(torch.stack(torch.aminmax(w)).isfinite().all())
 
 
 def _capacity(group: Iterable[Keeps]) -> int:

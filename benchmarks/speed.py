@@ -17,12 +17,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import numpy as np
 from torch import nn
 
 import fedsash as fs
 from fedsash import models
+from fedsash.averages import Observer, Observers
 
 REPEATS = 3
 """How often each way is timed."""
@@ -121,13 +123,12 @@ def library(work: Workload) -> Callable[[], float]:
 def observing(work: Workload, sizes: tuple[int, ...] = (5, 20, 100)) -> float:
     """Seconds a round that windows of these sizes cost together, once they are full."""
     w = fs.Layout(work.model()).flatten(work.model())
-    windows = [fs.Window(size) for size in sizes]
-    states = [window.init(w) for window in windows]
+    observers = Observers({f"window{size}": Observer(fs.Window(size), [(0, len(w))]) for size in sizes})
+    seen = SimpleNamespace(**dict(zip(("averages", "past"), observers.init(w), strict=True)))
     times = []
     for round in range(1, max(sizes) + 30):
         began = time.perf_counter()
-        for window, state in zip(windows, states, strict=True):
-            window.observe(state, w, round)
+        observers.observe(seen, w, round)
         times.append(time.perf_counter() - began)
     return float(np.median(times[-20:]))
 

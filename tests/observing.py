@@ -16,8 +16,8 @@ from worlds import federation
 
 from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume, run
 from fedsash.averages import Average
+from fedsash.checkpoints import saved_rounds
 from fedsash.evaluation import Metrics
-from fedsash.state import saved_rounds
 
 EVERY = Evaluation(every=1, last=1)
 AVERAGES: dict[str, Average] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from trajectories import ONE_OF_EACH, final, follow, same_bits, trajectory
+from trajectories import ONE_OF_EACH, Alone, final, follow, same_bits, trajectory
 
 from fedsash.averages import AVERAGES, EMA, SWA, Average, Observer, Window
 
@@ -21,22 +21,20 @@ DTYPES = [torch.float64, torch.float32, torch.bfloat16, torch.float16]
 @pytest.mark.parametrize("average", [Window(1), EMA(0.0), EMA(0.0, start="zero"), EMA(0.0, start="initial")], ids=str)
 def test_these_are_the_model_bitwise(average: Average, dtype: torch.dtype) -> None:
     models = trajectory(6, dtype=dtype)
-    state = average.init(models[0])
+    alone = Alone(average, models[0])
     for round, w in enumerate(models[1:], start=1):
-        assert same_bits(average.value(average.observe(state, w, round), w), w)
+        assert same_bits(alone.observe(w, round).value(w), w)
 
 
 def test_a_window_with_one_model_is_that_model_bitwise() -> None:
     w = torch.tensor([0.1, -0.0, 1e-310, 1e300], dtype=torch.float64)
-    window = Window(5)
-    state = window.observe(window.init(w), w, 1)
-    assert same_bits(window.value(state, torch.zeros_like(w)), w)
+    assert same_bits(Alone(Window(5), w).observe(w, 1).value(torch.zeros_like(w)), w)
 
 
 @pytest.mark.parametrize("average", ONE_OF_EACH, ids=str)
 def test_before_anything_is_observed_the_value_is_the_current_model(average: Average) -> None:
     w_0, w = trajectory(1)
-    assert same_bits(average.value(average.init(w_0), w), w)
+    assert same_bits(Alone(average, w_0).value(w), w)
 
 
 @pytest.mark.parametrize("size", [2, 5, 8])
@@ -115,10 +113,10 @@ def test_swa_is_a_window_that_never_loses_a_model() -> None:
 def test_observed_rounds(average: Average, observed: list[int]) -> None:
     assert [t for t in range(13) if average.observes(t)] == observed
     models = trajectory(12)
-    state = follow(average, models)
-    seen = int(state["seen"])
+    alone = follow(average, models)
+    seen = int(alone.state["seen"])
     assert seen == len(observed)
-    assert average.count(state) == (min(seen, 5) if isinstance(average, Window) else seen)
+    assert alone.count == (min(seen, 5) if isinstance(average, Window) else seen)
 
 
 def test_lawa_is_a_window_over_the_thinned_trajectory() -> None:
@@ -158,31 +156,30 @@ def test_the_two_slices_of_a_model_make_the_whole() -> None:
 def test_retracting_through_an_observer() -> None:
     models = trajectory(5)
     observer = Observer(Window(3), [(1, 4)])
-    state = observer.retract(follow(observer, models), 4)
-    assert observer.count(state) == 2
+    alone = follow(observer, models).retract(4)
+    assert alone.count == 2
     expected = models[5].clone()
     expected[1:4] = models[[3, 5], 1:4].mean(0)
-    torch.testing.assert_close(observer.value(state, models[5]), expected, rtol=1e-14, atol=0)
+    torch.testing.assert_close(alone.value(models[5]), expected, rtol=1e-14, atol=0)
 
 
 # --- refusals -----------------------------------------------------------------------------------------------------
 
 
 def test_retracting_a_round_that_is_not_there() -> None:
-    window = Window(3)
-    state = follow(window, trajectory(5))
+    window = follow(Window(3), trajectory(5))
     with pytest.raises(ValueError, match=r"round = 2: not in the window, which holds \[3, 4, 5\]"):
-        window.retract(state, 2)
+        window.retract(2)
     for round in (3, 4, 5):
-        window.retract(state, round)
+        window.retract(round)
     with pytest.raises(ValueError, match="round = -1: not in the window, which holds none"):
-        window.retract(state, -1)
+        window.retract(-1)
 
 
 @pytest.mark.parametrize("average", [SWA(start=0), EMA(0.5)], ids=str)
 def test_only_a_window_can_retract(average: Average) -> None:
     with pytest.raises(ValueError, match="only a Window"):
-        average.retract(follow(average, trajectory(3)), 2)
+        follow(average, trajectory(3)).retract(2)
 
 
 @pytest.mark.parametrize(

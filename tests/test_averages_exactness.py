@@ -11,7 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
-from trajectories import final, same_bits, trajectory
+from trajectories import Alone, final, same_bits, trajectory
 
 from fedsash.averages import EMA, SWA, Window
 
@@ -30,13 +30,12 @@ def test_window_is_exact_to_one_rounding_after_10_000_rounds_and_huge_values(dty
     models = trajectory(10_000, d, dtype)
     models[3000:3250] *= 1e8
     checked = {50, 2999, 3050, 3249, 3300, 3348, 3349, 3350, 9999, 10_000}
-    window = Window(size)
-    state = window.init(models[0])
+    window = Alone(Window(size), models[0])
     for round, w in enumerate(models[1:], start=1):
-        window.observe(state, w, round)
+        window.observe(w, round)
         if round in checked:
             last = models[max(1, round + 1 - size) : round + 1]
-            assert_one_rounding(window.value(state, w), list(last))
+            assert_one_rounding(window.value(w), list(last))
 
 
 def test_window_equals_fsum_across_chunks() -> None:
@@ -59,22 +58,22 @@ def test_window_agrees_with_a_list(dtype: torch.dtype, data: st.DataObject) -> N
     """Observing and retracting in any order leaves the exact mean of the models that a plain list would hold."""
     window = Window(data.draw(st.integers(1, 4)), every=data.draw(st.integers(1, 2)))
     fallback = torch.full((2,), 0.5, dtype=dtype)
-    state = window.init(fallback)
+    alone = Alone(window, fallback)
     kept: list[tuple[int, Tensor | None]] = []
     for round in range(1, data.draw(st.integers(0, 12)) + 1):
         w = torch.tensor(data.draw(st.lists(VALUES[dtype], min_size=2, max_size=2)), dtype=dtype)
-        window.observe(state, w, round)
+        alone.observe(w, round)
         if round % window.every == 0:
             kept = [*kept, (round, w)][-window.size :]
         held = [r for r, model in kept if model is not None]
         if held and data.draw(st.booleans()):
             gone = data.draw(st.sampled_from(held))
-            window.retract(state, gone)
+            alone.retract(gone)
             kept = [(r, None if r == gone else model) for r, model in kept]
         present = [model for _, model in kept if model is not None]
-        assert window.count(state) == len(present)
+        assert alone.count == len(present) == len(alone.held)
         # Beyond the one rounding: n^2 * 2^-106 of the largest sum on the way (module sums).
-        assert_one_rounding(window.value(state, fallback), present or [fallback], slack=2.0**-60)
+        assert_one_rounding(alone.value(fallback), present or [fallback], slack=2.0**-60)
 
 
 def test_values_that_are_not_finite_are_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -83,8 +82,8 @@ def test_values_that_are_not_finite_are_left_out(caplog: pytest.LogCaptureFixtur
     bad[4, 2] = math.nan
     bad[5, 3] = -math.inf
     for average in (Window(3), SWA(start=0), EMA(0.5)):
-        state = average.init(models[0])
+        alone = Alone(average, models[0])
         for round in (1, 2, 3, 6):
-            average.observe(state, models[round], round)
-        assert same_bits(final(average, bad), average.value(state, models[6]))
+            alone.observe(models[round], round)
+        assert same_bits(final(average, bad), alone.value(models[6]))
     assert "round 4: the model is not finite; Window leaves it out" in caplog.text

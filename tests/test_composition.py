@@ -11,7 +11,7 @@ import torch
 from choices import AGGREGATIONS, AVERAGES, FEEDS, METHODS, SERVERS
 from worlds import VECTORISED, WORKERS, after, federation
 
-from fedsash import state as states
+from fedsash import checkpoints
 from fedsash.engines import LocalEngine
 from fedsash.local import Client
 from fedsash.state import State
@@ -40,9 +40,9 @@ def check_engines_and_resume(chosen: Any, tolerance: float, folder: Path) -> Non
         one.tensors(), after(federation(**chosen, engine=VECTORISED), 4).tensors(), strict=True
     ):
         torch.testing.assert_close(a, b, rtol=0, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}")
-    place = states.save(after(federation(**chosen), 2), folder)
+    place = checkpoints.save(after(federation(**chosen), 2), folder)
     again = federation(**chosen)
-    assert same(one, after(again, 2, states.load(place, again.start())))
+    assert same(one, after(again, 2, checkpoints.load(place, again.start())))
 
 
 @pytest.mark.parametrize("feed", ["none", "after"])

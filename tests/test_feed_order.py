@@ -46,7 +46,7 @@ def test_in_its_start_the_code_steps_from_empty_moments_and_forgets_that_it_did(
         for moments in (optimiser.init(state.w), {name: value.clone() for name, value in state.server.items()}):
             sent, had = state.w.clone(), {name: value.clone() for name, value in state.server.items()}
             state, _ = f.round(state)
-            distance = f.observers["ima"].value(state.averages["ima"], sent) - sent
+            distance = f.observers.value(state, "ima", sent) - sent
             assert float(distance.norm()) > 0
             w, stepped = optimiser.step(sent, distance, moments)
             assert torch.equal(state.w, w)

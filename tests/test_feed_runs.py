@@ -13,12 +13,12 @@ from observing import final, go_on, start
 from worlds import after, learned
 
 from fedsash.averages import Window
+from fedsash.checkpoints import saved_rounds
 from fedsash.evaluation import Evaluation
 from fedsash.feed import Feed
 from fedsash.methods import Scaffold
 from fedsash.runs import Fork
 from fedsash.servers import Adam
-from fedsash.state import saved_rounds
 
 
 def files(folder: Path) -> dict[str, Any]:

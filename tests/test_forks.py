@@ -11,8 +11,8 @@ from observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, obs
 from worlds import mlp
 
 from fedsash import EMA, Checkpoint, Evaluation, Feed, Fork, Window, run
+from fedsash.checkpoints import saved_rounds
 from fedsash.servers import Adam
-from fedsash.state import saved_rounds
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,10 @@ from script import Script, gone, tell
 from worlds import ENGINES, VECTORISED, federation
 
 from fedsash import Federation, Feed, Fork, run
+from fedsash.checkpoints import saved_rounds
 from fedsash.evaluation import Metrics
 from fedsash.methods import Scaffold
 from fedsash.servers import Adam
-from fedsash.state import saved_rounds
 
 
 def test_ctrl_c_ends_the_round_saves_and_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

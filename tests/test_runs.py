@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from worlds import ENGINES, SEQUENTIAL, VECTORISED, data, federation
 
 from fedsash import Checkpoint, Client, Evaluation, Feed, LocalEngine, Mean, Window, run
+from fedsash.checkpoints import load_newest, saved_rounds
 from fedsash.evaluation import Metrics
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
-from fedsash.state import load_newest, saved_rounds
 
 # A run and its folder.
 
@@ -270,11 +270,11 @@ def test_a_damaged_state_costs_rounds_but_changes_nothing(tmp_path: Path, caplog
     start(observed(), 8, whole, every=2)
     start(observed(), 6, damaged, every=2)
     newest = damaged / "state" / "00000006"
-    for path in (newest / "window-00000005.safetensors", newest / "state.safetensors"):
+    for path in (newest / "past-all-00000005.safetensors", newest / "state.safetensors"):
         os.truncate(path, 100)
     result = go_on(observed(), 8, damaged, every=2)
     assert caplog.messages == [
-        f"{newest / 'window-00000005.safetensors'} is missing or damaged; using the state before it"
+        f"{newest / 'past-all-00000005.safetensors'} is missing or damaged; using the state before it"
     ]
     assert final(damaged) == final(whole) and result.history == rows(whole)
     for round in saved_rounds(damaged / "state"):

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from worlds import after, bits, data, federation, learned, listing, mlp, snapshot, trained
 
 from fedsash.averages import EMA, SWA, Window
+from fedsash.checkpoints import StateError, cut, load, load_newest, save, saved_rounds
 from fedsash.data.federated import FederatedData
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import SGD, Adagrad, Adam, Yogi
-from fedsash.state import Best, State, StateError, cut, load, load_newest, save, saved_rounds
+from fedsash.state import Best, State
 
 no_deadline = settings(deadline=None, max_examples=50)
 
@@ -61,7 +62,7 @@ def test_float32_stays_float32(tmp_path: Path) -> None:
     world = federation(model=mlp().float(), data=_single(data()), averages={"w": Window(2), "e": EMA(0.9)})
     state = after(world, 3)
     loaded = load(save(state, tmp_path), world.start())
-    assert loaded.w.dtype == loaded.averages["w"]["models"].dtype == torch.float32
+    assert loaded.w.dtype == loaded.past["w"][3].dtype == torch.float32
     assert snapshot(loaded) == snapshot(state)
 
 
@@ -128,18 +129,20 @@ def test_a_windows_models_are_written_once_and_linked_from_then_on(tmp_path: Pat
     world = federation(averages={"w": Window(3)})
     state = after(world, 3)
     first = save(state, tmp_path)
-    written = (first / "w-00000003.safetensors").stat()
+    written = (first / "past-all-00000003.safetensors").stat()
     second = save(after(world, 2, state), tmp_path)
-    assert sorted(path.name for path in second.glob("w-*")) == [f"w-0000000{round}.safetensors" for round in (3, 4, 5)]
-    linked = (second / "w-00000003.safetensors").stat()
+    assert sorted(path.name for path in second.glob("past-*")) == [
+        f"past-all-0000000{round}.safetensors" for round in (3, 4, 5)
+    ]
+    linked = (second / "past-all-00000003.safetensors").stat()
     assert (linked.st_ino, linked.st_mtime_ns, linked.st_nlink) == (written.st_ino, written.st_mtime_ns, 2)
-    assert all((second / f"w-0000000{round}.safetensors").stat().st_nlink == 1 for round in (4, 5))
+    assert all((second / f"past-all-0000000{round}.safetensors").stat().st_nlink == 1 for round in (4, 5))
 
 
 def test_a_window_whose_state_before_lost_a_file_is_written_again(tmp_path: Path) -> None:
     world = federation(averages={"w": Window(4)})
     state = trained(world, 2, tmp_path)
-    (tmp_path / "00000002" / "w-00000002.safetensors").unlink()
+    (tmp_path / "00000002" / "past-all-00000002.safetensors").unlink()
     state = after(world, 1, state)
     assert snapshot(load(save(state, tmp_path), world.start())) == snapshot(state)
 
@@ -147,10 +150,10 @@ def test_a_window_whose_state_before_lost_a_file_is_written_again(tmp_path: Path
 def test_a_retracted_model_is_in_no_later_state(tmp_path: Path) -> None:
     world = federation(averages={"w": Window(4)})
     state = trained(world, 2, tmp_path)
-    world.observers["w"].retract(state.averages["w"], 2)
+    world.observers.retract(state, "w", 2)
     state = after(world, 1, state)
     place = save(state, tmp_path)
-    assert sorted(path.name for path in place.glob("w-*")) == ["w-00000001.safetensors", "w-00000003.safetensors"]
+    assert sorted(path.name for path in place.glob("past-*")) == [f"past-all-0000000{i}.safetensors" for i in (1, 3)]
     assert snapshot(load(place, world.start())) == snapshot(state)
 
 
@@ -220,6 +223,8 @@ def test_averages_may_differ(tmp_path: Path) -> None:
     here = federation(averages={"both": Window(2), "new": Window(3)})
     loaded, notes = load_newest(tmp_path, here.start())
     assert not notes and loaded.averages.keys() == {"both", "new"}
-    assert bits(loaded.averages["both"]["models"]) == bits(state.averages["both"]["models"])
-    assert here.observers["new"].count(loaded.averages["new"]) == 0
+    assert {round: bits(w) for round, w in loaded.past["both"].items()} == {
+        round: bits(w) for round, w in state.past["both"].items()
+    }
+    assert here.observers.count(loaded, "new") == 0 == len(loaded.past["new"])
     assert loaded.best.keys() == {"model", "both"}

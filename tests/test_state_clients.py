@@ -19,8 +19,9 @@ from torch import Tensor
 from worlds import after, bits, federation, snapshot
 
 from fedsash.averages import Window
+from fedsash.checkpoints import StateError, UnreadableError, load, load_newest, place, save
 from fedsash.methods import FedAvg, Scaffold
-from fedsash.state import State, StateError, UnreadableError, load, load_newest, place, save
+from fedsash.state import State
 from fedsash.storage import Storage, client_rows, rows
 
 CLIENTS = 6

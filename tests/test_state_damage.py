@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -24,10 +23,12 @@ from script import Script, tell
 from worlds import after, federation, listing, snapshot, trained
 
 from fedsash.averages import Window
+from fedsash.checkpoints import FORMAT, StateError, UnreadableError, load, load_newest, save, saved_rounds
 from fedsash.federation import Federation
 from fedsash.methods import Scaffold
 from fedsash.servers import Adam
-from fedsash.state import FORMAT, State, StateError, UnreadableError, load, load_newest, save, saved_rounds
+from fedsash.state import State
+from fedsash.trajectory import Trajectory
 
 no_deadline = settings(deadline=None, max_examples=50)
 
@@ -75,7 +76,12 @@ def other_format(path: Path) -> None:
 DAMAGE: list[tuple[str, Callable[[Path], None]]] = [
     *(
         (file, harm)
-        for file in ("state.safetensors", "w-00000004.safetensors", "client-*.00000004.safetensors", "state.json")
+        for file in (
+            "state.safetensors",
+            "past-all-00000004.safetensors",
+            "client-*.00000004.safetensors",
+            "state.json",
+        )
         for harm in (truncate, empty, flip_first, flip_last, append, Path.unlink)
     ),
     *(("state.json", harm) for harm in (nothing_known, other_number, other_format)),
@@ -155,8 +161,10 @@ def test_two_damaged_states_make_two_lines(tmp_path: Path) -> None:
 def test_where_no_state_is_readable_nothing_is_guessed(tmp_path: Path) -> None:
     world = federation(averages={"w": Window(3)})
     trained(world, 4, tmp_path)
-    flip_last(tmp_path / "00000004" / "w-00000002.safetensors")  # the same file in both
-    with pytest.raises(StateError, match=r"there is no usable state: .*w-00000002.*; .*w-00000002") as caught:
+    flip_last(tmp_path / "00000004" / "past-all-00000002.safetensors")  # the same file in both
+    with pytest.raises(
+        StateError, match=r"there is no usable state: .*past-all-00000002.*; .*past-all-00000002"
+    ) as caught:
         load_newest(tmp_path, world.start())
     assert "\n" not in str(caught.value)
 
@@ -238,10 +246,10 @@ def script() -> Iterator[Script]:
 
 def _numbered(round: int) -> State:
     """A state of which every number is its round."""
-    models = torch.arange(round - 8, round, dtype=torch.float64)[:, None].expand(8, 500) + 1
-    rounds = torch.arange(round - 8, round) + 1
-    window = {"models": models, "rounds": torch.where(rounds > 0, rounds, -1), "seen": torch.tensor(round)}
-    return State(round, torch.full((500,), float(round)), {}, {}, {}, {"w": window})
+    w = torch.full((500,), float(round), dtype=torch.float64)
+    past = Trajectory(8, w, "host").share()
+    past.fill(range(max(round - 7, 1), round + 1), lambda round: torch.full_like(w, round))
+    return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
@@ -261,9 +269,6 @@ def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
         state, notes = load_newest(folder, _numbered(0))
         assert state.round == newest and not notes
         if newest:
-            assert snapshot(replace(state, averages={})) == snapshot(replace(_numbered(newest), averages={}))
-            ours, theirs = state.averages["w"], _numbered(newest).averages["w"]
-            held = theirs["rounds"] > 0
-            assert np.array_equal(ours["models"][held], theirs["models"][held])
+            assert snapshot(state) == snapshot(_numbered(newest))
         save(_numbered(newest + 1), folder)
         assert not list(folder.glob(".*")), "the next save clears up after a killed one"

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from worlds import SEQUENTIAL, VECTORISED, WORKERS, after, snapshot
 
-from fedsash import state as states
+from fedsash import checkpoints
 from fedsash.averages import Window
 from fedsash.data import Samples, Source, Users
 from fedsash.data.federated import FederatedData
@@ -129,9 +129,9 @@ def test_compiled_steps_agree() -> None:
 
 @pytest.mark.parametrize("engine", [SEQUENTIAL, VECTORISED], ids=["sequential", "vectorised"])
 def test_a_saved_state_trained_on_is_the_run_bitwise(engine: LocalEngine, tmp_path: Path) -> None:
-    place = states.save(after(federation(engine=engine), 2), tmp_path)
+    place = checkpoints.save(after(federation(engine=engine), 2), tmp_path)
     again = federation(engine=engine)
-    resumed = after(again, 2, states.load(place, again.start()))
+    resumed = after(again, 2, checkpoints.load(place, again.start()))
     assert snapshot(resumed) == snapshot(after(federation(engine=engine), 4))
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from fedsash.averages import EMA, Average, Tracker, Window
@@ -83,17 +85,21 @@ def test_an_average_of_the_classifier_leaves_the_extractor() -> None:
     torch.testing.assert_close(averaged["2.weight"], torch.stack([m["2.weight"] for m in models]).mean(0))
 
 
-@pytest.mark.parametrize("average", [Window(3), EMA(0.8)], ids=str)
-def test_a_saved_tracker_goes_on(average: Average) -> None:
+@pytest.mark.parametrize("average", [Window(3), Window(2, every=2, part="classifier"), EMA(0.8)], ids=str)
+def test_a_saved_tracker_goes_on(average: Average, tmp_path: Path) -> None:
     model = make_model()
     tracker = Tracker(average, model)
     train(model, 4, tracker)
-    saved = copy.deepcopy(tracker.state_dict())
+    save_file(tracker.state_dict(), tmp_path / "tracker.safetensors")
+    saved = load_file(tmp_path / "tracker.safetensors")
     resumed = Tracker(average, model)
+    train(model, 3, resumed)
     resumed.load_state_dict(saved)
+    assert equal(resumed.state_dict(), saved) and equal(tracker.state_dict(), saved)
     train(model, 1, tracker)
     resumed.update()
     assert resumed.round == 5
+    assert equal(resumed.state_dict(), tracker.state_dict())
     assert torch.equal(resumed.value(), tracker.value())
 
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fedsash.checkpoints import save
 from fedsash.data.federated import FederatedData
 from fedsash.engines import LocalEngine
 from fedsash.federation import Federation
 from fedsash.local import Client
 from fedsash.sampling import Uniform
-from fedsash.state import State, save
+from fedsash.state import State
 
 SEQUENTIAL = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 VECTORISED = LocalEngine("vectorised", workers=1, block=3, compile=False, memory_format="contiguous", threads=1)
@@ -128,7 +129,7 @@ def bits(tensor: Tensor) -> tuple[str, tuple[int, ...], bytes]:
 
 def snapshot(state: State) -> dict[str, Any]:
     """All that a state holds, as plain values."""
-    models = {f"{name}/models": kept["models"] for name, kept in state.averages.items() if "models" in kept}
+    models = {f"{name}/{round}": w for name, past in state.past.items() for round, w in past.items()}
     best = {f"best/{name}": best.w for name, best in state.best.items()}
     numbers = (state.round, state.forked, state.samples, state.seconds, state.training_seconds)
     bests = {name: (best.accuracy, best.round) for name, best in state.best.items()}

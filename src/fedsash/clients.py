@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 from zlib import crc32
 
 import numpy as np
+import torch
 
 from .arrays import Ints
+from .checks import check
 from .data.encoded import Encoded
 from .data.federated import FederatedData, Problem
 from .engines import Engine, Training, Work
@@ -78,3 +81,47 @@ class Here:
             "partition": f"{len(self.data.clients)} clients, {crc32(partition):08x}",
             "transform": repr(self.data.transform),
         }
+
+
+def here(data: FederatedData, engine: Engine, device: torch.device, held_out: float, seed: int) -> Here:
+    """Clients whose samples are on `device`, without the share `held_out` of each one's, which is drawn by `seed`.
+
+    Raises `ValueError` if that is of no client a sample.
+    """
+    clients = Here(data.to(device).hold_out(held_out, seed), engine)
+    right = f"must hold out a sample of the largest client, which has {data.sizes.max()}, or be 0"
+    check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
+    return clients
+
+
+class Running:
+    """The executor that reaches clients: started when it is first needed, ended by `close`, and started again."""
+
+    def __init__(self, clients: Clients, training: Callable[[], Training]) -> None:
+        self._clients, self._training = clients, training
+        self._executor: Executor | None = None
+
+    def start(self, rounds: int | None = None) -> list[str]:
+        """Start it, if it is not at work; lines that say what was chosen."""
+        if self._executor is not None:
+            return []
+        self._executor, notes = self._clients.open(self._training(), rounds)
+        return notes
+
+    @property
+    def executor(self) -> Executor:
+        """The executor at work."""
+        self.start()
+        assert self._executor is not None
+        return self._executor
+
+    @property
+    def begun(self) -> Executor | None:
+        """The executor, if it is at work."""
+        return self._executor
+
+    def close(self) -> None:
+        """End it."""
+        if self._executor is not None:
+            self._executor.close()
+            self._executor = None

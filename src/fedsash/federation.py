@@ -6,7 +6,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,9 +17,9 @@ from torch import Tensor, nn
 
 from .aggregation import Mean
 from .arrays import Ints
-from .averages import Average, Observer, check_names
+from .averages import Average, Observer, Observers, check_names
 from .checks import check
-from .clients import Clients, Here
+from .clients import Clients, Here, Running, here
 from .data.federated import FederatedData
 from .data.tasks import Loss
 from .engines import Engine, LocalEngine, Training, pick_device
@@ -34,7 +34,7 @@ from .methods import FedAvg, Method, Received, Vectors
 from .methods.base import overrides
 from .sampling import Sampling, Uniform
 from .servers import SGD, Server
-from .state import Best, State
+from .state import State, better
 from .storage import client_rows
 from .sums import Sums
 
@@ -71,7 +71,6 @@ class Federation:
     engine: Engine = field(default_factory=LocalEngine)
     seed: int = 0
     device: str = "auto"
-    _running: list[Executor] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_names(self.averages)
@@ -96,12 +95,7 @@ class Federation:
         """Where the clients are, and what the server knows of them."""
         if not isinstance(self.data, FederatedData):
             return self.data
-        fraction, largest = self.evaluation.held_out, self.data.sizes.max()
-        data = self.data.to(pick_device(self.device)).hold_out(fraction, self.seed)
-        here = Here(data, self.engine)
-        right = f"must hold out a sample of the largest client, which has {largest}, or be 0"
-        check(fraction == 0 or here.held, "evaluation.held_out", fraction, right)
-        return here
+        return here(self.data, self.engine, pick_device(self.device), self.evaluation.held_out, self.seed)
 
     @property
     def training_data(self) -> FederatedData:
@@ -119,9 +113,10 @@ class Federation:
         return self.clients.sizes
 
     @cached_property
-    def observers(self) -> dict[str, Observer]:
-        """The averages at work, by name."""
-        return {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+    def observers(self) -> Observers:
+        """The averages at work."""
+        observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+        return Observers(observers, self.feed.averages if self.feed and self.feed.order != "after" else ())
 
     @cached_property
     def _loss(self) -> Loss:
@@ -138,13 +133,15 @@ class Federation:
         w, method = self.layout.flatten(self.module), self.method
         clients = len(self.sizes)
         own = {} if self.clients.remember else method.mine(w)
+        averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
             server=self.server.init(w),
             shared=method.shared(w, self.layout),
             mine={name: client_rows(value, clients, folder) for name, value in own.items()},
-            averages={name: observer.init(w, folder) for name, observer in self.observers.items()},
+            averages=averages,
+            past=past,
             last=torch.zeros(clients, dtype=torch.int64),
             sizes=torch.from_numpy(self.sizes),
             choice=self.feed.first() if self.feed and self.feed.adaptive else None,
@@ -215,9 +212,7 @@ class Federation:
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state in which `w` `[D]` is the next round's model, and every average has seen it."""
-        for name, observer in self.observers.items():
-            if not self._feeds_before(name):
-                observer.observe(state.averages[name], w, state.round + 1)
+        self.observers.observe(state, w, state.round + 1)
         return replace(state, round=state.round + 1, w=w)
 
     def sent(self, state: State) -> Tensor:
@@ -226,13 +221,13 @@ class Federation:
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model, as `"model"`, and by its name the value of every average that has seen a model."""
-        seen = {name: o for name, o in self.observers.items() if o.count(state.averages[name])}
-        return {"model": state.w} | {name: o.value(state.averages[name], state.w) for name, o in seen.items()}
+        return {"model": state.w} | self.observers.values(state, state.w)
 
     def evaluate(self, state: State) -> list[Metrics]:
         """The metrics of the model and all averages, on every split that is asked for; nothing else changes."""
         found = []
-        with threads(self._running[0].threads if self._running else None):
+        begun = self._running.begun
+        with threads(None if begun is None else begun.threads):
             for name, w in self.models(state).items():
                 found += self._evaluator.evaluate(w, state.round, name, lambda request: self.executor.work(request))
         return found
@@ -242,26 +237,16 @@ class Federation:
 
         It keeps the best model of each name by accuracy on the test set, and lets an adaptive feed choose.
         """
-        found, best = {m.model: m.accuracy for m in metrics if m.split == "test"}, dict(state.best)
-        better = {name for name, value in found.items() if name not in best or value > best[name].accuracy}
-        models = self.models(state) if better else {}
-        best |= {name: Best(found[name], state.round, models[name].clone()) for name in found if name in better}
-        state = replace(state, best=best)
+        found = {m.model: m.accuracy for m in metrics if m.split == "test"}
+        state = replace(state, best=better(state.best, found, state.round, partial(self.models, state)))
         if state.choice is None or state.round % self.evaluation.every:
             return state, []
-        held = {m.model: m for m in metrics if m.split == "held_out"}
-        accuracy = {name: m.accuracy for name, m in held.items()}
-        choice = state.choice.after(state.round, accuracy)
-        chosen = held.get(choice.average, held["model"])
-        record = replace(chosen, model=choice.average, split="feed", more=choice.evidence(accuracy))
+        choice, record = state.choice.heard(metrics)
         return replace(state, choice=choice), [record]
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
-        from safetensors.torch import save
-
-        with self.layout.applied(self.module, w):
-            return save({name: value.detach().cpu().clone() for name, value in self.module.state_dict().items()})
+        return self.layout.export(self.module, w)
 
     def fingerprint(self) -> dict[str, str]:
         """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
@@ -273,7 +258,8 @@ class Federation:
 
     def saved(self, state: State) -> State:
         """The state as it is to be saved: with what the executor must remember, and the run's fingerprint."""
-        executor = self._running[0].saved() if self._running else state.executor
+        begun = self._running.begun
+        executor = state.executor if begun is None else begun.saved()
         return replace(state, executor=executor, fingerprint=self.fingerprint())
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
@@ -282,34 +268,27 @@ class Federation:
         `rounds` is the length of the run, if it is known: code is compiled for long runs only. With a `state` the
         executor goes on from what it had to remember. Without this call the first round does it.
         """
-        notes: list[str] = []
-        if not self._running:
-            sample = [self.sampling.clients(t, self.sizes, self.seed) for t in range(5)]
-            some = tuple(ids for ids in sample if len(ids)) or (np.arange(1),)
-            executor, notes = self.clients.open(self._training(some), rounds)
-            self._running.append(executor)
+        notes = self._running.start(rounds)
         if state is not None:
-            self._running[0].load(state.executor)
+            self.executor.load(state.executor)
         return notes
 
     @property
     def executor(self) -> Executor:
         """Those who answer requests; started if they have not been."""
-        self.prepare()
-        return self._running[0]
+        return self._running.executor
 
     def described(self) -> dict[str, Any]:
         """The engine as it was resolved, or what else the executor says of itself."""
-        return self._running[0].described() if self._running else asdict(self.engine)
+        return asdict(self.engine) if self._running.begun is None else self._running.begun.described()
 
     def memory(self) -> int:
         """The bytes of the executor's own processes, beside this one."""
-        return sum(executor.memory() for executor in self._running)
+        return 0 if self._running.begun is None else self._running.begun.memory()
 
     def close(self) -> None:
         """End the executor's processes."""
-        while self._running:
-            self._running.pop().close()
+        self._running.close()
 
     def __enter__(self) -> Federation:
         return self
@@ -325,7 +304,7 @@ class Federation:
         if self.feed is not None and self.feed.order == "after":
             choice = state.choice or self.feed.first()
             if choice.sends(state.round):
-                w = self.observers[choice.average].value(state.averages[choice.average], w)
+                w = self.observers.value(state, choice.average, w)
         return self.method.send(w, state.shared, state.round)
 
     @cached_property
@@ -333,7 +312,12 @@ class Federation:
         """Whether the method has client state."""
         return bool(self.method.mine(self.layout.flatten(self.module)))
 
-    def _training(self, sample: tuple[Ints, ...]) -> Training:
+    @cached_property
+    def _running(self) -> Running:
+        return Running(self.clients, self._training)
+
+    def _training(self) -> Training:
+        rounds = [self.sampling.clients(t, self.sizes, self.seed) for t in range(5)]
         return Training(
             module=self.module,
             problem=replace(self.clients.problem, test=None),
@@ -343,7 +327,7 @@ class Federation:
             aggregation=self.aggregation,
             seed=self.seed,
             batch=self.evaluation.batch,
-            sample=sample,
+            sample=tuple(ids for ids in rounds if len(ids)) or (np.arange(1),),
         )
 
     def _step(self, state: State, sent: Tensor, delta: Tensor) -> tuple[Tensor, Vectors]:
@@ -352,11 +336,10 @@ class Federation:
         if feed is None or feed.order == "after":
             return self.server.step(sent, delta, state.server)
         choice = feed.first()
-        observer, seen = self.observers[choice.average], state.averages[choice.average]
-        observer.observe(seen, sent + delta, t + 1)
+        self.observers.observe_apart(choice.average, state, sent + delta, t + 1)
         if not choice.sends(t + 1):
             return self.server.step(sent, delta, state.server)
-        mean = observer.value(seen, sent + delta) - sent
+        mean = self.observers.value(state, choice.average, sent + delta) - sent
         if feed.order == "code" and t == choice.start:
             return self.server.step(sent, mean, self.server.init(sent))[0], state.server
         return self.server.step(sent, mean, state.server)
@@ -364,6 +347,3 @@ class Federation:
     def _skip(self, state: State, outcome: Outcome, why: str) -> tuple[State, Outcome]:
         """Leave everything as it was, and say why."""
         return replace(state, round=state.round + 1), replace(outcome, skipped=why)
-
-    def _feeds_before(self, name: str) -> bool:
-        return self.feed is not None and self.feed.order != "after" and name in self.feed.averages

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from .checks import check, check_choice
+from .evaluation import Metrics
 
 
 @dataclass(frozen=True)
@@ -103,7 +104,12 @@ class Choice:
             return self
         return Choice(**{**saved, "feed": self.feed})
 
-    def evidence(self, accuracy: Mapping[str, float]) -> dict[str, Any]:
-        """The choice and what it rests on, as one record."""
-        held_out = {name: accuracy[name] for name in ("model", self.average) if name in accuracy}
-        return {"better": self.better, "start": self.start, "held_out": held_out}
+    def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, Metrics]:
+        """The choice after an evaluation, and a record of what it rests on."""
+        held_out = {m.model: m for m in metrics if m.split == "held_out"}
+        accuracy = {name: m.accuracy for name, m in held_out.items()}
+        choice = self.after(held_out["model"].round, accuracy)
+        chosen = held_out.get(choice.average, held_out["model"])
+        compared = {name: accuracy[name] for name in ("model", choice.average) if name in accuracy}
+        more = {"better": choice.better, "start": choice.start, "held_out": compared}
+        return choice, replace(chosen, model=choice.average, split="feed", more=more)

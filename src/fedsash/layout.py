@@ -108,6 +108,13 @@ class Layout:
             for p, data in zip(self.parameters(module), own, strict=True):
                 p.data = data
 
+    def export(self, module: nn.Module, w: Tensor) -> bytes:
+        """The model `w` as the safetensors of a state dict that loads into the plain module."""
+        from safetensors.torch import save
+
+        with self.applied(module, w):
+            return save({name: value.detach().cpu().clone() for name, value in module.state_dict().items()})
+
     def mask(self, word: str, device: torch.device) -> Tensor:
         """Whether each entry of the vector belongs to a parameter with `word` in its name, bool `[D]`."""
         if (word, device) not in self._masks:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import zlib
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
@@ -14,6 +15,15 @@ from .evaluation import Evaluation, Metrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
+
+
+Mark = tuple[int, int]
+"""How many rows there are, and their checksum."""
+
+
+def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
+    """The mark of rows that follow others."""
+    return before[0] + len(rows), zlib.crc32(_lines(rows), before[1])
 
 
 class Records:
@@ -39,14 +49,26 @@ class Records:
         with self.path.open("ab") as file:
             file.write(_lines(rows))
 
+    def flush(self) -> None:
+        """See to it that the rows are on the disk, not only on their way to it."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
     def load(self) -> list[dict[str, Any]]:
         """All rows. Raises `ValueError` with the file and the line if a finished line is no JSON object."""
         return [self._row(number, line) for number, line in enumerate(self._lines(), 1)]
 
-    def cut(self, round: int) -> None:
-        """Drop everything after `round`, and what was half written; the other lines keep their bytes."""
+    def cut(self, round: int, expected: Mark | None = None) -> None:
+        """Drop everything after `round`, and what was half written; the other lines keep their bytes.
+
+        Raises `ValueError`, with the file as it was, if the others are not those of which `expected` is the mark.
+        """
         kept = [line for number, line in enumerate(self._lines(), 1) if self._row(number, line)["round"] <= round]
-        replace_file(self.path, b"".join(line + b"\n" for line in kept))
+        content = b"".join(line + b"\n" for line in kept)
+        if expected not in (None, found := (len(kept), zlib.crc32(content))):
+            lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"
+            raise ValueError(f"{self.path} is damaged: {lost}; put the right one back, or fork from a saved state")
+        replace_file(self.path, content)
 
     def _lines(self) -> list[bytes]:
         return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 import torch
 from torch import Tensor
 
-from ..averages.base import State
 from ..checks import check
 from ..federation import Federation
 from .clients import weights
 
 
-def round_weights(window: State) -> Tensor:
-    """The weights `c` float64 `[t]` of the updates u_1 ... u_t in a window's mean; round t made its newest model.
+def round_weights(window: Collection[int]) -> Tensor:
+    """The weights `c` float64 `[t]` of the updates u_1 ... u_t in a window's mean, given the rounds of its models;
+    round t made the newest.
 
     With u_tau = w_tau - w_{tau-1} (whatever the server optimiser made of the round, eq. 7 of WiMA)
 
@@ -22,7 +24,7 @@ def round_weights(window: State) -> Tensor:
     for the newest update, as a learning rate that decays linearly within the window would do. Raises `ValueError` if
     the window holds no model.
     """
-    rounds = _held(window)[0]
+    rounds = torch.tensor(_held(window))
     tau = torch.arange(1, int(rounds.max()) + 1)
     return (rounds >= tau[:, None]).double().mean(1)
 
@@ -40,8 +42,9 @@ def participation(federation: Federation, rounds: int) -> Tensor:
     return p
 
 
-def client_weights(window: State, p: Tensor) -> Tensor:
-    """The weights float64 `[t, N]` of all clients' updates in a window's mean, given their weights `p` `[t, N]`.
+def client_weights(window: Collection[int], p: Tensor) -> Tensor:
+    """The weights float64 `[t, N]` of all clients' updates in a window's mean, given the rounds of its models and the
+    clients' weights `p` `[t, N]`.
 
         mean = w_0 + sum over tau and i of c_tau * p_i^tau * (w_i^tau - w_{tau-1}),    c_tau as in `round_weights`
 
@@ -55,24 +58,21 @@ def client_weights(window: State, p: Tensor) -> Tensor:
     return c[:, None] * p[: len(c)]
 
 
-def distances(window: State) -> tuple[Tensor, Tensor]:
+def distances(window: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
     """The rounds int64 `[n]` of a window's models, oldest first, and each model's distance from their mean,
-    float64 `[n]`, on the host.
+    float64 `[n]`, on the host; `window` has the models by their rounds, as `State.past` does.
 
     Raises `ValueError` if the window holds no model.
     """
-    rounds, slots = _held(window)
-    models = window["models"]
-    mean = torch.zeros(models.shape[1], dtype=torch.float64)
-    for slot in slots:  # one after another: they may be more than fits into memory
-        mean += models[slot].cpu().double() / len(slots)
-    return rounds, torch.stack([torch.linalg.vector_norm(models[slot].cpu() - mean) for slot in slots])
+    rounds = _held(window)
+    mean = torch.zeros(window[rounds[0]].shape, dtype=torch.float64)
+    for round in rounds:  # one after another: they may be more than fits into memory
+        mean += window[round].cpu().double() / len(rounds)
+    far = [torch.linalg.vector_norm(window[round].cpu() - mean) for round in rounds]
+    return torch.tensor(rounds), torch.stack(far)
 
 
-def _held(window: State) -> tuple[Tensor, list[int]]:
-    """The rounds `[n]` of the models in a window, ascending, and the slots in which they lie."""
-    check("models" in window, "window", sorted(window), "must be the state of a Window")
-    rounds, slots = window["rounds"].cpu().sort()
-    held = rounds >= 0
-    check(bool(held.any()), "window", "empty", "must hold a model")
-    return rounds[held], slots[held].tolist()
+def _held(window: Collection[int]) -> list[int]:
+    """The rounds of the models in a window, ascending."""
+    check(len(window) > 0, "window", "empty", "must hold a model")
+    return sorted(window)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import KW_ONLY, dataclass
-from pathlib import Path
 
-import torch
 from torch import Tensor
 
 from ..checks import check
 from ..layout import Part
+from ..storage import Storage
 
 State = dict[str, Tensor]
-"""All that an average remembers, as named tensors; nothing lives outside it."""
+"""What an average remembers, as named tensors; beyond it there are only the past models that it needs."""
 
-log = logging.getLogger(__name__)
+
+@dataclass(frozen=True)
+class Keeps:
+    """The most of the past that an average needs at once: the last `size` models of every `every`-th round, and where
+    they are to lie (see `storage.rows`)."""
+
+    size: int
+    every: int = 1
+    storage: Storage = "auto"
 
 
 @dataclass(frozen=True)
@@ -29,57 +35,55 @@ class Average(ABC):
     no more of it than that: `part` names the slice of the model that an `Observer` gives it (WiMA, Table 5):
     `"all"`, `"classifier"`, `"extractor"`, or a tuple of parameter names. The initial model `w_0` is never observed.
     No average keeps a reference to a vector that it is given, or gives one out.
+
+    An average that must see models again says at most how many (`keeps`) and, at any time, which (`needs`). They are
+    kept for it, once for all averages of the same slice, and given to it as `past`, by their rounds. `Observers` do so.
     """
 
     _: KW_ONLY
     part: Part = "all"
 
     @abstractmethod
-    def init(self, w: Tensor, folder: Path | None = None) -> State:
-        """The state before the first round, for models like `w` `[d]`.
+    def init(self, w: Tensor) -> State:
+        """The state before the first round, for models like `w` `[d]`."""
 
-        `folder` is where an average that keeps models on disk puts them.
+    @abstractmethod
+    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+        """Put the model `w` `[d]` of `round` into the state, in place; `past` is what it needed before the round.
+
+        Rounds come in increasing order, those only that it `observes`, and every value of `w` is finite.
         """
+
+    @abstractmethod
+    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+        """The average `[d]` of what has been observed, at least one model; `w` gives type and device."""
+
+    def keeps(self) -> Keeps | None:
+        """How much of the past it needs at most; None, the default: nothing."""
+        return None
+
+    def needs(self, state: State) -> Collection[int]:
+        """The rounds whose models it must be given again."""
+        return ()
 
     def observes(self, round: int) -> bool:
         """Whether the model after `round` finished rounds is one that this average takes."""
         return round >= 1
 
-    def observe(self, state: State, w: Tensor, round: int) -> State:
-        """The state after the model `w` `[d]` of `round` (1 = the first) has been offered; updated in place.
-
-        Rounds are offered in increasing order. A model with a value that is not finite is left out, with a warning:
-        it would never leave a running sum again.
-        """
-        if self.observes(round):
-            if _finite(w):
-                self._take(state, w.detach(), round)
-            else:
-                log.warning("round %d: the model is not finite; %s leaves it out", round, type(self).__name__)
-        return state
-
-    def value(self, state: State, w: Tensor) -> Tensor:
+    def value(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The average as a fresh vector `[d]`, of the type of `w`.
 
         `w` is the current model; it is the answer (a copy of it) as long as nothing has been observed.
         """
-        return self._mean(state, w.detach()) if self.count(state) else w.detach().clone()
+        return self.mean(state, w.detach(), past) if self.count(state) else w.detach().clone()
 
     def count(self, state: State) -> int:
         """How many models are in the average."""
         return int(state["seen"])
 
-    def retract(self, state: State, round: int) -> State:
+    def retract(self, state: State, round: int, past: Mapping[int, Tensor]) -> State:
         """Take the model of `round` out again; raises `ValueError` where single models are not kept."""
         raise ValueError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can give one up")
-
-    @abstractmethod
-    def _take(self, state: State, w: Tensor, round: int) -> None:
-        """Put `w` into the state."""
-
-    @abstractmethod
-    def _mean(self, state: State, w: Tensor) -> Tensor:
-        """The average of what has been observed, at least one model; `w` gives type and device."""
 
 
 def check_names(averages: Iterable[str]) -> None:
@@ -93,8 +97,3 @@ def check_names(averages: Iterable[str]) -> None:
 def check_vector(w: Tensor) -> None:
     """Raise `ValueError` unless `w` is one flat vector of floating-point numbers."""
     check(w.dim() == 1 and w.is_floating_point(), "w", f"{w.dtype} {list(w.shape)}", "must be one flat float vector")
-
-
-def _finite(w: Tensor) -> bool:
-    """Whether all of `w` is finite; its two extremes tell, at a tenth of the cost of `isfinite(w).all()`."""
-    return bool(torch.stack(torch.aminmax(w.detach())).isfinite().all())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -40,14 +40,14 @@ class EMA(Average):
         known = ("first", "initial", "zero")
         check(self.start in known, "EMA.start", self.start, f"must be one of {', '.join(known)}")
 
-    def init(self, w: Tensor, folder: Path | None = None) -> State:
+    def init(self, w: Tensor) -> State:
         check_vector(w)
         ema = sums.zeros(w)
         if self.start == "initial":
             ema.copy_(w.detach())
         return {"ema": ema, "seen": torch.tensor(0)}
 
-    def _take(self, state: State, w: Tensor, round: int) -> None:
+    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         first = self.start == "first" and self.count(state) == 0
         if first or self.decay == 0:
             state["ema"].copy_(w)
@@ -55,6 +55,6 @@ class EMA(Average):
             state["ema"].lerp_(w.to(state["ema"]), 1 - self.decay)
         state["seen"] += 1
 
-    def _mean(self, state: State, w: Tensor) -> Tensor:
+    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         weight = 1 - self.decay ** self.count(state) if self.start == "zero" else 1.0
         return (state["ema"] / weight).to(w)

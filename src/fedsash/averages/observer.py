@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -18,7 +20,7 @@ class Observer:
 
     `ranges` are the index ranges of the slice in `w` `[D]`, ascending, as `Layout.ranges(average.part)` gives them
     (WiMA's Table 5: a window over the classifier only, or over the feature extractor only).
-    Methods are those of `Average`, over whole models.
+    `init` and `value` are those of `Average`, over whole models; its `past` holds slices.
     """
 
     average: Average
@@ -29,17 +31,13 @@ class Observer:
         ascending = bool(bounds) and bounds[0] >= 0 and bounds == sorted(bounds)
         check(ascending, "Observer.ranges", self.ranges, "must be ascending ranges (start, stop), at least one")
 
-    def init(self, w: Tensor, folder: Path | None = None) -> State:
+    def init(self, w: Tensor) -> State:
         """The average's state for models like `w` `[D]`."""
-        return self.average.init(self._slice(w), folder)
+        return self.average.init(self.slice(w))
 
-    def observe(self, state: State, w: Tensor, round: int) -> State:
-        """Offer the model `w` `[D]` of `round` to the average; the state is updated in place."""
-        return self.average.observe(state, self._slice(w), round) if self.average.observes(round) else state
-
-    def value(self, state: State, w: Tensor) -> Tensor:
+    def value(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The current model `w` `[D]` with the slice replaced by its average, as a fresh vector."""
-        mean = self.average.value(state, self._slice(w))
+        mean = self.average.value(state, self.slice(w), past)
         if mean.shape == w.shape:
             return mean
         whole = w.detach().clone()
@@ -47,17 +45,16 @@ class Observer:
             whole[start:stop] = piece
         return whole
 
-    def count(self, state: State) -> int:
-        """How many models are in the average."""
-        return self.average.count(state)
-
-    def retract(self, state: State, round: int) -> State:
-        """Take the model of `round` out of the average again."""
-        return self.average.retract(state, round)
-
-    def _slice(self, w: Tensor) -> Tensor:
+    def slice(self, w: Tensor) -> Tensor:
+        """The slice `[d]` of a model `[D]`, a view where it is one range."""
         pieces = [w[start:stop] for start, stop in self.ranges]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
+
+    def part(self, w: Tensor) -> str:
+        """A short name of the slice of models like `w` `[D]`, the same for the same ranges: `"all"` is the whole."""
+        if self._lengths() == [len(w)]:
+            return "all"
+        return hashlib.sha256(json.dumps(self.ranges).encode()).hexdigest()[:12]
 
     def _lengths(self) -> list[int]:
         return [stop - start for start, stop in self.ranges]

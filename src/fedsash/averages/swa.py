@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import torch
@@ -45,7 +45,7 @@ class SWA(Average):
         check(self.cycle >= 1, "SWA.cycle", self.cycle, "must be at least 1")
         check(self.collect in ("bottom", "top"), "SWA.collect", self.collect, "must be bottom or top")
 
-    def init(self, w: Tensor, folder: Path | None = None) -> State:
+    def init(self, w: Tensor) -> State:
         check_vector(w)
         return {"high": sums.zeros(w), "low": sums.zeros(w), "seen": torch.tensor(0)}
 
@@ -55,9 +55,9 @@ class SWA(Average):
             return since > 0 and since % self.cycle == 0
         return since >= 0 and since % self.cycle == self.cycle - 1
 
-    def _take(self, state: State, w: Tensor, round: int) -> None:
+    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         sums.add(state["high"], state["low"], plus=w)
         state["seen"] += 1
 
-    def _mean(self, state: State, w: Tensor) -> Tensor:
+    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         return sums.mean(state["high"], state["low"], self.count(state), w)

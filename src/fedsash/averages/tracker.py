@@ -11,6 +11,10 @@ from torch import Tensor, nn
 from ..layout import Layout
 from .base import Average, State
 from .observer import Observer
+from .observers import Observers
+
+ONLY = "average"
+PAST = "past/"
 
 
 class Tracker:
@@ -31,18 +35,19 @@ class Tracker:
     def __init__(self, average: Average, module: nn.Module) -> None:
         self.module = module
         self.layout = Layout(module)
-        self.observer = Observer(average, self.layout.ranges(average.part))
-        self.state: State = self.observer.init(self.layout.flatten(module))
+        self.average = average
+        self.observers = Observers({ONLY: Observer(average, self.layout.ranges(average.part))})
+        self.averages, self.past = self.observers.init(self.layout.flatten(module))
         self.round = 0
 
     def update(self) -> None:
         """Observe the module as it is now; this counts as one round more."""
         self.round += 1
-        self.state = self.observer.observe(self.state, self.layout.flatten(self.module), self.round)
+        self.observers.observe(self, self.layout.flatten(self.module), self.round)
 
     def value(self) -> Tensor:
         """The average `[D]`; the module itself as long as nothing has been observed."""
-        return self.observer.value(self.state, self.layout.flatten(self.module))
+        return self.observers.value(self, ONLY, self.layout.flatten(self.module))
 
     @contextmanager
     def applied(self) -> Iterator[nn.Module]:
@@ -55,15 +60,20 @@ class Tracker:
         self.layout.load(module, self.value())
 
     def state_dict(self) -> State:
-        """Round and average as named tensors, for `torch.save` or safetensors; not copies."""
-        return {"round": torch.tensor(self.round), **self.state}
+        """Round, average and the past models that it needs as named tensors, for `torch.save` or safetensors; not
+        copies."""
+        models = {f"{PAST}{round}": w for name in self.past for round, w in self.past[name].items()}
+        return {"round": torch.tensor(self.round), **self.averages[ONLY], **models}
 
     def load_state_dict(self, saved: State) -> None:
         """Go on from a `state_dict` of a tracker of the same average; raises `ValueError` if it is of another."""
-        expected = {name: t.shape for name, t in self.state_dict().items()}
-        found = {name: t.shape for name, t in saved.items()}
+        expected = {name: t.shape for name, t in self.state_dict().items() if not name.startswith(PAST)}
+        found = {name: t.shape for name, t in saved.items() if not name.startswith(PAST)}
         if found != expected:
-            raise ValueError(f"the saved state is not one of {self.observer.average}: {found} instead of {expected}")
+            raise ValueError(f"the saved state is not one of {self.average}: {found} instead of {expected}")
         self.round = int(saved["round"])
-        for name, tensor in self.state.items():
+        for name, tensor in self.averages[ONLY].items():
             tensor.copy_(saved[name])
+        for past in self.past.values():
+            past.clear()
+            past.fill(self.average.needs(self.averages[ONLY]), lambda round: saved[f"{PAST}{round}"])

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import get_args
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import storage as storages
 from ..checks import check
 from . import sums
-from .base import Average, State, check_vector
+from .base import Average, Keeps, State, check_vector
 
 
 @dataclass(frozen=True)
@@ -32,10 +32,11 @@ class Window(Average):
     float64's precision (see `sums`), so the mean is the exact one to one rounding, also after 10,000 rounds and after
     values a billion times larger have passed through. The mean of a single model is that model, bitwise.
 
-    `storage` is where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`).
+    `storage` is where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`). Windows of the
+    same slice and storage share them, so that W = 5, 10 and 200 together keep 200.
 
-    State: `models` `[size, d]` in the model's type, a ring; `rounds` int64 `[size]`, the round of the model in each
-    slot, -1 = empty; `seen` int64 `[]`, how many models were ever taken; `high`, `low` float64 `[d]`, the sum.
+    State: `rounds` int64 `[size]`, a ring, the round of the model in each slot, -1 = empty; `seen` int64 `[]`, how many
+    models were ever taken; `high`, `low` float64 `[d]`, the sum. The models themselves are its `past`.
     """
 
     size: int
@@ -49,10 +50,9 @@ class Window(Average):
         known = get_args(storages.Storage)
         check(self.storage in known, "Window.storage", self.storage, f"must be one of {', '.join(known)}")
 
-    def init(self, w: Tensor, folder: Path | None = None) -> State:
+    def init(self, w: Tensor) -> State:
         check_vector(w)
         return {
-            "models": storages.rows(self.size, w, self.storage, folder),
             "rounds": torch.full((self.size,), -1),
             "seen": torch.tensor(0),
             "high": sums.zeros(w),
@@ -62,34 +62,35 @@ class Window(Average):
     def observes(self, round: int) -> bool:
         return round >= self.start and round % self.every == 0
 
-    def count(self, state: State) -> int:
-        return int((state["rounds"] >= 0).sum())
-
-    def retract(self, state: State, round: int) -> State:
-        """Take the model of `round` out again: its slot is empty from now on, and the mean is over the rest.
-
-        Nothing of the model remains. Raises `ValueError` if the window doesn't hold that round.
-        """
-        rounds = state["rounds"]
-        held = sorted(r for r in rounds.tolist() if r >= 0)
-        check(round in held, "Window.retract: round", round, f"not in the window, which holds {held or 'none'}")
-        slot = int((rounds == round).nonzero()[0])
-        sums.add(state["high"], state["low"], minus=state["models"][slot])
-        state["models"][slot].zero_()
-        rounds[slot] = -1
-        return state
-
-    def _take(self, state: State, w: Tensor, round: int) -> None:
+    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         slot = int(state["seen"]) % self.size
-        model = state["models"][slot]
-        oldest = model if state["rounds"][slot] >= 0 else None
-        sums.add(state["high"], state["low"], plus=w, minus=oldest)
-        model.copy_(w)
+        oldest = int(state["rounds"][slot])
+        sums.add(state["high"], state["low"], plus=w, minus=past[oldest] if oldest >= 0 else None)
         state["rounds"][slot] = round
         state["seen"] += 1
 
-    def _mean(self, state: State, w: Tensor) -> Tensor:
-        held = (state["rounds"] >= 0).nonzero()
+    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+        held = self.needs(state)
         if len(held) == 1:
-            return state["models"][int(held[0])].to(w.device, copy=True)
+            return past[held[0]].to(w.device, copy=True)
         return sums.mean(state["high"], state["low"], len(held), w)
+
+    def keeps(self) -> Keeps:
+        return Keeps(self.size, self.every, self.storage)
+
+    def needs(self, state: State) -> list[int]:
+        return [round for round in state["rounds"].tolist() if round >= 0]
+
+    def count(self, state: State) -> int:
+        return len(self.needs(state))
+
+    def retract(self, state: State, round: int, past: Mapping[int, Tensor]) -> State:
+        """Take the model of `round` out again: its slot is empty from now on, and the mean is over the rest.
+
+        Nothing of the model remains in the state. Raises `ValueError` if the window doesn't hold that round.
+        """
+        held = sorted(self.needs(state))
+        check(round in held, "Window.retract: round", round, f"not in the window, which holds {held or 'none'}")
+        sums.add(state["high"], state["low"], minus=past[round])
+        state["rounds"][state["rounds"] == round] = -1
+        return state

@@ -14,17 +14,19 @@ from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 
-from .. import state as states
+from .. import checkpoints
 from ..checks import check
 from ..data import gallery
 from ..data.federated import FederatedData
 from ..exchange import Outcome
 from ..federation import Federation
-from ..records import Records, chosen, diverged, replace_file, summarise, write_json
+from ..fingerprint import differences
+from ..records import Mark, Records, chosen, diverged, mark, replace_file, summarise, write_json
 from ..report import Progress, curves
 from ..state import State
 from .interrupts import interrupt_flag
@@ -53,13 +55,14 @@ class Session:
         self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
         self.history: list[dict[str, Any]] = []
+        self.mark: Mark = (0, 0)
         self.wrong = (False, False, "")
 
     def begin(self, fork: Fork | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
         if self.records is not None and self.records.path.exists():
             raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
-        state = self.federation.start(self.folder)
+        state = replace(self.federation.start(self.folder), run=uuid4().hex)
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
@@ -68,7 +71,7 @@ class Session:
         The earlier states that are to be kept for ever are taken over as well.
         """
         source = Path(fork.folder)
-        saved = states.saved_rounds(source / "state")
+        saved = checkpoints.saved_rounds(source / "state")
         if fork.round not in saved:
             there = ", ".join(map(str, saved)) or "none"
             raise ValueError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
@@ -79,10 +82,11 @@ class Session:
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
-            states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+            checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            loaded = states.load(states.place(source / "state", round), _renamed(state, names))
-            state = replace(_renamed(loaded, ours), forked=fork.round)
+            loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
+            state = replace(_renamed(loaded, ours), forked=fork.round, run=state.run)
+            self.mark = mark([row for row in self.history if row["round"] <= round])
             self._save(state)
         return state
 
@@ -90,12 +94,17 @@ class Session:
         """The newest readable state of the run in the folder; everything after it is dropped."""
         if self.folder is None or self.records is None or not self.records.path.exists():
             raise ValueError(f"{self.folder} holds no run to resume")
-        state, notes = states.load_newest(self.folder / "state", self.federation.start(self.folder))
+        state, notes = checkpoints.load_newest(self.folder / "state", self.federation.start(self.folder))
         for note in notes:
             log.warning(note)
-        states.cut(self.folder / "state", state.round)
-        self.records.cut(state.round)
+        if other := differences(self.federation.fingerprint(), state.fingerprint):
+            raise ValueError(
+                f"{self.folder} holds a run of another experiment: {'; '.join(other)}. A fork may change it"
+            )
+        checkpoints.cut(self.folder / "state", state.round)
+        self.records.cut(state.round, state.records if state.round else None)
         self.history = self.records.load()
+        self.mark = mark(self.history)
         self._settle_engine(self.folder / "engine.json")
         return state
 
@@ -112,7 +121,7 @@ class Session:
             self._write_beginning(state)
             while state.round < self.end and not stop.is_set():
                 state = self._round(state)
-            if self.folder is not None and state.round not in states.saved_rounds(self.folder / "state"):
+            if self.folder is not None and state.round not in checkpoints.saved_rounds(self.folder / "state"):
                 self._save(state)
             memory = _peak_memory() + self.federation.memory()
         summary = self._summary(state, memory)
@@ -158,12 +167,17 @@ class Session:
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
         self.history += rows
+        self.mark = mark(rows, self.mark)
         if self.records is not None:
             self.records.append(rows)
 
     def _save(self, state: State) -> None:
-        if self.folder is not None:
-            states.save(state, self.folder / "state", self.checkpoint.keep)
+        if self.folder is None:
+            return
+        if self.records is not None and self.records.path.exists():
+            self.records.flush()
+        state = replace(self.federation.saved(state), records=self.mark)
+        checkpoints.save(state, self.folder / "state", self.checkpoint.keep)
 
     def _summary(self, state: State, memory: int) -> dict[str, Any]:
         return {
@@ -207,7 +221,7 @@ class Session:
             replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
         if not self.records.path.exists():
             if state.forked is None:
-                states.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+                checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
             self.records.create(self.history)
 
     def _write_end(self, result: Result) -> None:
@@ -233,7 +247,9 @@ class Session:
 def _renamed(state: State, names: Mapping[str, str]) -> State:
     """The state with its averages under other names."""
     averages = {names[name]: vectors for name, vectors in state.averages.items()}
-    return replace(state, averages=averages, best={names.get(name, name): best for name, best in state.best.items()})
+    past = {names[name]: models for name, models in state.past.items()}
+    best = {names.get(name, name): best for name, best in state.best.items()}
+    return replace(state, averages=averages, past=past, best=best)
 
 
 def _peak_memory() -> int:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import state as states
+from .. import checkpoints
 from ..analysis.clients import ClientModels, client_models
 from ..checks import check, check_choice, one_line
 from ..config import Experiment, load
@@ -44,13 +44,13 @@ class Opened:
     @property
     def rounds(self) -> list[int]:
         """The rounds whose states are saved, ascending."""
-        return states.saved_rounds(self.folder / "state")
+        return checkpoints.saved_rounds(self.folder / "state")
 
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
         if round not in self.rounds:
             raise ValueError(f"{self.folder} has no state of round {round}; {self._saved()}")
-        return states.load(states.place(self.folder / "state", round), self.federation.start())
+        return checkpoints.load(checkpoints.place(self.folder / "state", round), self.federation.start())
 
     def model(self, name: str) -> Tensor:
         """The model `[D]` of that name:

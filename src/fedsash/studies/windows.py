@@ -15,13 +15,12 @@ def window(run: Opened, average: str, name: str, round: int | None = None, comma
     window's models from their mean.
     """
     newest = max(run.rounds, default=0) if round is None else round
-    state = run.state(newest)
-    seen = {key: kept for key, kept in state.averages.items() if "models" in kept}
-    if average not in seen:
-        raise ValueError(f"{run.folder} has no window {average!r}; it has {', '.join(seen) or 'none'}")
-    c = round_weights(seen[average])
-    held, away = distances(seen[average])
-    by_client = client_weights(seen[average], participation(run.federation, len(c))).sum(0)
+    past = run.state(newest).past
+    if average not in past:
+        raise ValueError(f"{run.folder} has no window {average!r}; it has {', '.join(past) or 'none'}")
+    c = round_weights(past[average])
+    held, away = distances(past[average])
+    by_client = client_weights(past[average], participation(run.federation, len(c))).sum(0)
     analysis = {
         "kind": "window",
         "title": f"{run.folder.name}: what is in {average} after round {newest}",

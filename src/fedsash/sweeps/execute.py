@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
+from ..checkpoints import saved_rounds
 from ..checks import check
 from ..config import ConfigError, Experiment
 from ..report import Progress
 from ..runs.interrupts import on_interrupt
-from ..state import saved_rounds
 from . import index
 from .axes import Sweep
 from .experiments import load as load_experiment

@@ -1,0 +1,133 @@
+"""All the averages of a run together, and the models of past rounds that they share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..storage import Storage
+from ..trajectory import Past, Trajectory
+from .base import Keeps, State
+from .observer import Observer
+
+log = logging.getLogger(__name__)
+
+
+class Seen(Protocol):
+    """Whatever holds what averages remember, by their names: a run's state, say."""
+
+    averages: dict[str, State]
+    past: dict[str, Past]
+
+
+class Observers:
+    """Averages by their names, each applied to its slice of the model.
+
+    Averages of the same slice and the same storage share one trajectory: of each past round that some of them need, the
+    model is kept once. Those named in `apart` observe other vectors than the rest (what a feed makes of a model before
+    the server optimiser's step), so each has a trajectory of its own.
+    """
+
+    def __init__(self, observers: Mapping[str, Observer], apart: Collection[str] = ()) -> None:
+        self._observers = dict(observers)
+        self._apart = frozenset(apart)
+
+    def init(self, w: Tensor, folder: Path | None = None) -> tuple[dict[str, State], dict[str, Past]]:
+        """What averages remember before the first round, for models like `w` `[D]`; rows on disk lie in `folder`.
+
+        These are the `averages` and the `past` of a `Seen`; averages that need no past have none. Raises `OSError` if
+        the disk has no room for the models.
+        """
+        states = {name: observer.init(w) for name, observer in self._observers.items()}
+        groups: dict[tuple[str, str, Storage], dict[str, Keeps]] = {}
+        for name, observer in self._observers.items():
+            if (keeps := observer.average.keeps()) is not None:
+                key = observer.part(w), name if name in self._apart else "", keeps.storage
+                groups.setdefault(key, {})[name] = keeps
+        past: dict[str, Past] = {}
+        for (part, owner, storage), group in groups.items():
+            like = self._observers[next(iter(group))].slice(w)
+            trajectory = Trajectory(_capacity(group.values()), like, storage, folder, part, owner)
+            past |= {name: trajectory.share() for name in group}
+        return states, past
+
+    def observe(self, seen: Seen, w: Tensor, round: int) -> None:
+        """Offer the model `w` `[D]` of `round` (1 = the first) to all averages but those apart, in place.
+
+        Rounds come in increasing order. A slice with a value that is not finite is left out, with a warning: it would
+        never leave a running sum again.
+        """
+        self._offer([name for name in self._observers if name not in self._apart], seen, w, round)
+
+    def observe_apart(self, name: str, seen: Seen, w: Tensor, round: int) -> None:
+        """Offer `w` `[D]` in place of the model of `round` to the average `name`, one of those apart."""
+        self._offer([name], seen, w, round)
+
+    def count(self, seen: Seen, name: str) -> int:
+        """How many models are in an average."""
+        return self._observers[name].average.count(seen.averages[name])
+
+    def value(self, seen: Seen, name: str, w: Tensor) -> Tensor:
+        """The current model `w` `[D]` with the slice of the average `name` replaced by it, as a fresh vector."""
+        return self._observers[name].value(seen.averages[name], w, seen.past.get(name, {}))
+
+    def values(self, seen: Seen, w: Tensor) -> dict[str, Tensor]:
+        """By its name the value of every average that has seen a model."""
+        return {name: self.value(seen, name, w) for name in self._observers if self.count(seen, name)}
+
+    def retract(self, seen: Seen, name: str, round: int) -> None:
+        """Take the model of `round` out of an average; nothing of it remains, unless another average needs it.
+
+        Raises `ValueError` if the average keeps no single models, or not that one.
+        """
+        average, state = self._observers[name].average, seen.averages[name]
+        past = seen.past.get(name)
+        average.retract(state, round, past or {})
+        if past is not None:
+            past.rounds = average.needs(state)
+            for row in past.trajectory.forget():
+                row.zero_()
+
+    def _offer(self, names: Iterable[str], seen: Seen, w: Tensor, round: int) -> None:
+        slices: dict[tuple[tuple[int, int], ...], Slice] = {}
+        used: dict[Trajectory, Tensor] = {}
+        for name in names:
+            observer, past = self._observers[name], seen.past.get(name)
+            average, state, ranges = observer.average, seen.averages[name], tuple(observer.ranges)
+            if not average.observes(round):
+                continue
+            if ranges not in slices:
+                slices[ranges] = Slice(observer.slice(w.detach()))
+            if not slices[ranges].finite:
+                log.warning("round %d: the model is not finite; %s leaves it out", round, type(average).__name__)
+                continue
+            average.take(state, slices[ranges].w, round, past or {})
+            if past is not None:
+                past.rounds = average.needs(state)
+                used[past.trajectory] = slices[ranges].w
+        for trajectory, piece in used.items():
+            trajectory.forget()  # first, so that the new model takes the row of one that nobody needs any more
+            if trajectory.needs(round):
+                trajectory.put(round, piece)
+
+
+class Slice:
+    """A slice `w` `[d]` of a model, and whether all of it is finite."""
+
+    def __init__(self, w: Tensor) -> None:
+        self.w = w
+        # The two extremes tell, at a tenth of the cost of `isfinite(w).all()`.
+        self.finite = bool(torch.stack(torch.aminmax(w)).isfinite().all())
+
+
+def _capacity(group: Iterable[Keeps]) -> int:
+    """How many models averages need together: those that look at the same rounds need no more than the largest."""
+    largest: dict[int, int] = {}
+    for keeps in group:
+        largest[keeps.every] = max(keeps.size, largest.get(keeps.every, 0))
+    return sum(largest.values())

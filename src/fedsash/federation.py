@@ -166,6 +166,10 @@ class Federation:
                 state.best[name] = Best(test.accuracy, state.round, w.clone())
         return results + self._choose(state, results)
 
+    def judge(self, w: Tensor, round: int, name: str) -> list[Metrics]:
+        """What any model `w` `[D]` comes to on every split, under this round and name; no state learns of it."""
+        return list(self._evaluator.evaluate(w, round, name))
+
     def export(self, w: Tensor) -> bytes:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
         from safetensors.torch import save

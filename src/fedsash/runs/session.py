@@ -28,6 +28,7 @@ from ..report import Progress, curves
 from ..state import State
 from .interrupts import interrupt_flag
 from .settings import Callback, Checkpoint, Fork, Result, Watch
+from .trajectory import NEVER, Bookkeeper, RunningSums
 
 log = logging.getLogger("fedsash")
 
@@ -44,6 +45,7 @@ class Session:
     callbacks: Sequence[Callback]
     config: Mapping[str, Any] | None
     until: int | None
+    trajectory: RunningSums = NEVER
 
     def __post_init__(self) -> None:
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
@@ -51,6 +53,7 @@ class Session:
         self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
+        self.sums = Bookkeeper(self.trajectory, self.folder)
         self.history: list[dict[str, Any]] = []
         self.wrong = (False, "")
 
@@ -58,7 +61,8 @@ class Session:
         """The first state: a fresh one, or that of another run with its metrics so far."""
         if self.records is not None and self.records.path.exists():
             raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
-        state = self.federation.start(self.folder)
+        self.sums.cut()  # what a beginning that was killed has left
+        state = self.sums.start(self.federation.start(self.folder))
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
@@ -83,16 +87,19 @@ class Session:
             loaded = states.load(states.place(source / "state", round), _renamed(state, names))
             state = replace(_renamed(loaded, ours), forked=fork.round)
             self._save(state)
+        self.sums.take(source, state)
         return state
 
     def reopen(self) -> State:
         """The newest readable state of the run in the folder; everything after it is dropped."""
         if self.folder is None or self.records is None or not self.records.path.exists():
             raise ValueError(f"{self.folder} holds no run to resume")
-        state, notes = states.load_newest(self.folder / "state", self.federation.start(self.folder))
+        fresh = self.sums.start(self.federation.start(self.folder))
+        state, notes = states.load_newest(self.folder / "state", fresh)
         for note in notes:
             log.warning(note)
         states.cut(self.folder / "state", state.round)
+        self.sums.cut(state)
         self.records.cut(state.round)
         self.history = self.records.load()
         self._take_engine(self.folder / "engine.json")
@@ -125,6 +132,7 @@ class Session:
         ended = time.perf_counter()
         state.samples += outcome.samples
         state.training_seconds += ended - began
+        self.sums.observe(state, outcome.moved)
         self._report(outcome)
         accuracies = None
         if self.federation.evaluation.due(state.round, self.rounds):

@@ -92,15 +92,7 @@ def _flatness(given: argparse.Namespace) -> int:
     name = given.name or _name("flatness", *given.models)
     with opened(given.runs) as (run,), bar("products with the Hessian") as tick:
         found = flatness(
-            run,
-            given.models,
-            name,
-            given.split,
-            given.samples,
-            given.eigenvalues,
-            given.rho,
-            typed(given),
-            tick,
+            run, given.models, name, given.split, given.samples, given.eigenvalues, given.rho, typed(given), tick
         )
     return show({run.folder / "analyses" / name: found})
 

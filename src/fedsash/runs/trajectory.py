@@ -8,6 +8,8 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from ..averages.running import SUM, RunningSum
 from ..checks import check
 from ..records import replace_file
@@ -110,35 +112,34 @@ def write(folder: Path, round: int, found: RunningSum) -> None:
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
-    notes = {"count": str(found.count), "checksum": str(_checksum(found, round))}
-    replace_file(place(folder, round), save({"high": found.high, "low": found.low}, notes))
+    tensors = {"high": found.high, "low": found.low, "count": torch.tensor(found.count)}
+    replace_file(place(folder, round), save(tensors, {"checksum": str(_checksum(found, round))}))
 
 
 def count(folder: Path, round: int) -> int:
     """How many models are in the sum after `round`. Raises `ValueError` if its file can't be read."""
-    return int(_open(folder, round, whole=False)[1]["count"])
+    return _open(folder, round, whole=False)[0].count
 
 
 def read(folder: Path, round: int) -> RunningSum:
     """The sum after `round`. Raises `ValueError` if its file is not what was written."""
-    found, notes = _open(folder, round, whole=True)
-    if str(_checksum(found, round)) != notes["checksum"]:
+    found, checksum = _open(folder, round, whole=True)
+    if str(_checksum(found, round)) != checksum:
         raise ValueError(_damaged(folder, round))
     return found
 
 
-def _open(folder: Path, round: int, whole: bool) -> tuple[RunningSum, dict[str, str]]:
-    """A file's sum (an empty one unless `whole`), and the notes beside it."""
+def _open(folder: Path, round: int, whole: bool) -> tuple[RunningSum, str]:
+    """A file's sum, without its vectors unless `whole`, and its checksum."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(place(folder, round), "pt") as file:
-            notes = file.metadata()
-            number = int(notes["count"])
+            number, checksum = int(file.get_tensor("count")), file.metadata()["checksum"]
             if not whole:
-                return RunningSum.empty(0), notes
-            return RunningSum(file.get_tensor("high"), file.get_tensor("low"), number), notes
-    except (SafetensorError, OSError, KeyError, TypeError, ValueError):
+                return RunningSum(torch.empty(0), torch.empty(0), number), checksum
+            return RunningSum(file.get_tensor("high"), file.get_tensor("low"), number), checksum
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
         raise ValueError(_damaged(folder, round)) from None
 
 
@@ -149,7 +150,7 @@ def _damaged(folder: Path, round: int) -> str:
 def _checksum(found: RunningSum, round: int) -> int:
     value = zlib.crc32(f"{round} {found.count} {found.high.dtype} {found.low.dtype}".encode())
     for part in (found.high, found.low):
-        value = zlib.crc32(memoryview(part.contiguous().numpy()), value)
+        value = zlib.crc32(part.contiguous().numpy().data, value)
     return value
 
 

@@ -179,5 +179,5 @@ def _columns(of_all: dict[int, Judged]) -> dict[str, list[float | None]]:
     return {
         "accuracy": [of.test.accuracy for of in judged],
         "loss": [of.test.loss for of in judged],
-        "held_out": [of.held_out and of.held_out.accuracy for of in judged],
+        "held_out": [None if of.held_out is None else of.held_out.accuracy for of in judged],
     }

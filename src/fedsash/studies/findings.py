@@ -80,16 +80,8 @@ def _window(analysis: Analysis) -> Rows:
 def _averages(analysis: Analysis) -> Rows:
     windows, emas = analysis["windows"], analysis["emas"]
     held_out = analysis["chosen"] is not None
-    yield [
-        "models",
-        "window",
-        "loss",
-        *(["held\nout"] if held_out else []),
-        "EMA of\ndecay",
-        "\nEMA",
-        "loss",
-        "profile's\nerror",
-    ]
+    shown = ["held\nout"] if held_out else []
+    yield ["models", "window", "loss", *shown, "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
     for i, size in enumerate(analysis["sizes"]):
         mark = " (chosen)" if size == analysis["chosen"] else ""
         yield [

@@ -105,10 +105,8 @@ def averages(content: Content) -> Made:
         views.append(view(label, lines, xaxis=axis("number of models", type="log"), yaxis=y))
     chosen = content.get("chosen")
     choice = f" Held-out data choose the window of {chosen}." if chosen else ""
-    caption = (
-        f"Averages after round {content['round']}, by the number of models W; an EMA's is (1 + decay) / (1 - decay)."
-    )
-    return caption + choice, views, 400
+    what = "by the number of models W; an EMA's is (1 + decay) / (1 - decay)"
+    return f"Averages after round {content['round']}, {what}.{choice}", views, 400
 
 
 def _of_sizes(label: str, place: int, sizes: Sequence[int], values: Sequence[float | None], scale: float) -> Content:

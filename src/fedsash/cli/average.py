@@ -48,7 +48,7 @@ def _one(given: argparse.Namespace) -> int:
     with opened(given.runs) as (run,):
         trail = Afterwards(run, given.at)
         what, judged = _judged(trail, given)
-        print(f"{run.folder.name}: {what} after round {trail.round}")
+        print(f"{run.folder.name}: {what}")
         print(f"accuracy  {100 * judged.test.accuracy:.2f} %\nloss      {judged.test.loss:.4g}")
         if given.window is None:
             print(f"error     {100 * judged.error:.3g} % of the weight lies on other models of the same block")
@@ -66,15 +66,15 @@ def _judged(trail: Afterwards, given: argparse.Namespace) -> tuple[str, Any]:
     if given.window is not None:
         size = best_window(trail) if given.window == "auto" else given.window
         w, since = trail.window(size), trail.begins(size) + 1
-        chosen = ", the best on held-out data," if given.window == "auto" else ""
-        return f"the window of {size} models{chosen} of rounds {since} to {trail.round},", trail.judge(w)
+        chosen = ", the best on held-out data," if given.window == "auto" else ","
+        return f"the window of {size} models{chosen} of rounds {since} to {trail.round}", trail.judge(w)
     if given.ema is not None:
         what, profile = f"the EMA of decay {given.ema:g}", profiles.ema(given.ema, trail.count)
     else:
         what = f"the power-function EMA of sigma_rel {given.power:g}"
         profile = profiles.power(given.power, trail.count)
     ((w, error),) = trail.weighted([profile])
-    return what, trail.judge(w, error)
+    return f"{what} after round {trail.round}", trail.judge(w, error)
 
 
 def _size(text: str) -> int | str:

@@ -182,8 +182,10 @@ def test_the_command_says_what_one_average_comes_to(run: Path, capsys: pytest.Ca
     assert capsys.readouterr().out == (
         f"a: the window of 4 models, of rounds 3 to 6\naccuracy  {100 * accuracy:.2f} %\nloss      {loss:.4g}\n"
     )
+    assert main(["average", str(run), "--window", "8"]) == 0
+    assert "the window of 8 models, all there are up to round 8" in capsys.readouterr().out
     assert main(["average", str(run), "--window", "auto"]) == 0
-    assert "models, the best on held-out data, of rounds" in capsys.readouterr().out
+    assert "models, the best on held-out data, " in capsys.readouterr().out
     for option, value in (("--ema", "0.6"), ("--power", "0.1")):
         assert main(["average", str(run), option, value]) == 0
         assert "of the weight lies on other models of the same block" in capsys.readouterr().out

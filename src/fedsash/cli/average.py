@@ -65,9 +65,9 @@ def _judged(trail: Afterwards, given: argparse.Namespace) -> tuple[str, Any]:
 
     if given.window is not None:
         size = best_window(trail) if given.window == "auto" else given.window
-        w, since = trail.window(size), trail.begins(size) + 1
-        chosen = ", the best on held-out data," if given.window == "auto" else ","
-        return f"the window of {size} models{chosen} of rounds {since} to {trail.round}", trail.judge(w)
+        since, chosen = trail.begins(size), ", the best on held-out data," if given.window == "auto" else ","
+        which = f"of rounds {since + 1} to {trail.round}" if since else f"all there are up to round {trail.round}"
+        return f"the window of {size} models{chosen} {which}", trail.judge(trail.window(size))
     if given.ema is not None:
         what, profile = f"the EMA of decay {given.ema:g}", profiles.ema(given.ema, trail.count)
     else:

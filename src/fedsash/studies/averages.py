@@ -25,7 +25,7 @@ TOGETHER = 8
 MISSING = "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Judged:
     """An average and what it comes to; `error` is the share of its weight that lies on other models (see `profiles`).
 
@@ -48,7 +48,8 @@ class Afterwards:
     def __init__(self, run: Opened, round: int | None = None) -> None:
         self.run, self.folder = run, run.folder / trajectory.FOLDER
         rounds = trajectory.kept(self.folder)
-        check(bool(rounds), "trajectory", str(run.folder), MISSING)
+        if not rounds:
+            raise ValueError(f"{run.folder} {MISSING}")
         self.round = rounds[-1] if round is None else round
         check(self.round in rounds, "--at", self.round, f"there are sums of the rounds {listed(rounds)}")
         there = (known for known in rounds if known <= self.round)
@@ -96,7 +97,8 @@ class Afterwards:
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
         """What a model comes to. Raises `ValueError` without a test set."""
         found = {m.split: m for m in self.run.federation.judge(w, self.round, "average")}
-        check("test" in found, str(self.run.folder), "no test set", "there is nothing to judge an average on")
+        if "test" not in found:
+            raise ValueError(f"{self.run.folder} has no test set to judge an average on")
         return Judged(w, found["test"], found.get("held_out"), error)
 
     def _sum(self, round: int) -> RunningSum:

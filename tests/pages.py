@@ -80,6 +80,9 @@ ANALYSES: dict[str, dict[str, Any]] = {
     "flatness": {"models": {"model": {"eigenvalues": [4, 1], "sharpness": {"0.05": 0.2}}}},
     "window": {"average": "window3", "round": 12, "rounds": [1, 2], "weights": [1, 0.5], "clients": [0.5, 1.0]}
     | {"distance_rounds": [10, 12], "distances": [0.5, 0.25]},
+    "averages": {"split": "test", "round": 12, "model": 0.5, "sizes": [2, 4], "chosen": 4}
+    | {"windows": {"accuracy": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]}}
+    | {"emas": {"decay": [0.33, 0.6], "error": [0.3, 0.2], "accuracy": [0.5, 0.5], "loss": [1.0, 1.0]}},
 }
 
 

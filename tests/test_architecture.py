@@ -99,6 +99,7 @@ def test_only_runs_saves_and_loads_states() -> None:
         "federation.py": {"fedsash.state.Best", "fedsash.state.State"},
         "runs/session.py": {"fedsash.state", "fedsash.state.State"},
         "runs/settings.py": {"fedsash.state.State"},
+        "runs/trajectory.py": {"fedsash.state.State"},
         "sweeps/execute.py": {"fedsash.state.saved_rounds"},
         "studies/opened.py": {"fedsash.state", "fedsash.state.State"},
     }

@@ -63,6 +63,7 @@ from fedsash.config import ConfigError, load, parse
         ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),
         ('engine = { kind = "sequential", block = 4 }', 'compile and block go with kind = "vectorised"'),
         ("checkpoint.keep = [0]", "checkpoint.keep = (0,): must be rounds, 1 or more"),
+        ("trajectory.every = -1", "trajectory.every = -1: must be a number of rounds, or 0 for no running sums"),
         ("client.lr = ", "is not TOML: Invalid value (at end of document)"),
         ("client.lr = 1\nclient.lr = 2", "is not TOML: Cannot overwrite a value (at end of document)"),
     ],

@@ -12,7 +12,20 @@ from experiments import Halved
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash import EMA, SWA, Checkpoint, Client, Evaluation, FedAvg, FedProx, Feed, LocalEngine, Mean, Window
+from fedsash import (
+    EMA,
+    SWA,
+    Checkpoint,
+    Client,
+    Evaluation,
+    FedAvg,
+    FedProx,
+    Feed,
+    LocalEngine,
+    Mean,
+    RunningSums,
+    Window,
+)
 from fedsash.averages import Average
 from fedsash.config import Experiment, Model, Recording, parse
 from fedsash.config.registry import ROOMS, describe, options
@@ -159,6 +172,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
             ),
             engine=engines,
             checkpoint=st.builds(Checkpoint, ints, st.lists(ints).map(tuple)),
+            trajectory=st.builds(RunningSums, st.integers(0, 1000)),
             records=st.builds(Recording, st.booleans()),
         )
     )

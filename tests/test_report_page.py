@@ -87,6 +87,9 @@ def test_all_kinds_of_analyses_are_drawn_and_damaged_ones_are_named(page: Path) 
     assert views["plane"][1]["data"][0]["z"] == [pytest.approx([10 * value for value in row]) for row in BOWL]
     assert views["line"][1]["data"][0]["y"] == [20, None, 30]
     assert len(views["decomposition"]) == 3 and len(views["flatness"]) == 2 and len(views["window"]) == 3
+    assert [[trace["y"] for trace in view["data"]] for view in views["averages"]] == [
+        [[50, 60], [50, 50], [50, 70]], [[1, None], [1, 1]],
+    ]  # fmt: skip
     assert len(specs(text)) == len(ANALYSES) + 2, "and the curves, and the partition"
     for name in ("damaged.json", "short.json", "bare.json", "two.json"):
         assert re.search(rf"<li>[^<]*left out: [^<]*{name}", text), name

@@ -33,6 +33,11 @@ FOUND: dict[str, dict[str, Any]] = {
     "window": {
         "rounds": [1, 2], "weights": [1.0, 0.5], "clients": [0.0, 1.5], "distance_rounds": [1, 2], "distances": [1, 1],
     },
+    "averages": {
+        "split": "test", "round": 6, "model": 0.5, "sizes": [2, 4], "chosen": 4,
+        "windows": {"accuracy": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]},
+        "emas": {"decay": [1 / 3, 0.6], "error": [0.3, 0.2], "accuracy": [0.5, 0.5], "loss": [1.0, 1.0]},
+    },
 }  # fmt: skip
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         MoFedSAM,
         Scaffold,
     )
-    from .runs import Checkpoint, Fork, Result, resume, run
+    from .runs import Checkpoint, Fork, Result, RunningSums, resume, run
 
 __version__ = version("fedsash")
 
@@ -66,7 +66,7 @@ _ROOMS = {
         "MoFedSAM",
         "Scaffold",
     ),
-    "runs": ("Checkpoint", "Fork", "Result", "resume", "run"),
+    "runs": ("Checkpoint", "Fork", "Result", "RunningSums", "resume", "run"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 
@@ -102,6 +102,7 @@ __all__ = [
     "MimeLite",
     "MoFedSAM",
     "Result",
+    "RunningSums",
     "Scaffold",
     "Tracker",
     "Window",

@@ -30,7 +30,7 @@ class Request:
     counts from 0. `sent` `[D]` is the model that they receive, `server` the method's vectors beside it. `clients`
     `[s, ...]` is their client state; None where clients keep their own. Then `last[i]` says which version client i
     goes on from: the round after which its client state was last accepted, 0 if never. Whatever a client made later
-    was refused, or got lost, and does not count. No version before `oldest` is asked for again, but 0.
+    was refused, or got lost, and does not count. The run is never set back to before the round `oldest`.
     """
 
     job: Job

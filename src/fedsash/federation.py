@@ -8,10 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -25,8 +23,8 @@ from .data.tasks import Loss
 from .engines import Engine, LocalEngine, Training, pick_device
 from .engines.direct import threads
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
-from .exchange import Executor, Outcome, Request
-from .feed import Feed
+from .exchange import Executor, Job, Outcome, Request
+from .feed import Feed, Feeding
 from .fingerprint import text
 from .layout import Layout
 from .local import Client
@@ -37,11 +35,6 @@ from .servers import SGD, Server
 from .state import State, better
 from .storage import client_rows
 from .sums import Sums
-
-DECIDE = ("seed", "method", "client", "aggregation", "server", "feed", "sampling")
-"""The settings that determine the numbers of a run as they are."""
-
-UNUSABLE = "every upload was not finite, or longer than {:g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,10 +92,7 @@ class Federation:
 
     @property
     def training_data(self) -> FederatedData:
-        """The data as clients train on them: on the device, without what is held out.
-
-        Raises `ValueError` where clients live elsewhere.
-        """
+        """The data as clients train on them, on the device; raises `ValueError` where clients live elsewhere."""
         if not isinstance(self.clients, Here):
             raise ValueError("the clients' samples are not here: this needs a federation whose data are FederatedData")
         return self.clients.data
@@ -117,6 +107,10 @@ class Federation:
         """The averages at work."""
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
         return Observers(observers, self.feed.averages if self.feed and self.feed.order != "after" else ())
+
+    @cached_property
+    def _feeding(self) -> Feeding:
+        return Feeding(self.feed, self.observers)
 
     @cached_property
     def _loss(self) -> Loss:
@@ -172,9 +166,8 @@ class Federation:
         own = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
         clients = None if self.clients.remember and self._remembers else own
         asks_first = probed is None and overrides(self.method, "probe")
-        oldest = int(state.last.min()) if clients is None else 0
-        last = state.last.numpy()[ids]
-        return Request("probe" if asks_first else "train", t, ids, sent, server, clients, last, oldest)
+        job: Job = "probe" if asks_first else "train"
+        return Request(job, t, ids, sent, server, clients, state.last.numpy()[ids], state.oldest)
 
     @torch.no_grad()
     def collect(self, request: Request) -> Sums:
@@ -193,13 +186,13 @@ class Federation:
             refused, missing, ids = probed.refused + refused, probed.missing | missing, probed.ids
         outcome = Outcome(request.round, ids, sums.samples, refused, missing)
         if not sums.accepted:
-            nobody = "nobody answered" if len(missing) == len(ids) else UNUSABLE.format(self.aggregation.limit)
-            return self._skip(state, outcome, nobody)
+            unusable = f"every upload was not finite, or longer than {self.aggregation.limit:g}"
+            return self._skip(state, outcome, "nobody answered" if len(missing) == len(ids) else unusable)
         mean = sums.mean()
         shared = state.shared if probed is None else state.shared | probed.mean()
         received = Received(request.sent, sums.update(mean), mean, shared, sums.accepted, len(self.sizes))
         delta, shared = self.method.absorb(received)
-        w, server = self._step(state, request.sent, delta)
+        w, server = self._feeding.step(self.server, state.server, state, request.sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return self._skip(state, outcome, "the server's step was not finite")
         for places, own in sums.clients:
@@ -215,22 +208,19 @@ class Federation:
         self.observers.observe(state, w, state.round + 1)
         return replace(state, round=state.round + 1, w=w)
 
-    def sent(self, state: State) -> Tensor:
-        """The model `[D]` that the clients of the next round receive."""
-        return self.send(state)[0]
-
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model, as `"model"`, and by its name the value of every average that has seen a model."""
         return {"model": state.w} | self.observers.values(state, state.w)
 
     def evaluate(self, state: State) -> list[Metrics]:
         """The metrics of the model and all averages, on every split that is asked for; nothing else changes."""
-        found = []
+        return [m for name, w in self.models(state).items() for m in self.judge(w, state.round, name)]
+
+    def judge(self, w: Tensor, round: int, name: str) -> list[Metrics]:
+        """What any model `w` `[D]` comes to on every split, under this round and name."""
         begun = self._running.begun
         with threads(None if begun is None else begun.threads):
-            for name, w in self.models(state).items():
-                found += self._evaluator.evaluate(w, state.round, name, lambda request: self.executor.work(request))
-        return found
+            return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
         """The state that has learned from its evaluation, and what an adaptive feed has decided, as a record.
@@ -250,10 +240,11 @@ class Federation:
 
     def fingerprint(self) -> dict[str, str]:
         """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
-        fed = {name: self.averages[name] for name in self.feed.averages} if self.feed else {}
-        named = {name: getattr(self, name) for name in DECIDE} | {"loss": self._loss, "averages": fed}
-        named |= {"model": self.layout.flatten(self.module), "engine.pieces": self.engine.pieces}
-        named["evaluation.held_out"] = self.evaluation.held_out
+        names = ("seed", "method", "client", "aggregation", "server", "feed", "sampling")
+        named = {name: getattr(self, name) for name in names} | {"loss": self._loss}
+        named["averages"] = {name: self.averages[name] for name in self.feed.averages} if self.feed else {}
+        named["model"] = self.layout.flatten(self.module)
+        named |= {"engine.pieces": self.engine.pieces, "evaluation.held_out": self.evaluation.held_out}
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 
     def saved(self, state: State) -> State:
@@ -293,18 +284,12 @@ class Federation:
     def __enter__(self) -> Federation:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """What the clients of the next round receive: a model, and the method's vectors."""
-        w = state.w
-        if self.feed is not None and self.feed.order == "after":
-            choice = state.choice or self.feed.first()
-            if choice.sends(state.round):
-                w = self.observers.value(state, choice.average, w)
+        w = self._feeding.sent(state, state.w, state.round, state.choice)
         return self.method.send(w, state.shared, state.round)
 
     @cached_property
@@ -317,7 +302,6 @@ class Federation:
         return Running(self.clients, self._training)
 
     def _training(self) -> Training:
-        rounds = [self.sampling.clients(t, self.sizes, self.seed) for t in range(5)]
         return Training(
             module=self.module,
             problem=replace(self.clients.problem, test=None),
@@ -327,22 +311,8 @@ class Federation:
             aggregation=self.aggregation,
             seed=self.seed,
             batch=self.evaluation.batch,
-            sample=tuple(ids for ids in rounds if len(ids)) or (np.arange(1),),
+            sample=self.sampling.first(self.sizes, self.seed),
         )
-
-    def _step(self, state: State, sent: Tensor, delta: Tensor) -> tuple[Tensor, Vectors]:
-        """The server optimiser's step; with a feed before it, the update is the average's distance from the model."""
-        feed, t = self.feed, state.round
-        if feed is None or feed.order == "after":
-            return self.server.step(sent, delta, state.server)
-        choice = feed.first()
-        self.observers.observe_apart(choice.average, state, sent + delta, t + 1)
-        if not choice.sends(t + 1):
-            return self.server.step(sent, delta, state.server)
-        mean = self.observers.value(state, choice.average, sent + delta) - sent
-        if feed.order == "code" and t == choice.start:
-            return self.server.step(sent, mean, self.server.init(sent))[0], state.server
-        return self.server.step(sent, mean, state.server)
 
     def _skip(self, state: State, outcome: Outcome, why: str) -> tuple[State, Outcome]:
         """Leave everything as it was, and say why."""

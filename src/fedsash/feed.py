@@ -7,8 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
+from torch import Tensor
+
+from .averages import Observers
+from .averages.observers import Seen
 from .checks import check, check_choice
 from .evaluation import Metrics
+from .methods import Vectors
+from .servers import Server
 
 
 @dataclass(frozen=True)
@@ -113,3 +119,36 @@ class Choice:
         compared = {name: accuracy[name] for name in ("model", choice.average) if name in accuracy}
         more = {"better": choice.better, "start": choice.start, "held_out": compared}
         return choice, replace(chosen, model=choice.average, split="feed", more=more)
+
+
+class Feeding:
+    """A feed at work on the averages of a run; without one, clients receive the model, and the server steps from it."""
+
+    def __init__(self, feed: Feed | None, observers: Observers) -> None:
+        self._feed, self._observers = feed, observers
+
+    def sent(self, seen: Seen, w: Tensor, round: int, choice: Choice | None) -> Tensor:
+        """What takes the place of the model `w` `[D]` in what the clients of `round` receive."""
+        if self._feed is None or self._feed.order != "after":
+            return w
+        choice = choice or self._feed.first()
+        return self._observers.value(seen, choice.average, w) if choice.sends(round) else w
+
+    def step(
+        self, server: Server, memory: Vectors, seen: Seen, sent: Tensor, delta: Tensor, round: int
+    ) -> tuple[Tensor, Vectors]:
+        """The server optimiser's step of `round`, from the update `delta` `[D]`, and what it remembers from now on.
+
+        With a feed before it, the update is the distance of the average from what was sent.
+        """
+        feed = self._feed
+        if feed is None or feed.order == "after":
+            return server.step(sent, delta, memory)
+        choice = feed.first()
+        self._observers.observe_apart(choice.average, seen, sent + delta, round + 1)
+        if not choice.sends(round + 1):
+            return server.step(sent, delta, memory)
+        mean = self._observers.value(seen, choice.average, sent + delta) - sent
+        if feed.order == "code" and round == choice.start:
+            return server.step(sent, mean, server.init(sent))[0], memory
+        return server.step(sent, mean, memory)

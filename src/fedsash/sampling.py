@@ -63,6 +63,11 @@ class Sampling:
         ids = self.draw(round, sizes, seed)
         return ids[self.answers(round, ids, sizes, seed)]
 
+    def first(self, sizes: Ids, seed: int, rounds: int = 5) -> tuple[Ids, ...]:
+        """The clients of the first rounds in which there are any; client 0 if there are none."""
+        found = (self.clients(round, sizes, seed) for round in range(rounds))
+        return tuple(ids for ids in found if len(ids)) or (np.arange(1),)
+
     @property
     def _name(self) -> str:
         return type(self).__name__

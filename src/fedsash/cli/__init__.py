@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from . import analyses, compare, listing, network, partition, report, reproduce, sweep, train
+from . import analyses, average, compare, listing, network, partition, report, reproduce, sweep, train
 from .common import WRONG, interrupted
 
-COMMANDS = (train, network, sweep, compare, reproduce, analyses, report, partition, listing)
+COMMANDS = (train, network, sweep, compare, reproduce, analyses, average, report, partition, listing)
 """In the order of `fedsash --help`."""
 
 

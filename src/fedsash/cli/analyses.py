@@ -61,53 +61,53 @@ def _landscape(given: argparse.Namespace) -> int:
     groups = [[model] for model in given.models] if given.surface else [given.models]
     finished: Finished = {}
     for folder in given.runs:
-        with _opened([folder]) as (run,):
+        with opened([folder]) as (run,):
             for models in groups:
                 kind = KINDS.get(len(models), "landscape")
                 name = given.name or _name(kind, *models)
                 if given.name and len(groups) > 1:
                     name = _name(given.name, *models)
-                with _bar(f"{folder.name}: {kind} of {', '.join(models)}") as tick:
+                with bar(f"{folder.name}: {kind} of {', '.join(models)}") as tick:
                     try:
-                        found = landscape(run, models, name, view, _command(given), tick)
+                        found = landscape(run, models, name, view, typed(given), tick)
                     except KeyboardInterrupt:
                         print("stopped; the same command goes on from here", file=sys.stderr)
                         return INTERRUPTED
                 finished[folder / "analyses" / name] = found
-    return _show(finished)
+    return show(finished)
 
 
 def _decompose(given: argparse.Namespace) -> int:
     from ..studies.decompositions import decomposition
 
     name = given.name or "decomposition"
-    with _opened(given.runs) as runs, _bar("decomposition, by round") as tick:
-        found = decomposition(runs, name, given.rounds, given.samples, _command(given), tick)
-    return _show({given.runs[0] / "analyses" / name: found})
+    with opened(given.runs) as runs, bar("decomposition, by round") as tick:
+        found = decomposition(runs, name, given.rounds, given.samples, typed(given), tick)
+    return show({given.runs[0] / "analyses" / name: found})
 
 
 def _flatness(given: argparse.Namespace) -> int:
     from ..studies.flatness import flatness
 
     name = given.name or _name("flatness", *given.models)
-    with _opened(given.runs) as (run,), _bar("products with the Hessian") as tick:
+    with opened(given.runs) as (run,), bar("products with the Hessian") as tick:
         found = flatness(
-            run, given.models, name, given.split, given.samples, given.eigenvalues, given.rho, _command(given), tick
+            run, given.models, name, given.split, given.samples, given.eigenvalues, given.rho, typed(given), tick
         )
-    return _show({run.folder / "analyses" / name: found})
+    return show({run.folder / "analyses" / name: found})
 
 
 def _window(given: argparse.Namespace) -> int:
     from ..studies.windows import window
 
     name = given.name or _name("window", given.average)
-    with _opened(given.runs) as (run,):
-        found = window(run, given.average, name, given.round, _command(given))
-    return _show({run.folder / "analyses" / name: found})
+    with opened(given.runs) as (run,):
+        found = window(run, given.average, name, given.round, typed(given))
+    return show({run.folder / "analyses" / name: found})
 
 
 @contextmanager
-def _opened(folders: list[Path]) -> Iterator[list[Any]]:
+def opened(folders: list[Path]) -> Iterator[list[Any]]:
     from ..studies import open_run
 
     with ExitStack() as stack:
@@ -115,7 +115,7 @@ def _opened(folders: list[Path]) -> Iterator[list[Any]]:
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
+def bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A progress bar, on a terminal: what it yields takes how much is done, and of how much."""
     from rich import progress
     from rich.markup import escape
@@ -132,7 +132,7 @@ def _bar(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
-def _show(finished: Finished) -> int:
+def show(finished: Finished) -> int:
     """Draw what was found, on common scales where there is more than one, and say what and where it is."""
     import rich
 
@@ -175,7 +175,7 @@ def _add_samples(parser: argparse.ArgumentParser, split: str, count: int | None)
     parser.add_argument("--samples", type=_count, default=count, metavar="N", help=f"N, or all (default: {default})")
 
 
-def _command(given: argparse.Namespace) -> str:
+def typed(given: argparse.Namespace) -> str:
     """The command, complete."""
     words = ["fedsash", given.verb, *map(str, given.runs)]
     for key, value in vars(given).items():

@@ -74,6 +74,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
             experiment.rounds,
             out=given.out,
             checkpoint=experiment.checkpoint,
+            trajectory=experiment.trajectory,
             progress=given.progress,
             callbacks=[stack.enter_context(closing(board)) for board in boards],
             config=experiment.table(),

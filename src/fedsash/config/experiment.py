@@ -20,7 +20,7 @@ from ..feed import Feed
 from ..layout import Layout
 from ..local import Client
 from ..methods import FedAvg, Method
-from ..runs import Checkpoint
+from ..runs import Checkpoint, RunningSums
 from ..sampling import Sampling, Uniform
 from ..servers import SGD, Server
 from . import tables
@@ -73,6 +73,7 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
     engine: Engine = field(default_factory=LocalEngine)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    trajectory: RunningSums = field(default_factory=RunningSums)
     records: Recording = field(default_factory=Recording)
 
     def __post_init__(self) -> None:

@@ -94,7 +94,10 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> NetworkExp
     if "sampling" in rest and not scheduler.rounds:
         name = ROOMS["schedulers"].name_of(scheduler)
         raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out")
-    return NetworkExperiment(**vars(config.parse(EVERYBODY | rest)), network=network, scheduler=scheduler)
+    experiment = config.parse(EVERYBODY | rest)
+    if experiment.trajectory.every:
+        raise ConfigError("trajectory: a simulated run keeps no running sums; leave it out")
+    return NetworkExperiment(**vars(experiment), network=network, scheduler=scheduler)
 
 
 def _network(table: Any) -> Network:

@@ -108,7 +108,7 @@ class Learning:
         return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
 
     def newest(self) -> Vector:
-        return self.federation.sent(self.state)
+        return self.federation.send(self.state)[0]
 
     def model(self) -> Vector:
         return self.state.w.double()

@@ -141,6 +141,27 @@ def _window(analysis: Analysis, scales: Any) -> Figure:
     return figure
 
 
+def _averages(analysis: Analysis, scales: Any) -> Figure:
+    """The accuracy of windows and of EMAs by the number of models that they average, the model's own below."""
+    figure = _figure(8, 4.4)
+    axes = figure.subplots()
+    sizes = analysis["sizes"]
+    _over(axes, sizes, analysis["windows"]["accuracy"], "the mean of the last W models", COLOURS[0])
+    _over(axes, sizes, analysis["emas"]["accuracy"], "EMA, W = (1 + decay) / (1 - decay)", COLOURS[1])
+    _over(axes, sizes, analysis["windows"]["held_out"], "the mean, on held-out data", "0.7")
+    if analysis["model"] is not None:
+        axes.axhline(analysis["model"], color=INK, linewidth=1, linestyle="--", label="the model itself")
+    if analysis["chosen"] is not None:
+        axes.axvline(analysis["chosen"], color="0.6", linewidth=0.8, zorder=1)
+    axes.set_xscale("log")
+    axes.set_xlabel("W, the number of models (log scale)", color=INK)
+    axes.xaxis.set_major_formatter(lambda size, _: f"{size:g}")
+    _plain(axes, f"accuracy ({analysis['split']}) after round {analysis['round']}")
+    _percent(axes)
+    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    return figure
+
+
 KINDS: dict[str, Callable[[Analysis, Any], Figure]] = {
     "line": _line,
     "plane": plane,
@@ -148,6 +169,7 @@ KINDS: dict[str, Callable[[Analysis, Any], Figure]] = {
     "decomposition": _decomposition,
     "flatness": _flatness,
     "window": _window,
+    "averages": _averages,
 }
 
 

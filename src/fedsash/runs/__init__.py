@@ -9,8 +9,9 @@ from typing import Any
 from ..federation import Federation
 from .session import Session
 from .settings import USUAL, Callback, Checkpoint, Fork, Result, Watch
+from .trajectory import NEVER, RunningSums
 
-__all__ = ["Callback", "Checkpoint", "Fork", "Result", "Watch", "resume", "run"]
+__all__ = ["Callback", "Checkpoint", "Fork", "Result", "RunningSums", "Watch", "resume", "run"]
 
 
 def run(
@@ -24,17 +25,19 @@ def run(
     config: Mapping[str, Any] | None = None,
     fork: Fork | None = None,
     until: int | None = None,
+    trajectory: RunningSums = NEVER,
 ) -> Result:
     """Train for `rounds` rounds and evaluate on the way.
 
     With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
     `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/` and `state/`; it can be resumed from
     there. `fork` starts from a state of another run. With `until` the run stops after that round as it would on Ctrl-C.
+    With `trajectory` it keeps running sums of its models, in `trajectory/`; they change nothing else.
     `progress` shows a bar, or is told the number of every finished round.
 
     Raises `ValueError` if `out` holds a run already, or if the fork's state is missing, damaged or does not fit.
     """
-    session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until)
+    session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
     return session.train(session.begin(fork))
 
 
@@ -48,6 +51,7 @@ def resume(
     callbacks: Sequence[Callback] = (),
     config: Mapping[str, Any] | None = None,
     until: int | None = None,
+    trajectory: RunningSums = NEVER,
 ) -> Result:
     """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
 
@@ -56,5 +60,5 @@ def resume(
 
     Raises `ValueError` if `out` holds no run, if all its states are damaged, or if they are of another experiment.
     """
-    session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until)
+    session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
     return session.train(session.reopen())

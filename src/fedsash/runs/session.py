@@ -31,6 +31,7 @@ from ..report import Progress, curves
 from ..state import State
 from .interrupts import interrupt_flag
 from .settings import Callback, Checkpoint, Fork, Result, Watch
+from .trajectory import NEVER, Bookkeeper, RunningSums
 
 log = logging.getLogger("fedsash")
 
@@ -47,6 +48,7 @@ class Session:
     callbacks: Sequence[Callback]
     config: Mapping[str, Any] | None
     until: int | None
+    trajectory: RunningSums = NEVER
 
     def __post_init__(self) -> None:
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
@@ -54,6 +56,7 @@ class Session:
         self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else Path(self.out)
         self.records = None if self.folder is None else Records(self.folder)
+        self.sums = Bookkeeper(self.trajectory, self.folder)
         self.history: list[dict[str, Any]] = []
         self.mark: Mark = (0, 0)
         self.wrong = (False, False, "")
@@ -62,7 +65,8 @@ class Session:
         """The first state: a fresh one, or that of another run with its metrics so far."""
         if self.records is not None and self.records.path.exists():
             raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
-        state = replace(self.federation.start(self.folder), run=uuid4().hex)
+        self.sums.cut()  # what a beginning that was killed has left
+        state = replace(self.sums.start(self.federation.start(self.folder)), run=uuid4().hex)
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
@@ -88,20 +92,22 @@ class Session:
             state = replace(_renamed(loaded, ours), forked=fork.round, run=state.run)
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._save(state)
+        self.sums.take(source, state)
         return state
 
     def reopen(self) -> State:
         """The newest readable state of the run in the folder; everything after it is dropped."""
         if self.folder is None or self.records is None or not self.records.path.exists():
             raise ValueError(f"{self.folder} holds no run to resume")
-        state, notes = checkpoints.load_newest(self.folder / "state", self.federation.start(self.folder))
+        fresh = self.sums.start(self.federation.start(self.folder))
+        state, notes = checkpoints.load_newest(self.folder / "state", fresh)
         for note in notes:
             log.warning(note)
         if other := differences(self.federation.fingerprint(), state.fingerprint):
-            raise ValueError(
-                f"{self.folder} holds a run of another experiment: {'; '.join(other)}. A fork may change it"
-            )
+            lines = "; ".join(other)
+            raise ValueError(f"{self.folder} holds a run of another experiment: {lines}. To change it on purpose, fork")
         checkpoints.cut(self.folder / "state", state.round)
+        self.sums.cut(state)
         self.records.cut(state.round, state.records if state.round else None)
         self.history = self.records.load()
         self.mark = mark(self.history)
@@ -135,6 +141,7 @@ class Session:
         ended = time.perf_counter()
         state.samples += outcome.samples
         state.training_seconds += ended - began
+        self.sums.observe(state, outcome.moved)
         self._report(outcome)
         accuracies = None
         if self.federation.evaluation.due(state.round, self.rounds):
@@ -176,8 +183,9 @@ class Session:
             return
         if self.records is not None and self.records.path.exists():
             self.records.flush()
-        state = replace(self.federation.saved(state), records=self.mark)
-        checkpoints.save(state, self.folder / "state", self.checkpoint.keep)
+        saved = replace(self.federation.saved(state), records=self.mark)
+        checkpoints.save(saved, self.folder / "state", self.checkpoint.keep)
+        state.oldest = checkpoints.saved_rounds(self.folder / "state")[0]
 
     def _summary(self, state: State, memory: int) -> dict[str, Any]:
         return {

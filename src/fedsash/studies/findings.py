@@ -77,6 +77,22 @@ def _window(analysis: Analysis) -> Rows:
     yield ["distance of a model from the mean", f"{_number(float(away.mean()))} (largest {_number(float(away.max()))})"]
 
 
+def _averages(analysis: Analysis) -> Rows:
+    windows, emas = analysis["windows"], analysis["emas"]
+    held_out = analysis["chosen"] is not None
+    shown = ["held\nout"] if held_out else []
+    yield ["models", "window", "loss", *shown, "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
+    for i, size in enumerate(analysis["sizes"]):
+        mark = " (chosen)" if size == analysis["chosen"] else ""
+        yield [
+            f"{size}{mark}",
+            *(_share(windows["accuracy"][i]), _number(windows["loss"][i])),
+            *([_share(windows["held_out"][i])] if held_out else []),
+            *(f"{emas['decay'][i]:.4f}", _share(emas["accuracy"][i]), _number(emas["loss"][i])),
+            _share(emas["error"][i]),
+        ]
+
+
 KINDS: dict[str, Callable[[Analysis], Rows]] = {
     "line": _line,
     "plane": _terrain,
@@ -84,6 +100,7 @@ KINDS: dict[str, Callable[[Analysis], Rows]] = {
     "decomposition": _decomposition,
     "flatness": _flatness,
     "window": _window,
+    "averages": _averages,
 }
 
 

@@ -64,6 +64,7 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
         boards = [TensorBoard(folder / "tensorboard")] if experiment.records.tensorboard else []
         settings: dict[str, Any] = {
             "checkpoint": experiment.checkpoint,
+            "trajectory": experiment.trajectory,
             "progress": lambda round: tell({"round": round}),
             "callbacks": [stack.enter_context(closing(board)) for board in boards],
             "config": experiment.table(),

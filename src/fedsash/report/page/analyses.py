@@ -93,6 +93,26 @@ def window(content: Content) -> Made:
     return f"What the average {content['average']} holds after round {content['round']}.", views, 380
 
 
+def averages(content: Content) -> Made:
+    """Windows and EMAs of one run, by the number of models that they average."""
+    sizes, windows, emas = content["sizes"], content["windows"], content["emas"]
+    views = []
+    for label, key, scale in (("accuracy", "accuracy", 100.0), ("loss", "loss", 1.0)):
+        lines = [_of_sizes("window", 0, sizes, windows[key], scale), _of_sizes("EMA", 1, sizes, emas[key], scale)]
+        if key == "accuracy" and content.get("chosen") is not None:
+            lines.append(_of_sizes("window, on held-out data", 2, sizes, windows["held_out"], scale))
+        y = axis(f"{label} ({content['split']}{', %' if scale > 1 else ''})")
+        views.append(view(label, lines, xaxis=axis("number of models", type="log"), yaxis=y))
+    chosen = content.get("chosen")
+    choice = f" Held-out data choose the window of {chosen}." if chosen else ""
+    what = "by the number of models W; an EMA's is (1 + decay) / (1 - decay)"
+    return f"Averages after round {content['round']}, {what}.{choice}", views, 400
+
+
+def _of_sizes(label: str, place: int, sizes: Sequence[int], values: Sequence[float | None], scale: float) -> Content:
+    return line(label, place, **points(sizes, (None if value is None else scale * value for value in values)))
+
+
 KINDS: dict[str, Callable[[Content], Made]] = {
     "line": profile,
     "plane": plane,
@@ -100,5 +120,6 @@ KINDS: dict[str, Callable[[Content], Made]] = {
     "decomposition": decomposition,
     "flatness": flatness,
     "window": window,
+    "averages": averages,
 }
 """In the order of the page; how surfaces are drawn depends on them all."""

@@ -9,7 +9,7 @@ from typing import Any
 from .collect import Run
 from .markup import MISSING
 
-HOW = ("engine", "records", "checkpoint", "device")
+HOW = ("engine", "records", "checkpoint", "trajectory", "device")
 """Tables that say how a run is carried out, not what it computes."""
 
 

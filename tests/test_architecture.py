@@ -91,17 +91,13 @@ def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_ba
 
 def test_only_runs_saves_and_loads_states() -> None:
     users = {
-        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.state.")}
+        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.checkpoints.")}
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
-        "analysis/clients.py": {"fedsash.state.State"},
-        "federation.py": {"fedsash.state.Best", "fedsash.state.State"},
-        "runs/session.py": {"fedsash.state", "fedsash.state.State"},
-        "runs/settings.py": {"fedsash.state.State"},
-        "runs/trajectory.py": {"fedsash.state.State"},
-        "sweeps/execute.py": {"fedsash.state.saved_rounds"},
-        "studies/opened.py": {"fedsash.state", "fedsash.state.State"},
+        "runs/session.py": {"fedsash.checkpoints"},
+        "sweeps/execute.py": {"fedsash.checkpoints.saved_rounds"},
+        "studies/opened.py": {"fedsash.checkpoints"},
     }
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -138,23 +140,25 @@ def test_ctrl_c_in_the_middle_of_a_round_of_ones_own_loop_does_not_change_the_ne
         if inside:
             raise KeyboardInterrupt
 
-    before = signal.signal(signal.SIGALRM, interrupt)
+    before = signal.signal(signal.SIGUSR1, interrupt)
     try:
         with federation(engine=ALL[name]) as world:
             state = world.start()
             world.prepare()
             while state.round < 3:
-                signal.setitimer(signal.ITIMER_REAL, 0.001 * (1 + interrupted) if interrupted < 6 else 0)
+                timer = threading.Timer(0.001 * (1 + interrupted), os.kill, (os.getpid(), signal.SIGUSR1))
                 try:
-                    inside = True
+                    inside = interrupted < 6
+                    timer.start()
                     after_it, _ = world.round(state)
                     inside = False
                 except KeyboardInterrupt:
                     inside, interrupted = False, interrupted + 1
                 else:
                     state = after_it
+                timer.join()
     finally:
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGUSR1, before)
     assert torch.equal(state.w, whole) and interrupted > 0
 
 

@@ -50,8 +50,8 @@ class State:
     samples; `forked`, the round at which the run left another one, None if it did not; `samples`, how many were
     trained on; `seconds`, the time that rounds and evaluations took, of which `training_seconds` in rounds; `run`, the
     run's own id; `records`, how many rows it has recorded, and their checksum; `fingerprint`, what determines its
-    numbers (see `Federation.fingerprint`). `oldest` is the earliest saved round, which the run can be set back to; it is
-    not saved. Nothing else is kept anywhere.
+    numbers (see `Federation.fingerprint`). `oldest`, which is not saved, is the earliest round that the run can be set
+    back to. Nothing else is kept anywhere.
     """
 
     round: int

@@ -22,7 +22,6 @@ from torch import Tensor
 
 import fedsash as fs
 from fedsash import aggregation, methods, models, sampling
-from fedsash.engines import Work
 from fedsash.engines.gradients import OneByOne
 
 METHODS: dict[str, dict[str, Any]] = {
@@ -68,17 +67,20 @@ def federation(**settings: Any) -> fs.Federation:
 
 def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
     """Models sent down and up by a client, and remembered by the server and by a client."""
-    ids = np.arange(1)
-    work = Work(f.model, f.loss, f.method, f.client, f.data, f.seed, False, [ids])
-    first = work.first(work.trainer(ENGINE), ids)
     state = f.start()
+    request, up = f.ask(state, ids=np.arange(1)), []
+    if request.job == "probe":
+        (probed,) = f.executor.work(request)
+        up += [probed]
+        request = f.ask(state, probed=f.collect(request))
+    up += f.executor.work(request)
 
     def models_in(*tensors: Tensor) -> float:
         return sum(tensor.numel() for tensor in tensors) / f.layout.size
 
     return (
-        models_in(first.sent, *first.shared.values()),
-        models_in(*first.train().upload.values(), *first.probed.values()),
+        models_in(request.sent, *request.server.values()),
+        models_in(*(value for reply in up for value in reply.upload.values())),
         models_in(*state.shared.values()),
         models_in(*(rows[0] for rows in state.mine.values())),
     )

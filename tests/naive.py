@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from fedsash.federation import Federation
+from fedsash.local.batches import Batches
 
 Array = NDArray[np.float64]
 Index = NDArray[np.int64]
@@ -412,7 +413,7 @@ def run(
     w = f.start().w.numpy().copy()
     net = Net(f.data.train.x.numpy(), f.data.train.y.numpy())
     method = KINDS[kind](net, f, w, {name: value for name, value in options.items() if name not in rule})
-    batches = f.client.batches(f.data.clients, f.seed, torch.empty(0, dtype=torch.float64))
+    batches = Batches(f.client.cut, f.data.clients, seed=f.seed, like=torch.empty(0, dtype=torch.float64))
     v = np.zeros_like(w)
     for t in range(rounds):
         ids = f.sampling.clients(t, f.data.sizes, f.seed)

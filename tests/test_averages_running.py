@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from trajectories import Alone
 
 from fedsash.averages import EMA, Window
 from fedsash.averages.profiles import FLATTEST, Profile, block_weights, decay_of, ema, exponent, misplaced, power
@@ -25,7 +26,7 @@ def sums_of(models: Tensor, counts: list[int]) -> list[RunningSum]:
     """The running sums of the first models, for each of these numbers of them."""
     state, found = SUM.init(models[0]), {0: RunningSum.empty(models.shape[1])}
     for round, w in enumerate(models, 1):
-        SUM.observe(state, w, round)
+        SUM.take(state, w, round, {})
         found[round] = RunningSum(state["high"].clone(), state["low"].clone(), int(state["seen"]))
     return [found[count] for count in counts]
 
@@ -42,13 +43,12 @@ def stand_in(models: Tensor, profile: Profile, counts: list[int]) -> Tensor:
 @pytest.mark.parametrize("size", [1, 3, 20, 59])
 def test_the_difference_of_two_sums_is_the_windows_value_bitwise(size: int, dtype: torch.dtype) -> None:
     models = walk(60).to(dtype)
-    window = Window(size)
-    state = window.init(models[0])
+    window = Alone(Window(size), models[0])
     for round, w in enumerate(models, 1):
-        window.observe(state, w, round)
+        window.observe(w, round)
         if round >= size:
             before, after = sums_of(models[:round], [round - size, round])
-            assert torch.equal(after.mean_since(before, models[0]), window.value(state, w))
+            assert torch.equal(after.mean_since(before, models[0]), window.value(w))
 
 
 def test_a_window_is_exact_after_values_a_billion_times_larger_have_passed() -> None:
@@ -70,11 +70,11 @@ def test_what_is_computed_leaves_the_sums_as_they_are() -> None:
 
 @pytest.mark.parametrize("decay", DECAYS)
 def test_the_profile_of_an_ema_is_what_it_makes_of_unit_vectors(decay: float) -> None:
-    units, average = torch.eye(30, dtype=torch.float64), EMA(decay)
-    state = average.init(units[0])
+    units = torch.eye(30, dtype=torch.float64)
+    average = Alone(EMA(decay), units[0])
     for round, w in enumerate(units, 1):
-        average.observe(state, w, round)
-    np.testing.assert_allclose(ema(decay, 30), average.value(state, units[0]), rtol=0, atol=1e-15)
+        average.observe(w, round)
+    np.testing.assert_allclose(ema(decay, 30), average.value(units[0]), rtol=0, atol=1e-15)
 
 
 @pytest.mark.parametrize("sigma", [0.05, 0.1, 0.25, FLATTEST])

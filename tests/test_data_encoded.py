@@ -279,7 +279,7 @@ def test_compiled_steps_are_refused_in_one_line_and_not_chosen(tmp_path: Path) -
     world = federation(tmp_path, "batches", LocalEngine("vectorised", workers=1, threads=1))
     with world:
         world.prepare(rounds=10**9)
-        assert world.engine.compile is False
+        assert world.described()["compile"] is False
 
 
 # Damage.

@@ -8,10 +8,12 @@ from typing import Any
 import pytest
 import torch
 from feeding import ALONE, noisy
-from worlds import SEQUENTIAL, after, federation, learned, mlp, snapshot
+from worlds import after, federation, learned, mlp, snapshot
 
+from fedsash.aggregation import Mean
 from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
+from fedsash.exchange import Reply
 from fedsash.federation import Federation
 from fedsash.local import Client
 from fedsash.methods import Scaffold
@@ -102,13 +104,12 @@ def test_a_round_is_so_many_steps_or_so_many_epochs() -> None:
 
 def test_only_accepted_clients_have_a_new_version_of_their_state() -> None:
     """A client whose upload is refused goes on from the state that it had."""
-    world = federation(method=Scaffold(), sampling=federation().sampling)
+    world = federation(method=Scaffold())
     state = after(world, 1)
-    request = world.ask(state)
-    with replace(world, engine=SEQUENTIAL) as again:
-        sums = again.collect(request)
-        norm = max(float(value.norm()) for _, rows in sums.clients for value in rows.values())
-    strict = replace(world, aggregation=replace(world.aggregation, limit=norm / 2))
+    with world:
+        replies = [answer for answer in world.executor.work(world.ask(state)) if isinstance(answer, Reply)]
+    limit = float(torch.cat([reply.norms for reply in replies]).median())
+    strict = replace(world, aggregation=Mean(limit=limit))
     with strict:
         before = {name: rows.clone() for name, rows in state.mine.items()}
         last = state.last.clone()

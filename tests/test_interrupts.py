@@ -38,7 +38,7 @@ def test_ctrl_c_ends_the_round_saves_and_can_be_resumed(tmp_path: Path, capsys: 
     assert saved_rounds(tmp_path / "stopped" / "state") == [result.state.round]
     assert "stopping after this round; press Ctrl-C again to stop at once" in capsys.readouterr().out
     assert json.loads((tmp_path / "stopped" / "summary.json").read_text())["rounds"] == result.state.round
-    assert not go_on(observed(), 6, tmp_path / "stopped").interrupted
+    assert not go_on(interrupting(observed, step=0), 6, tmp_path / "stopped").interrupted
     assert final(tmp_path / "stopped") == final(tmp_path / "whole")
 
 
@@ -54,7 +54,7 @@ def test_ctrl_c_before_the_first_round_saves_the_start(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path / "whole")
     result = start(interrupting(observed, step=1), 2, tmp_path / "stopped")  # a step that the engine takes to try it
     assert result.interrupted and saved_rounds(tmp_path / "stopped" / "state") == [0]
-    go_on(observed(), 2, tmp_path / "stopped")
+    go_on(interrupting(observed, step=0), 2, tmp_path / "stopped")
     assert final(tmp_path / "stopped") == final(tmp_path / "whole")
 
 

@@ -22,10 +22,10 @@ from worlds import federation
 
 from fedsash import SWA, Fork, RunningSums, Window, run
 from fedsash.averages.running import RunningSum
+from fedsash.checkpoints import load_newest
 from fedsash.methods import Scaffold
 from fedsash.runs.trajectory import FOLDER, NAME, count, kept, place, read
 from fedsash.sampling import Uniform
-from fedsash.state import load_newest
 
 EVERY = RunningSums(3)
 

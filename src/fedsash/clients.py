@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 from zlib import crc32
 
@@ -58,7 +59,7 @@ class Here:
     def problem(self) -> Problem:
         return self.data.problem
 
-    @property
+    @cached_property
     def sizes(self) -> Ints:
         return self.data.sizes
 

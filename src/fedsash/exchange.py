@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -45,7 +45,8 @@ class Request:
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places, which are numbered from 0 again."""
         own = self.clients and {name: rows[places] for name, rows in self.clients.items()}
-        return replace(self, ids=self.ids[places], clients=own, last=self.last[places])
+        ids, last = self.ids[places], self.last[places]
+        return Request(self.job, self.round, ids, self.sent, self.server, own, last, self.oldest)
 
 
 @dataclass(frozen=True, eq=False)

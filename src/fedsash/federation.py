@@ -169,7 +169,6 @@ class Federation:
         job: Job = "probe" if asks_first else "train"
         return Request(job, t, ids, sent, server, clients, state.last.numpy()[ids], state.oldest)
 
-    @torch.no_grad()
     def collect(self, request: Request) -> Sums:
         """Let the executor answer a request, and add the answers up."""
         sums = Sums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
@@ -178,7 +177,6 @@ class Federation:
                 sums.take(answer)
         return sums.complete()
 
-    @torch.no_grad()
     def finish(self, state: State, request: Request, sums: Sums, probed: Sums | None = None) -> tuple[State, Outcome]:
         """The state after a round, from what was sent and what came back. The given state is used up."""
         refused, missing, ids = sums.refused, sums.missing, request.ids
@@ -200,11 +198,11 @@ class Federation:
                 state.mine[name][torch.from_numpy(request.ids[places])] = rows.to(state.mine[name].device)
         if self._remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
-        state = replace(state, server=server, shared=shared)
-        return self.observe(state, w), outcome
+        self.observers.observe(state, w, request.round + 1)
+        return replace(state, round=request.round + 1, w=w, server=server, shared=shared), outcome
 
     def observe(self, state: State, w: Tensor) -> State:
-        """The state in which `w` `[D]` is the next round's model, and every average has seen it."""
+        """The state in which `w` `[D]` is the next model, whoever made it, and every average has seen it."""
         self.observers.observe(state, w, state.round + 1)
         return replace(state, round=state.round + 1, w=w)
 

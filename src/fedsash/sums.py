@@ -32,8 +32,8 @@ class Sums:
         self._uniform_names = method.uniform + rule.uniform
         self._uniform: Floats = np.full(len(ids), 1 / max(len(ids), 1))
         self._weights: Floats = sizes / sizes.sum() if method.weighting == "samples" else self._uniform
-        self._pieces = [piece for piece in np.array_split(np.arange(len(ids)), pieces) if len(piece)]
-        self._ends = [int(piece[-1]) + 1 for piece in self._pieces] or [0]
+        size, larger = divmod(len(ids), pieces)
+        self._ends = [k * size + min(k, larger) for k in range(1, pieces + 1)]
         self._begin()
 
     @classmethod
@@ -102,7 +102,7 @@ class Sums:
             raise ValueError(f"{self._rule}: it needs every single update, which a part of a round does not hold")
         piece = copy(self)
         piece._begin()
-        return self._pieces[number], piece
+        return np.arange([0, *self._ends][number], self._ends[number]), piece
 
     def part(self) -> Part:
         """What has been added to the sums of a piece, as a message."""

@@ -1,0 +1,138 @@
+"""What format 3 of a saved state holds beside the tensors, and what `resume` makes of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from observing import final, go_on, observed, start
+from test_executors import OneByOne
+from worlds import SIZES, after, data, federation, mlp
+
+from fedsash.checkpoints import MANIFEST, load, place, save, saved_rounds
+from fedsash.engines import Engine, Work
+from fedsash.exchange import Answer, Executor, Request
+from fedsash.feed import Feed
+from fedsash.fingerprint import differences
+from fedsash.local import Client
+from fedsash.methods import FedProx, Scaffold, Vectors
+from fedsash.runs import Fork
+from fedsash.sampling import Function, Uniform
+
+
+def test_versions_sizes_run_records_and_fingerprint_come_back(tmp_path: Path) -> None:
+    world = federation(method=Scaffold())
+    state = replace(world.saved(after(world, 3)), run="a run", records=(7, 123))
+    loaded = load(save(state, tmp_path), world.start())
+    assert loaded.last.tolist() == state.last.tolist() and max(state.last) == 3
+    assert loaded.sizes.tolist() == list(SIZES)
+    assert (loaded.run, loaded.records, loaded.fingerprint) == ("a run", (7, 123), world.fingerprint())
+
+
+# What an executor must remember.
+
+
+@dataclass(frozen=True)
+class Counting(Engine):
+    """An engine whose executor counts its requests, for good."""
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return Counter(work), []
+
+
+class Counter(OneByOne):
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.rounds = torch.zeros(0, dtype=torch.int64)
+
+    def work(self, request: Request) -> Iterator[Answer]:
+        if request.job == "train":
+            self.rounds = torch.cat([self.rounds, torch.tensor([request.round])])
+        return super().work(request)
+
+    def saved(self) -> Vectors:
+        return {"rounds": self.rounds}
+
+    def load(self, saved: Vectors) -> None:
+        self.rounds = saved.get("rounds", torch.zeros(0, dtype=torch.int64))
+
+
+def test_an_executor_goes_on_from_what_it_had_to_remember(tmp_path: Path) -> None:
+    start(observed(engine=Counting()), 3, tmp_path)
+    result = go_on(observed(engine=Counting()), 6, tmp_path)
+    saved = load(place(tmp_path / "state", 6), observed().start())
+    assert saved.executor["rounds"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert result.state.round == 6
+
+
+# Another experiment is refused, and the line says what differs.
+
+OTHERS: dict[str, Any] = {
+    "seed": {"seed": 4},
+    "method": {"method": FedProx(0.1)},
+    "client": {"client": Client(lr=0.2, batch=5, epochs=2)},
+    "sampling": {"sampling": Uniform(3)},
+    "model": {"model": mlp(seed=1)},
+    "partition": {"data": replace(data(), clients=[np.array([0, 1]), *data().clients[1:]])},
+    "data": {"data": data(seed=1)},
+    "feed": {"feed": Feed("window", start=1)},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_resuming_another_experiment_is_refused_and_changing_it_by_a_fork_is_not(name: str, tmp_path: Path) -> None:
+    start(observed(), 2, tmp_path / "run")
+    before = final(tmp_path / "run")
+    with pytest.raises(ValueError, match=rf"holds a run of another experiment: .*{name} is .* there and .* here"):
+        go_on(observed(**OTHERS[name]), 4, tmp_path / "run")
+    assert final(tmp_path / "run") == before
+    if name not in ("partition",):
+        forked = start(observed(**OTHERS[name]), 4, tmp_path / "fork", fork=Fork(tmp_path / "run", 2))
+        assert forked.state.round == 4
+
+
+def test_the_fingerprint_tells_settings_apart_and_nothing_else() -> None:
+    world = federation()
+    assert world.fingerprint() == federation().fingerprint()
+    assert not differences(federation(averages={}).fingerprint(), world.fingerprint())
+    own = federation(sampling=Function(everybody)).fingerprint()
+    assert "everybody" in own["sampling"] and differences(own, world.fingerprint())
+
+
+def everybody(round: int, sizes: np.ndarray, seed: int) -> np.ndarray:
+    return np.arange(len(sizes))
+
+
+# Records that were lost or changed.
+
+
+@pytest.mark.parametrize("damage", ["emptied", "shortened", "changed", "gone"])
+def test_lost_or_changed_records_are_refused_and_nothing_is_written(damage: str, tmp_path: Path) -> None:
+    start(observed(), 4, tmp_path)
+    file = tmp_path / "metrics.jsonl"
+    lines = file.read_bytes().splitlines(keepends=True)
+    summary = (tmp_path / "summary.json").read_bytes()
+    if damage == "gone":
+        file.unlink()
+    else:
+        row = json.loads(lines[0]) | {"accuracy": 0.123}
+        left = {"emptied": [], "shortened": lines[1:], "changed": [json.dumps(row).encode() + b"\n", *lines[1:]]}
+        file.write_bytes(b"".join(left[damage]))
+    line = "holds no run to resume" if damage == "gone" else r"metrics.jsonl is damaged: up to round 4 it has"
+    with pytest.raises(ValueError, match=line):
+        go_on(observed(), 6, tmp_path)
+    assert (tmp_path / "summary.json").read_bytes() == summary and saved_rounds(tmp_path / "state")[-1] == 4
+
+
+def test_a_manifest_is_readable(tmp_path: Path) -> None:
+    start(observed(), 2, tmp_path)
+    manifest = json.loads((place(tmp_path / "state", 2) / MANIFEST).read_text())
+    assert manifest["format"] == 3 and len(manifest["run"]) == 32
+    assert manifest["records"][0] == len((tmp_path / "metrics.jsonl").read_text().splitlines())
+    assert manifest["fingerprint"]["seed"] == "3"

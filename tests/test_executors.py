@@ -73,7 +73,11 @@ class Cluster(Engine):
         return InParts(work, self.pieces), []
 
 
-ALL = ENGINES | {"own": Own()}
+ALL = ENGINES | {"own": Own(), "spawned": SPAWNED}
+EACH = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "spawned" else ()) for name in ALL]
+)
+"""Spawned workers take seconds to start."""
 
 
 def request_of(world: Federation, method_round: int = 0) -> Request:
@@ -86,7 +90,7 @@ def answers(world: Federation, request: Request) -> list[Reply]:
     return found  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize("name", ALL)
+@EACH
 def test_every_place_is_answered_once_in_the_rounds_order(name: str) -> None:
     with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
         request = request_of(world)
@@ -100,7 +104,7 @@ def test_every_place_is_answered_once_in_the_rounds_order(name: str) -> None:
             assert reply.effort.steps.tolist() == (2 * -(-np.array(SIZES)[request.ids[reply.places]] // 5)).tolist()
 
 
-@pytest.mark.parametrize("name", ALL)
+@EACH
 def test_an_answer_is_not_written_to_again(name: str) -> None:
     """Neither by the answers after it, nor by the next request, and the request stays as it was."""
     with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
@@ -115,7 +119,7 @@ def test_an_answer_is_not_written_to_again(name: str) -> None:
         assert all(torch.equal(rows, state[name]) for name, rows in (request.clients or {}).items())
 
 
-@pytest.mark.parametrize("name", ALL)
+@EACH
 @pytest.mark.parametrize("taken", [0, 1])
 def test_a_request_that_is_given_up_leaves_no_trace(name: str, taken: int) -> None:
     """The next request is answered as if it were the first, also while the old iterator is still there."""
@@ -131,7 +135,7 @@ def test_a_request_that_is_given_up_leaves_no_trace(name: str, taken: int) -> No
         assert all(map(torch.equal, again, expected))
 
 
-@pytest.mark.parametrize("name", ALL)
+@EACH
 def test_ctrl_c_in_the_middle_of_a_round_of_ones_own_loop_does_not_change_the_next(name: str) -> None:
     """`Federation.round` without a runner around it: what is interrupted is done again from the state before."""
     whole, inside, interrupted = after(federation(engine=ALL[name]), 3).w, False, 0
@@ -358,7 +362,7 @@ class Silent(Method):
         return {}
 
 
-@pytest.mark.parametrize("name", ALL)
+@EACH
 def test_a_probe_that_sends_nothing_changes_nothing(name: str) -> None:
     silent = after(federation(method=Silent(), engine=ALL[name]), 3).w
     assert torch.equal(silent, after(federation(engine=ALL[name]), 3).w)

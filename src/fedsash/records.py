@@ -29,8 +29,9 @@ def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
 class Records:
     """The metrics of a run in `metrics.jsonl`: one JSON object a line, in the order in which they came about.
 
-    A line is either `Metrics.row()` or names clients whose uploads were refused, and why the round was skipped, if it
-    was: `{"round": 7, "model": "model", "split": "guard", "refused": [3], "skipped": ""}`. JSON has no number for NaN
+    A line is either `Metrics.row()` or names clients whose uploads were refused, those that did not answer, and why the
+    round was skipped, if it was: `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5":
+    "late"}, "skipped": ""}`; without such clients there is no `missing`. JSON has no number for NaN
     and infinity: both are written as `null`, and `load` gives `None`. Only a line that ends in a newline counts, so
     what a killed process had half written is never read; call `cut` before going on in a folder where that can have
     happened.

@@ -4,7 +4,6 @@ uploads were accepted."""
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,7 +18,7 @@ from fedsash.arrays import Ints
 from fedsash.averages import Window
 from fedsash.data.federated import FederatedData, Problem
 from fedsash.engines import Training, Work
-from fedsash.exchange import Answer, Executor, Missing, Request
+from fedsash.exchange import Answers, Executor, Missing, Request
 from fedsash.federation import Federation
 from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, Vectors
 from fedsash.sampling import Uniform
@@ -66,7 +65,7 @@ class AtNodes(Executor):
         shards = [nodes.data.shard([client]) for client in range(len(nodes.data.clients))]
         self._trainers = [Work(training, shard).trainer(False, "contiguous") for shard in shards]
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         for place, client in enumerate(request.ids.tolist()):
             fault = self._nodes.faults.get((request.round, client), "none") if request.job == "train" else "none"
             if fault == "away":

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,7 +17,7 @@ from worlds import ENGINES, SEQUENTIAL, SIZES, SPAWNED, after, data, federation,
 from fedsash.arrays import Ints
 from fedsash.data.tasks import Classification
 from fedsash.engines import Engine, Work
-from fedsash.exchange import Answer, Executor, Missing, Part, Reply, Request
+from fedsash.exchange import Answers, Executor, Missing, Part, Reply, Request
 from fedsash.federation import Federation
 from fedsash.methods import Local, Method, Scaffold, Upload
 from fedsash.sampling import Uniform
@@ -33,7 +32,7 @@ class OneByOne(Executor):
     def __init__(self, work: Work) -> None:
         self._trainer = work.trainer(False, "contiguous")
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         for place in range(len(request.ids)):
             yield self._trainer.answer(request.only(slice(place, place + 1)), np.array([place]))
 
@@ -53,7 +52,7 @@ class InParts(Executor):
         self._work, self._pieces = work, pieces
         self._trainer = work.trainer(False, "contiguous")
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         training = self._work.training
         whole = Sums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
         parts: dict[int, Part] = {}
@@ -270,7 +269,7 @@ class Without(OneByOne):
         super().__init__(work)
         self._engine = engine
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         away = np.isin(request.ids, self._engine.who) & (request.job == self._engine.job)
         if away.any():
             yield Missing(np.flatnonzero(away), "late")
@@ -339,7 +338,7 @@ class Careless(OneByOne):
         super().__init__(work)
         self._times = times
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         for answer in super().work(request):
             assert isinstance(answer, Reply)
             yield from [answer] * (self._times if answer.places[0] == 1 else 1)

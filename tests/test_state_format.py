@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from worlds import SIZES, after, data, federation, mlp
 
 from fedsash.checkpoints import MANIFEST, load, place, save, saved_rounds
 from fedsash.engines import Engine, Work
-from fedsash.exchange import Answer, Executor, Request
+from fedsash.exchange import Answers, Executor, Request
 from fedsash.feed import Feed
 from fedsash.fingerprint import differences
 from fedsash.local import Client
@@ -51,7 +50,7 @@ class Counter(OneByOne):
         super().__init__(work)
         self.rounds = torch.zeros(0, dtype=torch.int64)
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         if request.job == "train":
             self.rounds = torch.cat([self.rounds, torch.tensor([request.round])])
         return super().work(request)

@@ -7,7 +7,7 @@ other machines. So whoever trains knows nothing of the server's state, and the s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
@@ -108,6 +108,9 @@ class Part:
 
 Answer: TypeAlias = Reply | Missing | Part
 
+Answers: TypeAlias = Generator[Answer, None, None]
+"""The answers to a request, one after another; `close` gives the rest of them up."""
+
 
 class Executor(ABC):
     """Those who answer requests. Whoever lets clients train elsewhere overrides `work`, and what else he needs."""
@@ -116,7 +119,7 @@ class Executor(ABC):
     """With how many threads this process may compute while clients rest; None: as many as it has."""
 
     @abstractmethod
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         """Answer a request: every place exactly once, in ascending order.
 
         An answer belongs to whoever takes it: it is not written to again. If the iterator is given up half-way, by an

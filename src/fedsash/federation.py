@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -87,6 +88,7 @@ class Federation:
     def clients(self) -> Clients:
         """Where the clients are, and what the server knows of them."""
         if not isinstance(self.data, FederatedData):
+            check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData, or Clients")
             return self.data
         return here(self.data, self.engine, pick_device(self.device), self.evaluation.held_out, self.seed)
 
@@ -173,8 +175,9 @@ class Federation:
         """Let the executor answer a request, and add the answers up."""
         sums = Sums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
         if len(request.ids):
-            for answer in self.executor.work(request):
-                sums.take(answer)
+            with closing(self.executor.work(request)) as answers:
+                for answer in answers:
+                    sums.take(answer)
         return sums.complete()
 
     def finish(self, state: State, request: Request, sums: Sums, probed: Sums | None = None) -> tuple[State, Outcome]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..exchange import Answer, Executor, Request
+from ..exchange import Answers, Executor, Request
 from ..local import Trainer
 
 
@@ -33,7 +33,7 @@ class Direct(Executor):
     def __init__(self, trainer: Trainer, block: int, count: int, described: dict[str, Any]) -> None:
         self._trainer, self._block, self.threads, self._described = trainer, block, count, described
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         size = self._block if request.job != "evaluate" else len(request.ids)  # full batches, whoever's samples
         for first in range(0, len(request.ids), size):
             block = request.only(slice(first, first + size))

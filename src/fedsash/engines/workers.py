@@ -16,7 +16,7 @@ import torch
 import torch.multiprocessing
 
 from ..arrays import Ints
-from ..exchange import Answer, Executor, Job, Reply, Request
+from ..exchange import Answer, Answers, Executor, Job, Reply, Request
 from ..local import Trainer
 from .buffers import Buffers
 from .direct import threads
@@ -55,7 +55,7 @@ class Workers(Executor):
         self._request: Request | None = None
         self._start()
 
-    def work(self, request: Request) -> Iterator[Answer]:
+    def work(self, request: Request) -> Answers:
         if self._request is not None:
             self.close()
         if not self._processes:

@@ -96,16 +96,16 @@ schedules = st.one_of(
     st.builds(Cyclic, ints, ints, small),
     st.builds(Mild, ints, st.sampled_from(["exponential", "constant", "cyclic", "epochs", "none"])),
 )
-clients = st.builds(
-    Client,
-    lr=positive,
-    batch=ints | st.just("full"),
-    steps=maybe(ints),
-    momentum=small,
-    clip=maybe(positive),
-    drop_last=st.booleans(),
-    schedule=schedules,
-    local_schedule=st.builds(Flat) | st.builds(SawTooth, small),
+local: Any = {
+    "lr": positive,
+    "batch": ints | st.just("full"),
+    "momentum": small,
+    "clip": maybe(positive),
+    "drop_last": st.booleans(),
+    "local_schedule": st.builds(Flat) | st.builds(SawTooth, small),
+}
+clients = st.builds(Client, **local, epochs=ints, schedule=schedules) | st.builds(
+    Client, **local, steps=ints, schedule=schedules.filter(lambda schedule: not schedule.moves_epochs)
 )
 weighting = st.sampled_from(["samples", "uniform"])
 methods = st.one_of(
@@ -135,6 +135,8 @@ averages = st.one_of(
 )
 engines = st.builds(
     LocalEngine,
+    pieces=ints,
+    start=st.sampled_from(["auto", "fork", "spawn"]),
     kind=st.sampled_from(["auto", "vectorised"]),
     workers=ints | auto,
     block=ints | auto,

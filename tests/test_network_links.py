@@ -32,7 +32,7 @@ def sojourns(link: Link, times: Floats, sizes: Floats) -> tuple[Floats, Channel]
 
     def arrivals() -> object:
         for i, (time, size) in enumerate(zip(times.tolist(), sizes.tolist(), strict=True)):
-            yield env.timeout(time - env.now)
+            yield env.timeout(max(time - env.now, 0.0))  # rounding may have gone past it
             transfer = channel.send(size)
             if transfer is not None:
                 transfer.done.callbacks.append(ended(i))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import torch
 from fedsash import network
 from fedsash.cli import main
 from fedsash.config import ConfigError
-from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Result, Synchronous, Timing
+from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Study, Synchronous, Timing
 from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.records import Records
@@ -36,7 +37,7 @@ ROUGH: dict[str, Any] = {"timeout": 3.0, "retries": 1, "bytes": 1000, "learning"
 COMING = Clients(20, seconds=1.0, spread=0.5, stragglers=0.2, noise="exponential", rate=5000.0, on=40.0, off=20.0)
 
 
-def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> Result:
+def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> Study:
     learner = Timing(on.clients.count, on.bytes or 1000, Uniform(fraction=1.0), seed)
     return network.simulate(on, scheduler, learner, rounds=rounds, seed=seed, **settings)
 
@@ -176,6 +177,7 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert files == {
         *("config.toml", "metrics.jsonl", "summary.json", "timeline.json", "models"),
         *("timeline.png", "link.png", "accuracy.png", "curves.png"),
+        *("engine.json", "partition.json", "state"),
     }
     rows = Records(out).load()
     tests = [row for row in rows if row["split"] == "test"]
@@ -185,7 +187,8 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert all(earlier["time"] < later["time"] for earlier, later in pairwise(sums))
     summary = json.loads((out / "summary.json").read_text())
     assert summary["network"]["trips"] == 6 and summary["target"]["model"]["trips"] <= 6
-    assert network.load(out / "config.toml") == network.load(file)
+    experiment = network.load(file)
+    assert replace(network.load(out / "config.toml"), engine=experiment.engine) == experiment
     assert main(["network", str(file), "--out", str(out)]) == 2
     assert "holds a run already" in capsys.readouterr().err
 
@@ -267,12 +270,12 @@ def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
     experiment = network.parse(table)
     found = [row["gradient_norm"] for row in experiment.run().history if row["split"] == "network"]
     federation = experiment.federation()
-    learner = network.Learning(federation, None)
+    state = federation.start()
     for norm in found:
-        learner.round([0, 1, 2])
+        state, _ = federation.round(state)
         data, module = federation.data, federation.model
         index = torch.from_numpy(np.concatenate(data.clients))
-        with federation.layout.applied(module, learner.state.w):
+        with federation.layout.applied(module, state.w):
             x = data.transform.prepare(data.train.x[index])  # type: ignore[index]
             loss = torch.nn.functional.cross_entropy(module(x), data.train.y[index])
             grads = torch.autograd.grad(loss, list(module.parameters()))

@@ -19,13 +19,13 @@ from .aggregation import Mean
 from .arrays import Ints
 from .averages import Average, Observer, Observers, check_names
 from .checks import check
-from .clients import Clients, Here, Running, here
+from .clients import Clients, Running, here
 from .data.federated import FederatedData
 from .data.tasks import Loss
 from .engines import Engine, LocalEngine, Training, pick_device
 from .engines.direct import threads
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
-from .exchange import Executor, Outcome, Request
+from .exchange import Chronicle, Executor, Outcome, Request
 from .feed import Feed
 from .fingerprint import text
 from .layout import Layout
@@ -103,8 +103,13 @@ class Federation:
 
         Raises `ValueError` where clients live elsewhere.
         """
-        if not isinstance(self.clients, Here):
+        if self.local_data is None:
             raise ValueError("the clients' samples are not here: this needs a federation whose data are FederatedData")
+        return self.local_data
+
+    @property
+    def local_data(self) -> FederatedData | None:
+        """The same, but None where clients live elsewhere."""
         return self.clients.data
 
     @property
@@ -281,6 +286,16 @@ class Federation:
     def described(self) -> dict[str, Any]:
         """The engine as it was resolved, or what else the executor says of itself."""
         return asdict(self.engine) if self._running.begun is None else self._running.begun.described()
+
+    def settled(self, began: Mapping[str, Any]) -> Federation:
+        """This federation, with what its engine leaves open as the executor has `described` it when the run began."""
+        data = self.data if isinstance(self.data, FederatedData) else self.data.settled(began)
+        return replace(self, engine=self.engine.settled(began), data=data)
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What the executor has to tell of the run, if it has been started."""
+        return None if self._running.begun is None else self._running.begun.chronicle
 
     def memory(self) -> int:
         """The bytes of the executor's own processes, beside this one."""

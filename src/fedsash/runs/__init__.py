@@ -6,15 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..federation import Federation
+from .driver import Driver
 from .session import Session
 from .settings import USUAL, Callback, Checkpoint, Fork, Result, Watch
 
-__all__ = ["Callback", "Checkpoint", "Fork", "Result", "Watch", "resume", "run"]
+__all__ = ["Callback", "Checkpoint", "Driver", "Fork", "Result", "Watch", "resume", "run"]
 
 
 def run(
-    federation: Federation,
+    federation: Driver,
     rounds: int,
     *,
     out: Path | str | None = None,
@@ -39,7 +39,7 @@ def run(
 
 
 def resume(
-    federation: Federation,
+    federation: Driver,
     rounds: int,
     out: Path | str,
     *,

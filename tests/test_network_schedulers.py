@@ -17,7 +17,18 @@ from fedsash.federation import Federation
 from fedsash.feed import Feed
 from fedsash.local import Client
 from fedsash.methods import FedAvg, FedProx, Scaffold
-from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Learning, Link, Network, OnNetwork, Synchronous
+from fedsash.network import (
+    Clients,
+    FedAsync,
+    FedBuff,
+    FedWindow,
+    Fixed,
+    Learning,
+    Link,
+    Network,
+    OnNetwork,
+    Synchronous,
+)
 from fedsash.network.learning import check_asynchronous
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulation import begin

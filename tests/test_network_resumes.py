@@ -46,7 +46,7 @@ from fedsash.servers import Adam
 
 SIZES = (7, 12, 3, 20, 9, 1, 8, 8)
 ROUGH = Network(
-    Link(1000.0, 0.1, limit=4),
+    Link(2500.0, 0.1, limit=3),
     Link(50_000.0, 0.1),
     Clients(spread=0.5, stragglers=0.2, noise="exponential", rate=5000.0, on=12.0, off=6.0),
     bytes=1000,

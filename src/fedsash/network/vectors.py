@@ -97,7 +97,7 @@ class Ledger:
     def saved(self) -> Vectors:
         """The values of the vectors that were in use after the last step, by their numbers."""
         used = [vector for number, vector in sorted(self._used.items()) if number < self._before]
-        # Copies, since two vectors may be one tensor, and that the global model: in a file each tensor has memory of its own.
+        # Copies: two vectors may be one tensor, or the global model, and a file takes each tensor once only.
         return {f"{vector.number:012d}": vector.value.clone() for vector in used if vector.value is not None}
 
     def load(self, saved: Mapping[str, Tensor], like: Tensor) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import sys
+import threading
+import time
+from contextlib import closing
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -13,15 +18,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from observing import final
 
 from fedsash import network
+from fedsash.checkpoints import saved_rounds
 from fedsash.cli import main
 from fedsash.config import ConfigError
+from fedsash.evaluation import Metrics
 from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Study, Synchronous, Timing
 from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.records import Records
 from fedsash.sampling import Uniform
+from fedsash.studies import open_run
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "network").glob("*.toml"))
@@ -191,6 +200,72 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert replace(network.load(out / "config.toml"), engine=experiment.engine) == experiment
     assert main(["network", str(file), "--out", str(out)]) == 2
     assert "holds a run already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheduler", ["fedwindow", "synchronous"])
+def test_ctrl_c_saves_and_the_command_resume_goes_on(
+    scheduler: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    if scheduler == "synchronous":
+        file.write_text(SMALL.replace('"fedwindow"\nwindow = 2', '"synchronous"'))
+    experiment = network.load(file)
+
+    def press(round: int, metrics: list[Metrics]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    experiment.run(whole)
+    assert experiment.run(stopped, callbacks=[press]).interrupted
+    assert main(["resume", str(stopped), "--no-progress"]) == 0
+    assert "6 rounds of 5 clients" in capsys.readouterr().out
+    assert final(stopped) == final(whole)
+    assert main(["resume", str(stopped), "--no-progress", "--rounds", "8"]) == 0
+    assert json.loads((stopped / "summary.json").read_text())["rounds"] == 8
+
+
+def test_the_command_says_how_to_go_on_after_ctrl_c(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["--set", "rounds=100000", "--set", "evaluation.every=100000"]
+
+    def press() -> None:
+        while not (tmp_path / "run" / "metrics.jsonl").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    assert main(["network", str(file), "--out", str(tmp_path / "run"), "--no-progress", *overrides]) == 130
+    pressing.join()
+    assert f"stopped; go on with: fedsash resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert len(saved_rounds(tmp_path / "run" / "state")) in (1, 2)
+
+
+def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> None:
+    table = {
+        "network": {"learning": False, "bytes": 1000, "clients": {"count": 9}},
+        "rounds": 30,
+        "scheduler": {"name": "fedasync"},
+    }
+    experiment = network.parse(table)
+    experiment.run(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in ("metrics.jsonl", "timeline.json")}
+    assert main(["resume", str(tmp_path), "--no-progress"]) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    with pytest.raises(ValueError, match="holds a run already"):
+        experiment.run(tmp_path)
+
+
+def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
+    """Its saved states hold the models; that of a single client makes sense in rounds alone."""
+    out = tmp_path / "run"
+    network.load(file, ["checkpoint.every=3"]).run(out)
+    with closing(open_run(out)) as opened:
+        assert opened.rounds == [3, 6]
+        assert torch.equal(opened.model("round:6"), opened.model("model"))
+        assert torch.equal(opened.model("w@6"), opened.model("w"))
+        with pytest.raises(ValueError, match="here every client trains in its own time"):
+            opened.model("client:0@3")
 
 
 @pytest.mark.parametrize(

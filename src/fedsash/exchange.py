@@ -7,7 +7,7 @@ other machines. So whoever trains knows nothing of the server's state, and the s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
@@ -188,11 +188,17 @@ class Outcome:
     def lines(self) -> Iterator[str]:
         """What went wrong, in words."""
         if self.refused:
-            yield f"left out the uploads of clients {self.refused}"
+            yield f"left out the uploads of clients {_some(self.refused)}"
         if self.missing:
-            yield f"no answer from {', '.join(f'client {client} ({why})' for client, why in self.missing.items())}"
+            yield f"no answer from {_some([f'client {client} ({why})' for client, why in self.missing.items()])}"
         if self.skipped:
             yield f"skipped, {self.skipped}"
+
+
+def _some(what: Sequence[object], most: int = 10) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(what) - most} more" if len(what) > most else ""
+    return ", ".join(map(str, what[:most])) + more
 
 
 def largest_norms(upload: Upload, count: int) -> Tensor:

@@ -124,14 +124,14 @@ def test_going_on_with_a_run_that_is_done_changes_nothing(name: str, tmp_path: P
     assert (everything(tmp_path), json.loads((tmp_path / "summary.json").read_text())["network"]) == before
 
 
-@pytest.mark.parametrize("name", ["deadline", "own", "fedbuff"])
+@pytest.mark.parametrize("name", ["deadline", "probes", "own", "fedbuff"])
 def test_a_run_whose_time_is_over_says_so_and_goes_on_to_the_same_end(name: str, tmp_path: Path) -> None:
     """Also from the state in which it ended, between two steps."""
     short = replace(CALM, seconds=15.3)
     result = start(driver(name, short), 1000, tmp_path / "whole")
-    assert not result.interrupted and 3 < result.state.round < 1000
+    assert not result.interrupted and 2 < result.state.round < 1000
     assert result.summary["ended_early"] == "its time was over" and result.summary["network"]["time"] == 15.3
-    start(driver(name, short), 1000, tmp_path / "stopped", until=3)
+    start(driver(name, short), 1000, tmp_path / "stopped", until=2)
     for _ in range(2):
         assert go_on(driver(name, short), 1000, tmp_path / "stopped").summary["network"] == result.summary["network"]
         assert everything(tmp_path / "stopped") == everything(tmp_path / "whole")
@@ -200,18 +200,22 @@ def test_kill_minus_nine_at_any_moment_changes_nothing(name: str, script: Script
 # What goes on by hand, and what can't.
 
 
-def test_a_request_that_is_given_up_has_taken_no_time() -> None:
+@pytest.mark.parametrize("name", ["deadline", "probes"])
+def test_a_request_that_is_given_up_has_taken_no_time(name: str) -> None:
     """Half-way through its answers; the round that is asked for again is that of a federation in which it was not."""
-    world = driver("deadline")
+    world = driver(name)
     assert isinstance(world, Federation)
     with world:
         state, _ = world.round(world.start())
-        answers = world.executor.work(world.ask(state))
+        request = world.ask(state)
+        if request.job == "probe":
+            request = world.ask(state, probed=world.collect(request))
+        answers = world.executor.work(request)
         next(answers)
         answers.close()
         state, _ = world.round(state)
         found, time = snapshot(state), world.chronicle.measures(2)  # type: ignore[union-attr]
-    plain = driver("deadline")
+    plain = driver(name)
     assert isinstance(plain, Federation)
     state = plain.start()
     with plain:

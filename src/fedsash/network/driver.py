@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -198,7 +198,7 @@ class Asynchronous:
         own = {"step": torch.tensor(learning.state.round), "refused": refused}
         return own | {MODEL + name: w for name, w in learning.ledger.saved().items()}
 
-    def _gradient(self) -> Any:
+    def _gradient(self) -> Callable[[Tensor], float] | None:
         if not self.network.gradients:
             return None
         federation = self.federation

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ from ..checks import check
 from ..clients import Clients
 from ..data.federated import FederatedData, Problem
 from ..engines import Training
-from ..exchange import Answer, Ended, Executor, Missing, Part, Request
+from ..exchange import Answer, Ended, Executor, Missing, Part, Reply, Request
 from ..fingerprint import text
 from ..methods import Vectors
 from .chronicle import NetworkChronicle
@@ -81,7 +82,7 @@ class OnNetwork:
     def fingerprint(self) -> dict[str, str]:
         return self.clients.fingerprint() | {"network": text(self.network), "scheduler": text(self.scheduler)}
 
-    def _gradient(self, training: Training) -> Any:
+    def _gradient(self, training: Training) -> Callable[[Tensor], float] | None:
         if not self.network.gradients or self.data is None:
             return None
         return gradient_norm(training.module, self.data, training.loss, training.batch)
@@ -93,6 +94,11 @@ class Asked(NamedTuple):
     round: int
     ids: Ints
     probe: bool
+
+    @property
+    def order(self) -> tuple[int, bool]:
+        """Its place among all requests of a run: a round's probe comes before its training."""
+        return self.round, not self.probe
 
 
 class Clock:
@@ -107,9 +113,8 @@ class Clock:
 
     def rewind(self) -> None:
         """Begin anew."""
-        infinity = float("inf")
-        self.site: Site = begin(Environment(), self._network, self._learner, rounds=infinity, seed=self._seed)
-        self._round, self._until = -1, infinity
+        self.site: Site = begin(Environment(), self._network, self._learner, rounds=math.inf, seed=self._seed)
+        self._round, self._until = -1, math.inf
 
     def play(self, asked: Asked) -> list[str]:
         """Let the events of a request happen; for each client why it does not answer, "" where it does.
@@ -149,9 +154,11 @@ class Rounds(Executor):
         if request.job == "evaluate":
             yield from self._executor.work(request)
             return
-        if self._played > len(self._asked):  # the request before was given up: it has taken no time
-            self._replay()
         asked = Asked(request.round, request.ids, request.job == "probe")
+        while self._asked and self._asked[-1].order >= asked.order:  # a round that was given up begins again
+            self._asked.pop()
+        if self._played > len(self._asked):  # what was given up has taken no time
+            self._replay()
         self._played += 1
         why = self._clock.play(asked)
         came = np.array([place for place, reason in enumerate(why) if not reason], dtype=np.int64)
@@ -209,7 +216,7 @@ def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
     return [Asked(code // 2, clients, bool(code % 2)) for code, clients in zip(rounds, each, strict=True)]
 
 
-def _placed(answer: Answer, came: Ints) -> Any:
+def _placed(answer: Answer, came: Ints) -> Reply | Missing:
     """An answer for those that came, in the places of all."""
     if isinstance(answer, Part):
         raise RuntimeError("an executor that sums up parts of a round can't stand behind a simulated network")

@@ -161,9 +161,9 @@ class Site:
             self.end(f"no upload has arrived in {self._barren} trips")
         return trip
 
-    def count_download(self) -> None:
-        """Account for a model that a client is sent while it has nothing else to do."""
-        self.log.bytes_down += self.learner.bytes
+    def count_downloads(self, clients: int) -> None:
+        """Account for a model that so many clients are sent while they have nothing else to do."""
+        self.log.bytes_down += clients * self.learner.bytes
 
     def _stay(self, seconds: float, until: float) -> Steps:
         """Let time pass; returns whether all of it passed before `until`."""

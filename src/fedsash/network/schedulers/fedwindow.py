@@ -143,8 +143,8 @@ class _Ring:
             client, w = self._cache.popleft()
             self._sum = self._sum - w
             gone.append(client)
+        if not self._downloads:
+            self.site.count_downloads(len(gone))  # before the step, whose measures they are among
         self.site.step(self._sum / len(self._cache))
         if not self._downloads:
-            for client in gone:
-                self._own[client] = self.site.newest()
-                self.site.count_download()
+            self._own |= dict.fromkeys(gone, self.site.newest())

@@ -80,9 +80,7 @@ def table(given: argparse.Namespace, folder: Path) -> None:
         base = None
         for cell in given.cells:
             out = folder / f"{given.data}-{given.model}-{part}-{cell.replace(' ', '')}"
-            if not (out / "summary.json").exists():
-                experiment(given.data, given.folder, given.model, part, cell, given.trips).run(out)
-            summary = json.loads((out / "summary.json").read_text())
+            summary = trained(experiment(given.data, given.folder, given.model, part, cell, given.trips), out)
             reached, best = summary["target"].get("model"), summary["models"]["model"]["best"]["accuracy"]
             base = (reached or {}).get("trips") if cell == "vanilla" else base
             trips, seconds = "not reached", "-"
@@ -91,6 +89,17 @@ def table(given: argparse.Namespace, folder: Path) -> None:
                 trips += f" ({base / reached['trips']:.1f})" if base else ""
             row = f"| {part} | {cell} | {trips} | {seconds} | {100 * best:.1f} % | {summary['network']['trips']} |"
             print(row, flush=True)
+
+
+def trained(cell: network.NetworkExperiment, out: Path) -> dict[str, Any]:
+    """The summary of a run that is there, or goes on, or begins."""
+    file = out / "summary.json"
+    if not file.exists() or json.loads(file.read_text())["rounds"] < cell.rounds:
+        result = (cell.resume if (out / "metrics.jsonl").exists() else cell.run)(out)
+        if result.interrupted:
+            raise KeyboardInterrupt
+    summary: dict[str, Any] = json.loads(file.read_text())
+    return summary
 
 
 MEASURED = (10, 20, 50, 100)

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import signal
 import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -12,15 +18,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from observing import final
 
 from fedsash import network
+from fedsash.checkpoints import saved_rounds
 from fedsash.cli import main
 from fedsash.config import ConfigError
-from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Result, Synchronous, Timing
+from fedsash.evaluation import Metrics
+from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Study, Synchronous, Timing
 from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler
 from fedsash.records import Records
 from fedsash.sampling import Uniform
+from fedsash.studies import open_run
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples" / "network").glob("*.toml"))
@@ -36,7 +46,7 @@ ROUGH: dict[str, Any] = {"timeout": 3.0, "retries": 1, "bytes": 1000, "learning"
 COMING = Clients(20, seconds=1.0, spread=0.5, stragglers=0.2, noise="exponential", rate=5000.0, on=40.0, off=20.0)
 
 
-def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> Result:
+def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> Study:
     learner = Timing(on.clients.count, on.bytes or 1000, Uniform(fraction=1.0), seed)
     return network.simulate(on, scheduler, learner, rounds=rounds, seed=seed, **settings)
 
@@ -176,6 +186,7 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert files == {
         *("config.toml", "metrics.jsonl", "summary.json", "timeline.json", "models"),
         *("timeline.png", "link.png", "accuracy.png", "curves.png"),
+        *("engine.json", "partition.json", "state"),
     }
     rows = Records(out).load()
     tests = [row for row in rows if row["split"] == "test"]
@@ -185,9 +196,76 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert all(earlier["time"] < later["time"] for earlier, later in pairwise(sums))
     summary = json.loads((out / "summary.json").read_text())
     assert summary["network"]["trips"] == 6 and summary["target"]["model"]["trips"] <= 6
-    assert network.load(out / "config.toml") == network.load(file)
+    experiment = network.load(file)
+    assert replace(network.load(out / "config.toml"), engine=experiment.engine) == experiment
     assert main(["network", str(file), "--out", str(out)]) == 2
     assert "holds a run already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheduler", ["fedwindow", "synchronous"])
+def test_ctrl_c_saves_and_the_command_resume_goes_on(
+    scheduler: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    if scheduler == "synchronous":
+        file.write_text(SMALL.replace('"fedwindow"\nwindow = 2', '"synchronous"'))
+    experiment = network.load(file)
+
+    def press(round: int, metrics: list[Metrics]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    experiment.run(whole)
+    assert experiment.run(stopped, callbacks=[press]).interrupted
+    assert main(["resume", str(stopped), "--no-progress"]) == 0
+    assert "6 rounds of 5 clients" in capsys.readouterr().out
+    assert final(stopped) == final(whole)
+    assert main(["resume", str(stopped), "--no-progress", "--rounds", "8"]) == 0
+    assert json.loads((stopped / "summary.json").read_text())["rounds"] == 8
+
+
+def test_the_command_says_how_to_go_on_after_ctrl_c(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["--set", "rounds=100000", "--set", "evaluation.every=100000"]
+
+    def press() -> None:
+        while not (tmp_path / "run" / "metrics.jsonl").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    assert main(["network", str(file), "--out", str(tmp_path / "run"), "--no-progress", *overrides]) == 130
+    pressing.join()
+    assert f"stopped; go on with: fedsash resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert len(saved_rounds(tmp_path / "run" / "state")) in (1, 2)
+
+
+def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> None:
+    table = {
+        "network": {"learning": False, "bytes": 1000, "clients": {"count": 9}},
+        "rounds": 30,
+        "scheduler": {"name": "fedasync"},
+    }
+    experiment = network.parse(table)
+    experiment.run(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in ("metrics.jsonl", "timeline.json")}
+    assert main(["resume", str(tmp_path), "--no-progress"]) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    with pytest.raises(ValueError, match="holds a run already"):
+        experiment.run(tmp_path)
+
+
+def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
+    """Its saved states hold the models; that of a single client makes sense in rounds alone."""
+    out = tmp_path / "run"
+    network.load(file, ["checkpoint.every=3"]).run(out)
+    with closing(open_run(out)) as opened:
+        assert opened.rounds == [3, 6]
+        assert torch.equal(opened.model("round:6"), opened.model("model"))
+        assert torch.equal(opened.model("w@6"), opened.model("w"))
+        with pytest.raises(ValueError, match="here every client trains in its own time"):
+            opened.model("client:0@3")
 
 
 @pytest.mark.parametrize(
@@ -267,12 +345,12 @@ def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
     experiment = network.parse(table)
     found = [row["gradient_norm"] for row in experiment.run().history if row["split"] == "network"]
     federation = experiment.federation()
-    learner = network.Learning(federation, None)
+    state = federation.start()
     for norm in found:
-        learner.round([0, 1, 2])
+        state, _ = federation.round(state)
         data, module = federation.data, federation.model
         index = torch.from_numpy(np.concatenate(data.clients))
-        with federation.layout.applied(module, learner.state.w):
+        with federation.layout.applied(module, state.w):
             x = data.transform.prepare(data.train.x[index])  # type: ignore[index]
             loss = torch.nn.functional.cross_entropy(module(x), data.train.y[index])
             grads = torch.autograd.grad(loss, list(module.parameters()))

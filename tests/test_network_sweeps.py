@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from worlds import ON_NETWORK
 
 from fedsash import network
 from fedsash.config import ConfigError
+from fedsash.evaluation import Metrics
 from fedsash.network import Fixed, NetworkExperiment
 from fedsash.records import Records
 from fedsash.sweeps import execute, parse, plan
@@ -40,16 +43,22 @@ def test_the_axes_reach_the_network_and_its_scheduler_and_no_rounds_are_shared()
 
 
 @pytest.mark.slow
-def test_a_sweep_gives_the_runs_numbers_once_and_begins_anew_what_was_stopped(tmp_path: Path) -> None:
+def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(tmp_path: Path) -> None:
     found = sweep()
     folders = [tmp_path / "runs" / run.name for run in found.runs]
-    folders[1].mkdir(parents=True)
-    (folders[1] / "metrics.jsonl").write_text('{"round": 1, "model": "model", "split": "network"}\n')
+
+    def press(round: int, metrics: list[Metrics]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    for run, folder in zip(found.runs, folders, strict=True):
+        assert run.experiment.run(folder, callbacks=[press]).interrupted
+        (folder / "mine").touch()
     done = execute(found, tmp_path, jobs=1, progress=False)
     assert done.failed == {} and not done.interrupted
     for run, folder in zip(found.runs, folders, strict=True):
         alone = run.experiment.run()
         assert Records(folder).load() == json.loads(json.dumps(alone.history))
+        assert (folder / "mine").exists()
     before = [(folder / "summary.json").stat().st_mtime_ns for folder in folders]
     assert execute(found, tmp_path, jobs=1, progress=False).failed == {}
     assert [(folder / "summary.json").stat().st_mtime_ns for folder in folders] == before
@@ -61,3 +70,14 @@ def test_a_scheduler_of_ones_own_is_named_by_its_place() -> None:
     place = "fedsash.network.schedulers.fedbuff:FedBuff"
     found = network.parse({"scheduler": {"name": place, "size": 3}})
     assert found.scheduler == network.FedBuff(3) and found.table()["scheduler"]["name"] == "fedbuff"
+
+
+@pytest.mark.slow
+def test_a_run_whose_time_was_over_is_done(tmp_path: Path) -> None:
+    table = ON_NETWORK | {"network": ON_NETWORK["network"] | {"seconds": 6.0}}
+    found = parse({"base": table, "axes": {"seed": [0]}}, tmp_path)
+    assert execute(found, tmp_path, jobs=1, progress=False).failed == {}
+    (summary,) = tmp_path.glob("runs/*/summary.json")
+    assert json.loads(summary.read_text())["ended_early"] == "its time was over"
+    before = summary.stat().st_mtime_ns
+    assert execute(found, tmp_path, jobs=1, progress=False).failed == {} and summary.stat().st_mtime_ns == before

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -22,9 +22,13 @@ from .exchange import Executor
 class Clients(Protocol):
     """The clients of a federation: what a server knows of them, and how it reaches them.
 
-    `problem` is what they learn; `sizes` `[N]` are their numbers of training samples, `held` says whether they have
-    samples held out. With `remember` they keep their client state themselves, by version (see `Request`).
+    `problem` is what they learn, `data` are their samples where they are in this process, else None; `sizes` `[N]` are
+    their numbers of training samples, `held` says whether they have samples held out. With `remember` they keep their
+    client state themselves, by version (see `Request`).
     """
+
+    @property
+    def data(self) -> FederatedData | None: ...
 
     @property
     def problem(self) -> Problem: ...
@@ -40,6 +44,10 @@ class Clients(Protocol):
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """An executor that reaches them, and lines that say what was chosen; `rounds` is the run's length, if known."""
+        ...
+
+    def settled(self, began: Mapping[str, Any]) -> Clients:
+        """These clients, reached as their executor has `described` it when the run began."""
         ...
 
     def fingerprint(self) -> dict[str, str]:
@@ -69,6 +77,9 @@ class Here:
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return self.engine.open(Work(training, self.data), rounds)
+
+    def settled(self, began: Mapping[str, Any]) -> Here:
+        return replace(self, engine=self.engine.settled(began))
 
     def fingerprint(self) -> dict[str, str]:
         """Of the samples about a thousand, evenly spaced."""

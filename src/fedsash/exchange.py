@@ -7,9 +7,10 @@ other machines. So whoever trains knows nothing of the server's state, and the s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -112,11 +113,33 @@ Answers: TypeAlias = Generator[Answer, None, None]
 """The answers to a request, one after another; `close` gives the rest of them up."""
 
 
+class Ended(Exception):
+    """The run is over before its rounds are done, and why. The state is that before the round in which it is raised."""
+
+
+class Chronicle(Protocol):
+    """What is to be told of a run beside its models: of the time on a simulated network, say."""
+
+    def rows(self, round: int, w: Tensor, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The rows of an evaluation after `round` as they are recorded; `w` `[D]` is the global model."""
+        ...
+
+    def summary(self, history: list[dict[str, Any]], target: float) -> dict[str, Any]:
+        """What the run's summary says more; `target` is the accuracy whose first round is reported."""
+        ...
+
+    def write(self, folder: Path, history: list[dict[str, Any]], target: float) -> None:
+        """Write what the run's folder holds more, at the run's end."""
+        ...
+
+
 class Executor(ABC):
     """Those who answer requests. Whoever lets clients train elsewhere overrides `work`, and what else he needs."""
 
     threads: int | None = None
     """With how many threads this process may compute while clients rest; None: as many as it has."""
+    chronicle: Chronicle | None = None
+    """What it has to tell of the run."""
 
     @abstractmethod
     def work(self, request: Request) -> Answers:
@@ -124,6 +147,7 @@ class Executor(ABC):
 
         An answer belongs to whoever takes it: it is not written to again. If the iterator is given up half-way, by an
         exception, by Ctrl-C, or since its consumer has stopped, the next request is answered as if it were the first.
+        It raises `Ended` where the run is over and nobody will answer any more.
         An exception that a client's training raises is passed on, with a note that names the clients and the round.
         """
 
@@ -168,11 +192,17 @@ class Outcome:
     def lines(self) -> Iterator[str]:
         """What went wrong, in words."""
         if self.refused:
-            yield f"left out the uploads of clients {self.refused}"
+            yield f"left out the uploads of clients {_some(self.refused)}"
         if self.missing:
-            yield f"no answer from {', '.join(f'client {client} ({why})' for client, why in self.missing.items())}"
+            yield f"no answer from {_some([f'client {client} ({why})' for client, why in self.missing.items()])}"
         if self.skipped:
             yield f"skipped, {self.skipped}"
+
+
+def _some(what: Sequence[object], most: int = 10) -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(what) - most} more" if len(what) > most else ""
+    return ", ".join(map(str, what[:most])) + more
 
 
 def largest_norms(upload: Upload, count: int) -> Tensor:

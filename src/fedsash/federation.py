@@ -18,13 +18,13 @@ from .aggregation import Mean
 from .arrays import Ints
 from .averages import Average, Observer, Observers, check_names
 from .checks import check
-from .clients import Clients, Here, Running, here
+from .clients import Clients, Running, here
 from .data.federated import FederatedData
 from .data.tasks import Loss
 from .engines import Engine, LocalEngine, Training, pick_device
 from .engines.direct import threads
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
-from .exchange import Executor, Job, Outcome, Request
+from .exchange import Chronicle, Executor, Job, Outcome, Request
 from .feed import Feed, Feeding
 from .fingerprint import text
 from .layout import Layout
@@ -33,7 +33,7 @@ from .methods import FedAvg, Method, Received, Vectors
 from .methods.base import overrides
 from .sampling import Sampling, Uniform
 from .servers import SGD, Server
-from .state import State, better
+from .state import State, learned
 from .storage import client_rows
 from .sums import Sums
 
@@ -95,8 +95,13 @@ class Federation:
     @property
     def training_data(self) -> FederatedData:
         """The data as clients train on them, on the device; raises `ValueError` where clients live elsewhere."""
-        if not isinstance(self.clients, Here):
+        if self.local_data is None:
             raise ValueError("the clients' samples are not here: this needs a federation whose data are FederatedData")
+        return self.local_data
+
+    @property
+    def local_data(self) -> FederatedData | None:
+        """The same, but None where clients live elsewhere."""
         return self.clients.data
 
     @property
@@ -224,16 +229,8 @@ class Federation:
             return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
-        """The state that has learned from its evaluation, and what an adaptive feed has decided, as a record.
-
-        It keeps the best model of each name by accuracy on the test set, and lets an adaptive feed choose.
-        """
-        found = {m.model: m.accuracy for m in metrics if m.split == "test"}
-        state = replace(state, best=better(state.best, found, state.round, partial(self.models, state)))
-        if state.choice is None or state.round % self.evaluation.every:
-            return state, []
-        choice, record = state.choice.heard(metrics)
-        return replace(state, choice=choice), [record]
+        """The state that has learned from its evaluation, and what was decided, as records (see `state.learned`)."""
+        return learned(state, metrics, partial(self.models, state), self.evaluation.every)
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
@@ -257,8 +254,8 @@ class Federation:
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor, which first chooses what was left to choose; what it chose and why, in lines.
 
-        `rounds` is the length of the run, if it is known: code is compiled for long runs only. With a `state` the
-        executor goes on from what it had to remember. Without this call the first round does it.
+        `rounds` is the run's length, if known. With a `state` the executor goes on from what it had to remember.
+        Without this call the first round does it.
         """
         notes = self._running.start(rounds)
         if state is not None:
@@ -273,6 +270,16 @@ class Federation:
     def described(self) -> dict[str, Any]:
         """The engine as it was resolved, or what else the executor says of itself."""
         return asdict(self.engine) if self._running.begun is None else self._running.begun.described()
+
+    def settled(self, began: Mapping[str, Any]) -> Federation:
+        """This federation, with what its engine leaves open as the executor has `described` it when the run began."""
+        data = self.data if isinstance(self.data, FederatedData) else self.data.settled(began)
+        return replace(self, engine=self.engine.settled(began), data=data)
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """What the executor has to tell of the run, if it has been started."""
+        return None if self._running.begun is None else self._running.begun.chronicle
 
     def memory(self) -> int:
         """The bytes of the executor's own processes, beside this one."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
+from .evaluation import Metrics
 from .feed import Choice
 from .methods import Vectors
 from .trajectory import Past
@@ -20,16 +21,6 @@ class Best:
     accuracy: float
     round: int
     w: Tensor
-
-
-Bests = dict[str, Best]
-
-
-def better(best: Mapping[str, Best], found: Mapping[str, float], round: int, models: Callable[[], Vectors]) -> Bests:
-    """The best models of each name, given the accuracies `found` of these `models` after `round`."""
-    names = [name for name, accuracy in found.items() if name not in best or accuracy > best[name].accuracy]
-    now = models() if names else {}
-    return {**best, **{name: Best(found[name], round, now[name].clone()) for name in names}}
 
 
 @dataclass
@@ -61,7 +52,7 @@ class State:
     mine: Vectors
     averages: dict[str, Vectors]
     past: dict[str, Past] = field(default_factory=dict)
-    best: Bests = field(default_factory=dict)
+    best: dict[str, Best] = field(default_factory=dict)
     forked: int | None = None
     choice: Choice | None = None
     samples: int = 0
@@ -104,3 +95,22 @@ class State:
 def files_of(past: Past) -> dict[int, str]:
     """The file of each model that an average needs; the same for averages that share the vectors of a part."""
     return {round: f"past-{past.trajectory.name}-{round:08d}.safetensors" for round in sorted(past)}
+
+
+def learned(
+    state: State, metrics: Sequence[Metrics], models: Callable[[], Vectors], every: int
+) -> tuple[State, list[Metrics]]:
+    """The state that has learned from an evaluation of `models`, and what an adaptive feed has decided, as a record.
+
+    It keeps the best model of each name by accuracy on the test set, the first of equally good ones. An adaptive feed
+    decides every `every` rounds.
+    """
+    found = {m.model: m.accuracy for m in metrics if m.split == "test"}
+    names = [name for name, value in found.items() if name not in state.best or value > state.best[name].accuracy]
+    now = models() if names else {}
+    best = {name: Best(found[name], state.round, now[name].clone()) for name in names}
+    state = replace(state, best=state.best | best)
+    if state.choice is None or state.round % every:
+        return state, []
+    choice, record = state.choice.heard(metrics)
+    return replace(state, choice=choice), [record]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import sys
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import INTERRUPTED, OK, Commands, add_set
+from .common import OK, Commands, add_set, interrupted
 
 if TYPE_CHECKING:
-    from ..network import NetworkExperiment, Result
+    from ..network import NetworkExperiment, Study
+    from ..runs import Result
 
 
 def add(commands: Commands) -> None:
@@ -26,26 +28,36 @@ def add(commands: Commands) -> None:
 
 
 def _network(given: argparse.Namespace) -> int:
+    from ..network import load
+
+    experiment = load(given.experiment, given.set)
+    return simulate(given, experiment, given.experiment, experiment.run)
+
+
+def simulate(
+    given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | Study]
+) -> int:
+    """Run an experiment on a network, or go on with it, and say what it came to."""
     import rich
 
     from ..config.errors import prefixed
-    from ..network import load
+    from ..records import TensorBoard
     from ..report import table
 
-    experiment = load(given.experiment, given.set)
-    try:
-        with prefixed(given.experiment):
-            result = experiment.run(given.out, progress=given.progress)
-    except KeyboardInterrupt:
-        print("stopped; a simulated network is not resumed: run it again", file=sys.stderr)
-        return INTERRUPTED
+    with ExitStack() as stack:
+        stack.enter_context(prefixed(file))
+        boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
+        callbacks = [stack.enter_context(closing(board)) for board in boards]
+        result = go(given.out, progress=given.progress, callbacks=callbacks)
+    if result.interrupted:
+        return interrupted(given)
     if experiment.network.learning:
         rich.print(table(result.summary, experiment.evaluation))
     print("\n".join(_lines(experiment, result)))
     return OK
 
 
-def _lines(experiment: NetworkExperiment, result: Result) -> list[str]:
+def _lines(experiment: NetworkExperiment, result: Result | Study) -> list[str]:
     """What the network came to, a line each."""
     summary, network = result.summary, result.summary["network"]
     lines = [
@@ -68,6 +80,7 @@ examples:
   fedsash network examples/network/fedwindow.toml --out runs/w4 --set scheduler.window=4
   fedsash network examples/network/fedwindow.toml --out runs/async --set scheduler.name=fedasync
 
-The folder will hold config.toml, metrics.jsonl, summary.json, timeline.json and pictures: who trains, uploads and waits
-(timeline.png), the link's use and the window's size (link.png), accuracy against time and trips (accuracy.png).
+The folder will hold what that of any run holds, and timeline.json and pictures: who trains, uploads and waits
+(timeline.png), the link's use and the window's size (link.png), accuracy against time and trips (accuracy.png). Ctrl-C
+ends the round and saves the state; fedsash resume goes on.
 """

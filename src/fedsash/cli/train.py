@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .common import OK, Commands, add_set, interrupted
+from .network import simulate
 
 if TYPE_CHECKING:  # what computes is imported by the command that needs it
     from ..config import Experiment
@@ -48,12 +49,15 @@ def _run(given: argparse.Namespace) -> int:
 
 def _resume(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import load
+    from ..network import NetworkExperiment
+    from ..sweeps.experiments import load
 
     file = given.out / "config.toml"
     if not file.exists():
         raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
     experiment = load(file, [] if given.rounds is None else [f"rounds={given.rounds}"])
+    if isinstance(experiment, NetworkExperiment):
+        return simulate(given, experiment, file, experiment.resume)
     return _train(given, experiment, file, runs.resume)
 
 

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .. import config
+from .. import config, runs
 from ..config import tables
 from ..config.errors import ConfigError, located, prefixed
 from ..config.files import overridden, read
 from ..config.registry import Room
-from .learning import Learner, Learning, Timing, check_asynchronous
+from ..records import Records
+from ..runs import Callback, Driver, Watch
+from .driver import Asynchronous
+from .learning import Timing
 from .links import Link
+from .rounds import OnNetwork
 from .schedulers import SCHEDULERS, FedWindow, Scheduler, Synchronous
 from .settings import Network
-from .simulation import Result, simulate
+from .simulation import Study, simulate
 from .windows import WINDOWS, Fixed, Window
 
 ROOMS = {
@@ -33,24 +37,32 @@ class NetworkExperiment(config.Experiment):
     network: Network = field(default_factory=Network)
     scheduler: Scheduler = field(default_factory=Synchronous)
 
-    def run(self, out: Path | str | None = None, *, progress: bool | Callable[[int], object] = False) -> Result:
-        """Simulate it; see `simulate`. `ConfigError` where its parts do not fit together."""
-        learner = self._learner()
-        try:
-            return simulate(
-                self.network,
-                self.scheduler,
-                learner,
-                rounds=self.rounds,
-                evaluation=self.evaluation,
-                seed=self.seed,
-                out=out,
-                progress=progress,
-                config=self.table(),
-            )
-        finally:
-            if isinstance(learner, Learning):
-                learner.federation.close()
+    def run(
+        self, out: Path | str | None = None, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
+    ) -> runs.Result | Study:
+        """Run it as any experiment, or study its time; `ConfigError` where its parts do not fit together."""
+        if not self.network.learning:
+            return self._study(out, progress)
+        settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
+        return runs.run(self.driver(), self.rounds, out=out, progress=progress, **settings)
+
+    def resume(
+        self, out: Path | str, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
+    ) -> runs.Result | Study:
+        """Go on with the run in `out`; a study of time begins anew, since its time would have to be replayed."""
+        if not self.network.learning:
+            Records(out).path.unlink(missing_ok=True)
+            return self._study(out, progress)
+        settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
+        return runs.resume(self.driver(), self.rounds, out, progress=progress, **settings)
+
+    def driver(self) -> Driver:
+        """What a session drives; `ConfigError` where the parts do not fit together."""
+        federation = self.federation()
+        with located(""):
+            if isinstance(self.scheduler, Synchronous):
+                return replace(federation, data=OnNetwork(federation.clients, self.network, self.scheduler))
+            return Asynchronous(federation, self.network, self.scheduler)
 
     def table(self) -> dict[str, Any]:
         """The content of a file, complete: `parse` makes an equal experiment of it."""
@@ -63,19 +75,21 @@ class NetworkExperiment(config.Experiment):
             del table["sampling"]
         return table | {"scheduler": scheduler}
 
-    def _learner(self) -> Learner:
+    def _study(self, out: Path | str | None, progress: bool | Watch) -> Study:
+        """A study of its time alone."""
         network = self.network
-        if not network.learning:
-            assert network.bytes is not None
-            return Timing(network.clients.count, network.bytes, self.sampling, self.seed)
-        federation = self.federation()
-        clients, count = len(federation.sizes), network.clients.count
-        if count not in (0, clients):
-            raise ConfigError(f"network.clients.count = {count}: the partition makes {clients}: leave it out")
-        if not self.scheduler.rounds:
-            with located(""):
-                check_asynchronous(federation)
-        return Learning(federation, network.bytes)
+        assert network.bytes is not None
+        return simulate(
+            network,
+            self.scheduler,
+            Timing(network.clients.count, network.bytes, self.sampling, self.seed),
+            rounds=self.rounds,
+            evaluation=self.evaluation,
+            seed=self.seed,
+            out=out,
+            progress=progress,
+            config=self.table(),
+        )
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> NetworkExperiment:
@@ -91,7 +105,7 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> NetworkExp
     rest = dict(table)
     network = _network(rest.pop("network", {}))
     scheduler = _scheduler(rest.pop("scheduler", {}))
-    if "sampling" in rest and not scheduler.rounds:
+    if "sampling" in rest and not isinstance(scheduler, Synchronous):
         name = ROOMS["schedulers"].name_of(scheduler)
         raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out")
     experiment = config.parse(EVERYBODY | rest)

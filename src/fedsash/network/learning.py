@@ -1,4 +1,4 @@
-"""What uploads carry: models that a federation's engine trains, or nothing in a study of time alone.
+"""What uploads carry: models that a federation's engine trains, or nothing where only time counts.
 
 Events decide when a model is sent, trained and used, and never what a training makes of it: so a client's training is
 computed when its upload has arrived, and those whose upload fails cost nothing.
@@ -6,147 +6,164 @@ computed when its upload has arrived, and those whose upload fails cost nothing.
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from ..aggregation import Mean
 from ..analysis.flatness import Curvature
+from ..arrays import Ints
 from ..checks import check
-from ..evaluation import Metrics
+from ..data.federated import FederatedData
+from ..data.tasks import Loss
 from ..exchange import Reply, Request
 from ..federation import Federation
+from ..layout import Layout
+from ..local import Client
 from ..methods.base import overrides
-from ..sampling import Sampling
+from ..sampling import Sampling, Uniform
 from ..servers import SGD
+from ..state import State
+from .vectors import Ledger, Vector
 
-Vector = Any
-"""A model: a tensor `[D]`, float64 where it is calculated with; 0.0 in a study of time."""
-
-Ints = NDArray[np.int64]
+Model: TypeAlias = Any
+"""A model: a `Vector`, float64 where it is calculated with; 0.0 where only time counts."""
 
 
 class Learner(Protocol):
-    """A server's model and its clients' training. `samples` `[N]` is what each passes over in a training."""
+    """A server's model and its clients' training. `samples` `[N]` is what each passes over in a training.
+
+    A model is `bytes` long. `asked` are the clients that a synchronous round asks, `newest` is the model that clients
+    are sent, `model` the global one, which `move` sets. `train` is what training `number` of a client makes of a model;
+    None if it can't be used.
+    """
 
     samples: Ints
     bytes: int
 
     def asked(self, round: int) -> Ints: ...
 
-    def newest(self) -> Vector: ...
+    def newest(self) -> Model: ...
 
-    def model(self) -> Vector: ...
+    def model(self) -> Model: ...
 
-    def train(self, client: int, number: int, start: Vector) -> Vector | None: ...
+    def train(self, client: int, number: int, start: Model) -> Model | None: ...
 
-    def move(self, w: Vector) -> None: ...
+    def move(self, w: Model) -> None: ...
 
-    def round(self, clients: list[int]) -> None: ...
 
-    def evaluate(self) -> list[Metrics]: ...
-
-    def gradient(self) -> float: ...
+EVERYBODY = Uniform(fraction=1.0)
 
 
 class Timing:
-    """No models: every model is the number 0."""
+    """No models: every model is the number 0. Clients pass over `samples` `[N]`; without, over equally many."""
 
-    def __init__(self, clients: int, bytes: int, sampling: Sampling, seed: int) -> None:
-        self.samples: Ints = np.ones(clients, dtype=np.int64)
+    def __init__(
+        self, clients: int, bytes: int, sampling: Sampling = EVERYBODY, seed: int = 0, samples: Ints | None = None
+    ) -> None:
+        self.samples: Ints = np.ones(clients, dtype=np.int64) if samples is None else samples
         self.bytes, self._sampling, self._seed = bytes, sampling, seed
         self.asked(0)  # refuses a sampling that does not fit
 
     def asked(self, round: int) -> Ints:
-        """The clients that a synchronous round asks."""
         return self._sampling.clients(round, self.samples, self._seed)
 
-    def newest(self) -> Vector:
-        """The model that clients are sent."""
+    def newest(self) -> Model:
         return 0.0
 
-    def model(self) -> Vector:
-        """The global model."""
+    def model(self) -> Model:
         return 0.0
 
-    def train(self, client: int, number: int, start: Vector) -> Vector | None:
-        """What a client makes of a model."""
+    def train(self, client: int, number: int, start: Model) -> Model | None:
         return 0.0
 
-    def move(self, w: Vector) -> None:
-        """Make `w` the global model."""
-
-    def round(self, clients: list[int]) -> None:
-        """A synchronous round of these clients."""
-
-    def evaluate(self) -> list[Metrics]:
-        """The metrics of the model and its averages."""
-        return []
-
-    def gradient(self) -> float:
-        """The length of the training loss's gradient."""
-        return 0.0
+    def move(self, w: Model) -> None:
+        return None
 
 
 class Learning:
     """The models of a federation; its own engine trains, its averages observe every global model, its feed is fed.
 
     Training `number` of a client (0 is its first) draws as the federation's round of that number does: so no client
-    sees the same batches twice, whatever the events are.
+    sees the same batches twice, whatever the events are. `state` is the federation's after the last step. `refused` are
+    the trainings (client, number) so far that can't be used. Since the last step `trained` have trained, on `passed`
+    samples, and the uploads of `left_out` can't be used.
+
+    With `replaying` nobody trains and no vector has a value; then `refused` must be what it was.
     """
 
-    def __init__(self, federation: Federation, bytes: int | None) -> None:
-        self.federation = federation
-        self.state = federation.start()
-        self.samples: Ints = federation.client.cut.numbers(federation.sizes, federation.client.epochs)[2]
-        self.bytes = bytes or self.state.w.numel() * self.state.w.element_size()
+    def __init__(self, federation: Federation, state: State, bytes: int | None) -> None:
+        self.federation, self.ledger = federation, Ledger()
+        self.samples: Ints = passed_over(federation.client, federation.sizes)
+        self.bytes = bytes or length(federation.module)
+        self.replaying = False
+        self.refused: set[tuple[int, int]] = set()
+        self._sent: Vector | None = None
+        self.begin(state)
+
+    def begin(self, state: State) -> None:
+        """Go on towards the next step."""
+        self.state = state
+        self.trained: list[int] = []
+        self.left_out: list[int] = []
+        self.passed = 0
+
+    def end(self) -> None:
+        """A step has been made, and all that follows from it at once has been done."""
+        self._sent = None  # an adaptive feed may choose anew
+        self.ledger.step()
 
     def asked(self, round: int) -> Ints:
         return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
 
     def newest(self) -> Vector:
-        return self.federation.send(self.state)[0]
+        """The same vector for all that are sent this version, so that it is saved once."""
+        if self._sent is None:
+            self._sent = self.ledger.make(None if self.replaying else self.federation.send(self.state)[0])
+        return self._sent
 
     def model(self) -> Vector:
-        return self.state.w.double()
+        return self.ledger.make(None if self.replaying else self.state.w.double())
 
-    def train(self, client: int, number: int, start: Vector) -> Vector | None:
-        """The model float64 `[D]` that a client makes of `start`; None if the federation's guard refuses it."""
-        ids = np.array([client])
-        (reply,) = self.federation.executor.work(Request("train", number, ids, start, {}, {}, np.zeros_like(ids)))
-        assert isinstance(reply, Reply)
-        used = self.federation.aggregation.accepts(reply.norms)
-        return start.double() + reply.upload["delta"][0].double() if used else None
+    def train(self, client: int, number: int, start: Model) -> Vector | None:
+        """The model float64 `[D]` that a client makes of `start`; None if its upload is refused, or does not come."""
+        if self.replaying:
+            return None if (client, number) in self.refused else self.ledger.make(None)
+        self.trained.append(client)
+        ids, w = np.array([client]), start.known
+        (reply,) = self.federation.executor.work(Request("train", number, ids, w, {}, {}, np.zeros_like(ids)))
+        if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):
+            self.refused.add((client, number))
+            self.left_out.append(client)
+            return None
+        self.passed += int(reply.effort.samples.sum())
+        return self.ledger.make(w.double() + reply.upload["delta"][0].double())
 
-    def move(self, w: Vector) -> None:
-        self.state = self.federation.observe(self.state, w.to(self.state.w.dtype))
+    def move(self, w: Model) -> None:
+        if not self.replaying:
+            self.state = self.federation.observe(self.state, w.known.to(self.state.w.dtype))
+        self._sent = None
 
-    def round(self, clients: list[int]) -> None:
-        """The federation's own round, in which these clients answer."""
-        federation, state = self.federation, self.state
-        request = federation.ask(state, ids=np.array(clients, dtype=np.int64))
-        probed = federation.collect(request) if request.job == "probe" else None
-        request = request if probed is None else federation.ask(state, probed=probed)
-        self.state, _ = federation.finish(state, request, federation.collect(request), probed)
 
-    def evaluate(self) -> list[Metrics]:
-        metrics = self.federation.evaluate(self.state)
-        self.state, more = self.federation.learn(self.state, metrics)
-        return metrics + more
+def passed_over(client: Client, sizes: Ints) -> Ints:
+    """How many samples each client passes over in a training, `[N]`."""
+    return client.cut.numbers(sizes, client.epochs)[2]
 
-    def gradient(self) -> float:
-        """||grad F(w)|| at the global model, F the mean loss over all clients' training samples, not augmented."""
-        return float(self._training_loss.gradient(self.state.w).norm())
 
-    @cached_property
-    def _training_loss(self) -> Curvature:
-        federation = self.federation
-        data, loss = federation.training_data, federation.loss
-        held = data.train[torch.from_numpy(np.concatenate(data.clients))]
-        return Curvature(federation.module, data, held, loss, federation.evaluation.batch)
+def length(module: nn.Module) -> int:
+    """The bytes of a model's vector."""
+    w = Layout(module).flatten(module)
+    return w.numel() * w.element_size()
+
+
+def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:
+    """||grad F(w)|| as a function of w `[D]`, F the mean loss over all clients' training samples, not augmented."""
+    held = data.train[torch.from_numpy(np.concatenate(data.clients)).to(data.train.y.device)]
+    training_loss = Curvature(module, data, held, loss, batch)
+    return lambda w: float(training_loss.gradient(w).norm())
 
 
 def check_asynchronous(federation: Federation) -> None:

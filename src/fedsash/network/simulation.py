@@ -1,4 +1,4 @@
-"""A run on a network: a scheduler at work on one site, its records, and its end."""
+"""Letting events happen, and the study of time alone."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from simpy import Environment
 
 from ..checks import check
 from ..evaluation import Evaluation
-from ..records import Records, chosen, replace_file, summarise, write_json
-from ..report import Progress, curves
-from ..report import network as pictures
+from ..records import Records, replace_file, write_json
+from ..report import Progress
+from .chronicle import NetworkChronicle
 from .clients import Population
-from .learning import Learner, Learning
+from .learning import Learner, Timing
 from .links import Channel
 from .schedulers import Scheduler
 from .settings import Network
@@ -28,83 +28,40 @@ from .site import Site, Steps
 
 
 @dataclass
-class Result:
-    """What a run came to: its metrics, its summary, who did what when, and its folder if it has one."""
+class Study:
+    """What a study of time came to: its metrics, its summary, who did what when, and its folder if it has one."""
 
     history: list[dict[str, Any]]
     summary: dict[str, Any]
     timeline: dict[str, Any]
     folder: Path | None
+    interrupted: bool = False
 
 
 def begin(
-    env: Environment, network: Network, learner: Learner, *, rounds: int, seed: int, up: Channel | None = None
+    env: Environment, network: Network, learner: Learner, *, rounds: float, seed: int, up: Channel | None = None
 ) -> Site:
     """A site with its clients; without `up`, the link at work, it has the network's link to itself."""
     population = Population(network.clients, learner.samples, seed)
-    return Site(env, network, population, learner, up or network.link.open(env), rounds)
-
-
-def simulate(
-    network: Network,
-    scheduler: Scheduler,
-    learner: Learner,
-    *,
-    rounds: int,
-    evaluation: Evaluation | None = None,
-    seed: int = 0,
-    out: Path | str | None = None,
-    progress: bool | Callable[[int], object] = False,
-    config: Mapping[str, Any] | None = None,
-) -> Result:
-    """Let the scheduler work until `rounds` steps of the server are made, or the network's `seconds` are over.
-
-    With `out` the run keeps a folder: `config.toml` (if `config` is given), `metrics.jsonl`, `summary.json`,
-    `timeline.json`, `timeline.png`, `link.png`, and if there are models `curves.png`, `accuracy.png` and `models/`.
-    `progress` shows a bar, or is told the number of every step. A run is a pure function of its arguments. Raises
-    `ValueError` if `out` holds a run already.
-    """
-    evaluation = evaluation or Evaluation()
-    check(rounds >= 1, "rounds", rounds, "must be at least 1")
-    folder = None if out is None else Path(out)
-    records = None if folder is None else Records(folder)
-    if records is not None and records.path.exists():
-        raise ValueError(f"{folder} holds a run already: choose another folder")
-    site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
-    process = scheduler.run(site)
-    history: list[dict[str, Any]] = []
-    began = time.perf_counter()
-    with Progress(rounds, progress is True) as bar:
-
-        def stepped(site: Site) -> None:
-            rows = _rows(site, evaluation)
-            history.extend(rows)
-            if records is not None and rows:
-                records.append(rows)
-            bar.update(site.version, {row["model"]: row["accuracy"] for row in rows if row["split"] == "test"})
-            if callable(progress):
-                progress(site.version)
-
-        site.stepped = stepped
-        if folder is not None and records is not None:
-            _write_beginning(folder, records, config)
-        play(site, process)
-    summary = _summary(site, history, evaluation, seed, time.perf_counter() - began)
-    result = Result(history, summary, site.log.timeline(site), folder)
-    _write_end(result, learner, evaluation)
-    return result
+    site = Site(env, network, population, learner, up or network.link.open(env), rounds)
+    if network.seconds is not None:
+        env.timeout(network.seconds).callbacks.append(lambda _: site.end("its time was over"))
+    return site
 
 
 def play(site: Site, process: Steps) -> None:
     """Let events happen until the run is over; `process` is that of a scheduler, `scheduler.run(site)`."""
-    env, network = site.env, site.network
-    env.process(process)
-    if network.seconds is not None:
-        env.timeout(network.seconds).callbacks.append(lambda _: site.end("its time was over"))
+    site.env.process(process)
+    advance(site, lambda: False)
+
+
+def advance(site: Site, done: Callable[[], bool]) -> None:
+    """Let events happen until something is done, or the run is over; it is where nothing can happen any more."""
+    env = site.env
     with _few_collections():
-        while site.running and env.peek() < math.inf:
+        while site.running and not done() and env.peek() < math.inf:
             env.step()
-    if site.running:
+    if site.running and not done():
         site.end("no client will ever be there again")
 
 
@@ -119,66 +76,66 @@ def _few_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _rows(site: Site, evaluation: Evaluation) -> list[dict[str, Any]]:
-    """The metrics after a step, if they are due: the network's, and those of the model and its averages."""
-    if not evaluation.due(site.version, site.rounds):
-        return []
-    measures = site.log.measures(site)
-    network = {"round": site.version, "model": "model", "split": "network"} | measures
-    if site.network.gradients:
-        network["gradient_norm"] = site.learner.gradient()
-    when = {"time": measures["time"], "trips": measures["trips"]}
-    return [network, *(metrics.row() | when for metrics in site.learner.evaluate())]
+def simulate(
+    network: Network,
+    scheduler: Scheduler,
+    learner: Timing,
+    *,
+    rounds: int,
+    evaluation: Evaluation | None = None,
+    seed: int = 0,
+    out: Path | str | None = None,
+    progress: bool | Callable[[int], object] = False,
+    config: Mapping[str, Any] | None = None,
+) -> Study:
+    """Study time alone: let the scheduler work for `rounds` steps, or until the network's `seconds` are over.
 
+    There is nothing to save on the way, since a run on a network goes on by replaying its time, which is the study. So
+    a study is whole, or it is done again. With `out` it leaves `config.toml` (if `config` is given), `summary.json`,
+    `timeline.json`, `timeline.png`, `link.png`, and at last `metrics.jsonl`, with the network's measures after the
+    steps that an `evaluation` names. `progress` shows a bar, or is told the number of every step. A study is a pure
+    function of its arguments. Raises `ValueError` if `out` holds a run already.
+    """
+    evaluation = evaluation or Evaluation()
+    check(rounds >= 1, "rounds", rounds, "must be at least 1")
+    folder = None if out is None else Path(out)
+    if folder is not None and Records(folder).path.exists():
+        raise ValueError(f"{folder} holds a run already: choose another folder")
+    site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
+    process, chronicle = scheduler.run(site), NetworkChronicle(site)
+    history: list[dict[str, Any]] = []
+    began = time.perf_counter()
+    _write_config(folder, config)
+    with Progress(rounds, progress is True) as bar:
 
-def _summary(
-    site: Site, history: list[dict[str, Any]], evaluation: Evaluation, seed: int, seconds: float
-) -> dict[str, Any]:
-    return {
-        "models": summarise(history, evaluation),
-        "chosen": chosen(history, evaluation),
-        "target": reached(history, evaluation.target),
+        def stepped(site: Site) -> None:
+            if evaluation.due(site.version, rounds):
+                history.append(chronicle.measures(site.version))
+            bar.update(site.version)
+            if callable(progress):
+                progress(site.version)
+
+        site.stepped = stepped
+        play(site, process)
+    summary = chronicle.summary(history, evaluation.target) | {
+        "models": {},
         "rounds": site.version,
-        "ended_early": site.why,
-        "clients": site.size,
-        "network": site.log.measures(site),
-        "seconds": seconds,
+        "seconds": time.perf_counter() - began,
         "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
         "seed": seed,
     }
+    if folder is not None:
+        write_json(folder / "summary.json", summary)
+        chronicle.write(folder, history, evaluation.target)
+        Records(folder).create(history)
+    return Study(history, summary, site.log.timeline(site), folder)
 
 
-def reached(history: list[dict[str, Any]], target: float) -> dict[str, dict[str, Any]]:
-    """By model the round, the time and the client trips of the first evaluation with that accuracy on the test set."""
-    found: dict[str, dict[str, Any]] = {}
-    for row in history:
-        if row["split"] == "test" and row["accuracy"] >= target:
-            found.setdefault(row["model"], {key: row[key] for key in ("round", "time", "trips")})
-    return found
-
-
-def _write_beginning(folder: Path, records: Records, config: Mapping[str, Any] | None) -> None:
+def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:
+    if folder is None:
+        return
     folder.mkdir(parents=True, exist_ok=True)
     if config is not None:
         import tomli_w
 
         replace_file(folder / "config.toml", tomli_w.dumps(config).encode())
-    records.create([])
-
-
-def _write_end(result: Result, learner: Learner, evaluation: Evaluation) -> None:
-    folder = result.folder
-    if folder is None:
-        return
-    write_json(folder / "summary.json", result.summary)
-    write_json(folder / "timeline.json", result.timeline)
-    pictures.timeline(result.timeline, folder / "timeline.png")
-    pictures.link(result.timeline, folder / "link.png")
-    if not isinstance(learner, Learning):
-        return
-    if any(row["split"] == "test" for row in result.history):
-        curves(result.history, folder / "curves.png", target=evaluation.target)
-        pictures.accuracy(result.history, folder / "accuracy.png", evaluation.target)
-    (folder / "models").mkdir(exist_ok=True)
-    for name, w in learner.federation.models(learner.state).items():
-        replace_file(folder / "models" / f"{name}.safetensors", learner.federation.export(w))

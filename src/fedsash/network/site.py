@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from simpy import Environment, Event
 
 from .clients import Population
-from .learning import Ints, Learner, Vector
+from .learning import Learner, Model
 from .links import Channel
 from .log import Log
 from .settings import Network
@@ -25,7 +25,7 @@ BARREN = 1000
 class Start(NamedTuple):
     """A model `w`, and the version of it: how many steps the server had made."""
 
-    w: Vector
+    w: Model
     version: int
 
 
@@ -34,8 +34,8 @@ class Trip:
     """One client trip: a client gets a model, trains, and uploads what it has made of it.
 
     It began at `began`, its training was over at `trained`, and all at `ended`; `number` counts the client's trips.
-    `failures` of its uploads were refused or given up. `waited` is the time from `trained` to the arrival beyond what
-    the upload would have taken alone, at the first attempt.
+    `failures` of its uploads were refused or given up; `why` says why none has arrived, if none has. `waited` is the
+    time from `trained` to the arrival beyond what the upload would have taken alone, at the first attempt.
     """
 
     client: int
@@ -47,6 +47,7 @@ class Trip:
     failures: int = 0
     arrived: bool = False
     waited: float = 0.0
+    why: str = ""
 
     @property
     def delay(self) -> float:
@@ -61,7 +62,7 @@ class Site:
     """
 
     def __init__(
-        self, env: Environment, network: Network, population: Population, learner: Learner, up: Channel, rounds: int
+        self, env: Environment, network: Network, population: Population, learner: Learner, up: Channel, rounds: float
     ) -> None:
         self.env, self.network, self.population, self.learner, self.up = env, network, population, learner, up
         self.down = None if network.down is None else network.down.open(env)
@@ -88,29 +89,23 @@ class Site:
         """What a client is sent now."""
         return Start(self.learner.newest(), self.version)
 
-    def model(self, trip: Trip) -> Vector | None:
+    def model(self, trip: Trip) -> Model | None:
         """The model that a trip has brought; None if it has brought none, or one that can't be used."""
         return self.learner.train(trip.client, trip.number, trip.start.w) if trip.arrived else None
 
-    def step(self, w: Vector) -> None:
+    def step(self, w: Model) -> None:
         """Make `w` the global model."""
         self.learner.move(w)
-        self._stepped()
-
-    def round(self, clients: list[int]) -> None:
-        """Make a synchronous round's step with what these clients have brought."""
-        self.learner.round(clients)
-        self._stepped()
+        self.version += 1
+        self.stepped(self)
+        if self.version >= self.rounds:
+            self.end()
 
     def end(self, why: str = "") -> None:
         """Let the run end; `why` if it is before its rounds are done."""
         if self.running:
             self.why = why
             self.over.succeed()
-
-    def asked(self) -> Ints:
-        """The clients that the next synchronous round asks."""
-        return self.learner.asked(self.version)
 
     def here(self, client: int) -> bool:
         """Whether a client is within reach."""
@@ -123,26 +118,42 @@ class Site:
         if back > now:
             yield self.env.event() if math.isinf(back) else self.env.timeout(back - now)
 
-    def trips(self, sent: Iterable[tuple[int, Start]], until: float = math.inf, download: bool = True) -> Steps:
-        """Trips of several clients at the same time; returns all of them when the last one is over."""
-        begun = [self.env.process(self.trip(client, start, until, download)) for client, start in sent]
+    def trips(
+        self,
+        sent: Iterable[tuple[int, Start]],
+        until: float = math.inf,
+        download: bool = True,
+        shares: Sequence[float] = (),
+    ) -> Steps:
+        """Trips of several clients at the same time; returns all of them when the last one is over.
+
+        Client i is at work for `shares[i]` of the time of a training, or without `shares` for all of it.
+        """
+        trips = (self.trip(i, start, until, download, shares[i] if shares else 1.0) for i, start in sent)
+        begun = [self.env.process(trip) for trip in trips]
         yield self.env.all_of(begun)
         return [process.value for process in begun]
 
-    def trip(self, client: int, start: Start, until: float = math.inf, download: bool = True) -> Steps:
+    def trip(
+        self, client: int, start: Start, until: float = math.inf, download: bool = True, share: float = 1.0
+    ) -> Steps:
         """One trip of a client that is there, over by `until`; returns the `Trip`."""
         env, number = self.env, self._numbers[client]
         self._numbers[client] += 1
-        until = min(until, self.presence.leaves(client, env.now))
+        leaves = self.presence.leaves(client, env.now)
+        why, until = ("late", until) if until <= leaves else ("went away", leaves)
         trip = Trip(client, number, start, env.now)
         if not download or (yield from self._download(trip, until)):
             began = env.now
-            there = yield from self._stay(self.population.training(client, number), until)
+            there = yield from self._stay(share * self.population.training(client, number), until)
             self.log.interval(client, "train", began, env.now)
             if there:
                 trip.trained = env.now
                 yield from self._upload(trip, until)
         trip.ended = env.now
+        if not trip.arrived:
+            given_up = trip.failures > self.network.retries
+            trip.why = f"lost: {trip.failures} failed uploads" if given_up else why
         self.log.trip(trip, self.version)
         self.log.carried.add(env.now, self.up.carried)
         self._barren = 0 if trip.arrived else self._barren + 1
@@ -150,15 +161,9 @@ class Site:
             self.end(f"no upload has arrived in {self._barren} trips")
         return trip
 
-    def count_download(self) -> None:
-        """Account for a model that a client is sent while it has nothing else to do."""
-        self.log.bytes_down += self.learner.bytes
-
-    def _stepped(self) -> None:
-        self.version += 1
-        self.stepped(self)
-        if self.version >= self.rounds:
-            self.end()
+    def count_downloads(self, clients: int) -> None:
+        """Account for a model that so many clients are sent while they have nothing else to do."""
+        self.log.bytes_down += clients * self.learner.bytes
 
     def _stay(self, seconds: float, until: float) -> Steps:
         """Let time pass; returns whether all of it passed before `until`."""

@@ -6,16 +6,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..federation import Federation
+from .driver import Driver
 from .session import Session
 from .settings import USUAL, Callback, Checkpoint, Fork, Result, Watch
 from .trajectory import NEVER, RunningSums
 
-__all__ = ["Callback", "Checkpoint", "Fork", "Result", "RunningSums", "Watch", "resume", "run"]
+__all__ = ["Callback", "Checkpoint", "Driver", "Fork", "Result", "RunningSums", "Watch", "resume", "run"]
 
 
 def run(
-    federation: Federation,
+    federation: Driver,
     rounds: int,
     *,
     out: Path | str | None = None,
@@ -42,7 +42,7 @@ def run(
 
 
 def resume(
-    federation: Federation,
+    federation: Driver,
     rounds: int,
     out: Path | str,
     *,

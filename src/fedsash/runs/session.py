@@ -22,13 +22,12 @@ import torch
 from .. import checkpoints
 from ..checks import check
 from ..data import gallery
-from ..data.federated import FederatedData
-from ..exchange import Outcome
-from ..federation import Federation
+from ..exchange import Chronicle, Ended, Outcome
 from ..fingerprint import differences
 from ..records import Mark, Records, chosen, diverged, mark, replace_file, summarise, write_json
 from ..report import Progress, curves
 from ..state import State
+from .driver import Driver
 from .interrupts import interrupt_flag
 from .settings import Callback, Checkpoint, Fork, Result, Watch
 from .trajectory import NEVER, Bookkeeper, RunningSums
@@ -40,7 +39,7 @@ log = logging.getLogger("fedsash")
 class Session:
     """One sitting at a run: from a state to its end, or to Ctrl-C."""
 
-    federation: Federation
+    federation: Driver
     rounds: int
     out: Path | str | None
     checkpoint: Checkpoint
@@ -60,6 +59,8 @@ class Session:
         self.history: list[dict[str, Any]] = []
         self.mark: Mark = (0, 0)
         self.wrong = (False, False, "")
+        self.over = False
+        self.chronicle: Chronicle | None = None
 
     def begin(self, fork: Fork | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
@@ -120,24 +121,31 @@ class Session:
             stack.enter_context(self.federation)
             stop = stack.enter_context(interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
-            if state.round < self.end:
+            if state.round < self.end or state.executor:  # who remembers something has something to tell
                 for note in self.federation.prepare(self.rounds - state.round, state):
                     self.progress.say(note)
             self.progress.update(state.round)
             self._write_beginning(state)
-            while state.round < self.end and not stop.is_set():
+            self.chronicle = self.federation.chronicle
+            while state.round < self.end and not stop.is_set() and not self.over:
                 state = self._round(state)
             if self.folder is not None and state.round not in checkpoints.saved_rounds(self.folder / "state"):
                 self._save(state)
             memory = _peak_memory() + self.federation.memory()
         summary = self._summary(state, memory)
-        result = Result(self.history, summary, state, self.folder, interrupted=state.round < self.rounds)
+        result = Result(
+            self.history, summary, state, self.folder, interrupted=state.round < self.rounds and not self.over
+        )
         self._write_end(result)
         return result
 
     def _round(self, state: State) -> State:
         began = time.perf_counter()
-        state, outcome = self.federation.round(state)
+        try:
+            state, outcome = self.federation.round(state)
+        except Ended:
+            self.over = True
+            return state
         ended = time.perf_counter()
         state.samples += outcome.samples
         state.training_seconds += ended - began
@@ -148,7 +156,8 @@ class Session:
             metrics = self.federation.evaluate(state)
             state, more = self.federation.learn(state, metrics)
             metrics += more
-            self._record([m.row() for m in metrics])
+            rows = [m.row() for m in metrics]
+            self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
             accuracies = {m.model: m.accuracy for m in metrics if m.split == "test"}
             for callback in self.callbacks:
                 callback(state.round, metrics)
@@ -188,7 +197,9 @@ class Session:
         state.oldest = checkpoints.saved_rounds(self.folder / "state")[0]
 
     def _summary(self, state: State, memory: int) -> dict[str, Any]:
-        return {
+        target = self.federation.evaluation.target
+        more = {} if self.chronicle is None else self.chronicle.summary(self.history, target)
+        return more | {
             "models": summarise(self.history, self.federation.evaluation),
             "chosen": chosen(self.history, self.federation.evaluation),
             "diverged": diverged(self.history, state.round),
@@ -210,8 +221,7 @@ class Session:
     def _settle_engine(self, file: Path) -> None:
         """Take the engine that the run began with, if it is one that the federation's engine leaves open."""
         if file.exists():
-            engine = self.federation.engine.settled(json.loads(file.read_text()))
-            self.federation = replace(self.federation, engine=engine)
+            self.federation = self.federation.settled(json.loads(file.read_text()))
 
     def _write_beginning(self, state: State) -> None:
         """Write how the run begins; the metrics come last, since their file says that there is a run to resume."""
@@ -220,8 +230,8 @@ class Session:
         self.folder.mkdir(parents=True, exist_ok=True)
         engine = self.federation.described()
         write_json(self.folder / "engine.json", engine)
-        if isinstance(self.federation.data, FederatedData):
-            write_json(self.folder / "partition.json", gallery.record(self.federation.training_data))
+        if self.federation.local_data is not None:
+            write_json(self.folder / "partition.json", gallery.record(self.federation.local_data))
         if self.config is not None:
             import tomli_w
 
@@ -241,6 +251,8 @@ class Session:
         (self.folder / "models").mkdir(exist_ok=True)
         for name, w in models.items():
             replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
+        if self.chronicle is not None:
+            self.chronicle.write(self.folder, result.history, self.federation.evaluation.target)
         if any(row["split"] == "test" for row in result.history):
             target, start = self.federation.evaluation.target, self._feed_start(result.state)
             curves(result.history, self.folder / "curves.png", target=target, feed_start=start)

@@ -16,13 +16,15 @@ from torch import Tensor
 from .. import checkpoints
 from ..analysis.clients import ClientModels, client_models
 from ..checks import check, check_choice, one_line
-from ..config import Experiment, load
+from ..config import Experiment
 from ..config.errors import prefixed
 from ..data.federated import Samples
 from ..federation import Federation
 from ..layout import Layout
+from ..network import NetworkExperiment, Synchronous
 from ..records import write_json
 from ..state import State
+from ..sweeps.experiments import load, stateless
 
 Progress = Callable[[int, int], None]
 """`progress(done, all)`, called on the way."""
@@ -30,7 +32,10 @@ Progress = Callable[[int, int], None]
 
 @dataclass(eq=False)
 class Opened:
-    """A run in `folder`, with the `experiment` of its config.toml and the `federation` that it was."""
+    """A run in `folder`, with the `experiment` of its config.toml and the `federation` that it was.
+
+    Of a run on a network that is the federation without it: its models and states are the same.
+    """
 
     folder: Path
     experiment: Experiment
@@ -91,6 +96,9 @@ class Opened:
 
     def _client(self, client: int, round: int) -> Tensor:
         """The model of one client of the round after `round`; the whole round trains, and is kept for the next one."""
+        experiment = self.experiment
+        rounds = not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
+        check(rounds, "client", client, "must be of a run in rounds; here every client trains in its own time")
         if self._round is None or self._round[0] != round:
             self._round = round, client_models(self.federation, self.state(round))
         clients = self._round[1]
@@ -114,6 +122,8 @@ def open_run(folder: Path) -> Opened:
     if not file.exists():
         raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
     experiment = load(file)
+    if stateless(experiment):
+        raise ValueError(f"{folder} holds a study of time, which has no models")
     with prefixed(file):
         return Opened(folder, experiment, experiment.federation())
 

@@ -16,7 +16,7 @@ from ..runs.interrupts import on_interrupt
 from . import index
 from .axes import Sweep
 from .experiments import load as load_experiment
-from .experiments import simulated
+from .experiments import stateless
 from .plan import Leg, Plan, plan
 from .process import Message, Process
 
@@ -132,12 +132,14 @@ def check_same(experiment: Experiment, folder: Path) -> None:
 
 
 def _is_done(leg: Leg, out: Path) -> bool:
-    """Whether the leg's last state is saved, and its end is written; a simulation has no states."""
+    """Whether the leg's last state is saved, and its end is written, which on a network may be before its rounds."""
     file = out / leg.folder / "summary.json"
-    if simulated(leg.experiment):
-        return file.exists()
-    saved = leg.last in saved_rounds(out / leg.folder / "state")
-    return saved and file.exists() and bool(json.loads(file.read_text())["rounds"] == leg.last)
+    if not file.exists():
+        return False
+    summary = json.loads(file.read_text())
+    last = summary["rounds"] if summary.get("ended_early") else leg.last
+    saved = stateless(leg.experiment) or last in saved_rounds(out / leg.folder / "state")
+    return saved and bool(summary["rounds"] == last)
 
 
 def _side_by_side(sweep: Sweep) -> int:

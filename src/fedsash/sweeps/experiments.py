@@ -12,10 +12,10 @@ from ..config.errors import prefixed
 from ..config.files import read
 
 
-def load(path: Path) -> Experiment:
-    """The experiment in a TOML file. Raises `ConfigError`."""
+def load(path: Path, overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment in a TOML file, after `overrides`. Raises `ConfigError`."""
     with prefixed(path):
-        return parse(read(path))
+        return parse(read(path), overrides)
 
 
 def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
@@ -25,5 +25,10 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment
 
 
 def simulated(experiment: Experiment) -> bool:
-    """Whether it is one on a network, which is not resumed, nor shares rounds with others."""
+    """Whether it is one on a network, which shares no rounds with others."""
     return isinstance(experiment, network.NetworkExperiment)
+
+
+def stateless(experiment: Experiment) -> bool:
+    """Whether its runs save no states: a study of time on a network, without models."""
+    return isinstance(experiment, network.NetworkExperiment) and not experiment.network.learning

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import sys
-from collections.abc import Mapping
-from contextlib import ExitStack, closing
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,11 +47,12 @@ def main() -> None:
 
 
 def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
-    """Simulate the run in `folder` from its beginning, and what it came to."""
-    if folder.exists():
-        shutil.rmtree(folder)  # it was stopped: a simulation is not resumed
-    result = experiment.run(folder, progress=lambda round: tell({"round": round}))
-    return {"reached": experiment.rounds, "models": result.summary["models"]}
+    """Begin or resume the run in `folder`, and what it came to; one whose time was over has reached its end."""
+    go = experiment.resume if (folder / "metrics.jsonl").exists() else experiment.run
+    with _boards(experiment, folder) as boards:
+        result = go(folder, progress=lambda round: tell({"round": round}), callbacks=boards)
+    reached = result.summary["rounds"] if result.interrupted else experiment.rounds
+    return {"reached": reached, "models": result.summary["models"]}
 
 
 def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
@@ -60,13 +60,12 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
     origin = None if fork is None else Fork(**fork)
     experiment = replace(experiment, engine=_engine(experiment.engine, origin))
     federation, begun = experiment.federation(), (folder / "metrics.jsonl").exists()
-    with ExitStack() as stack:
-        boards = [TensorBoard(folder / "tensorboard")] if experiment.records.tensorboard else []
+    with _boards(experiment, folder) as boards:
         settings: dict[str, Any] = {
             "checkpoint": experiment.checkpoint,
             "trajectory": experiment.trajectory,
             "progress": lambda round: tell({"round": round}),
-            "callbacks": [stack.enter_context(closing(board)) for board in boards],
+            "callbacks": boards,
             "config": experiment.table(),
             "until": until,
         }
@@ -75,6 +74,16 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
         else:
             result = runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
     return {"reached": result.state.round, "models": result.summary["models"]}
+
+
+@contextmanager
+def _boards(experiment: Experiment, folder: Path) -> Iterator[list[TensorBoard]]:
+    """The callbacks that the experiment asks for."""
+    if not experiment.records.tensorboard:
+        yield []
+        return
+    with closing(TensorBoard(folder / "tensorboard")) as board:
+        yield [board]
 
 
 def tell(message: Mapping[str, Any]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ..site import Site, Steps
 
@@ -13,11 +12,9 @@ from ..site import Site, Steps
 class Scheduler(ABC):
     """Who trains when, and what the server makes of what comes: settings only, a run's memory is in its process.
 
-    `rounds` says whether the server moves in the federation's own rounds; then any method, server optimiser and
-    aggregation goes with it.
+    Its sums with models are + - * / by numbers and by each other, so that a run can be saved (see `network.vectors`);
+    the server makes at most one step in an event.
     """
-
-    rounds: ClassVar[bool] = False
 
     @abstractmethod
     def run(self, site: Site) -> Steps:

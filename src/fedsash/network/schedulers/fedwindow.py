@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...checks import check, check_choice
-from ..learning import Vector
+from ..learning import Model
 from ..site import Site, Start, Steps, Trip
 from ..windows import AIMD, Fixed, Window
 from .base import Scheduler
@@ -73,8 +73,8 @@ class _Ring:
         self._own: dict[int, Start] = {}
         size = self.control.size if rule.cache == "initial" else 0
         w = site.learner.model()
-        self._cache: deque[tuple[int, Vector]] = deque((client, w) for client in range(size))
-        self._sum: Vector = size * w
+        self._cache: deque[tuple[int, Model]] = deque((client, w) for client in range(size))
+        self._sum: Model = size * w
         self._free, self._working = deque(range(site.size)), 0
         self._free.rotate(-size)
         site.log.window.add(site.env.now, self.control.size)
@@ -143,8 +143,8 @@ class _Ring:
             client, w = self._cache.popleft()
             self._sum = self._sum - w
             gone.append(client)
+        if not self._downloads:
+            self.site.count_downloads(len(gone))  # before the step, whose measures they are among
         self.site.step(self._sum / len(self._cache))
         if not self._downloads:
-            for client in gone:
-                self._own[client] = self.site.newest()
-                self.site.count_download()
+            self._own |= dict.fromkeys(gone, self.site.newest())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ...checks import check
 from ..site import Site, Steps
@@ -22,19 +22,26 @@ class Synchronous(Scheduler):
     """
 
     deadline: float | None = None
-    rounds: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check(self.deadline is None or self.deadline > 0, "Synchronous.deadline", self.deadline, "must be positive")
 
     def run(self, site: Site) -> Steps:
+        """The rounds of a study of time; a federation makes its own, each by way of `round`."""
         while site.running:
-            asked = site.asked().tolist()
-            there = [client for client in asked if site.here(client)]
-            until = math.inf if self.deadline is None else site.env.now + self.deadline
-            start = site.newest()
-            if not there:
-                yield from site.wait(asked or range(site.size))
-            trips = yield from site.trips([(client, start) for client in there], until)
+            yield from self.round(site, site.learner.asked(site.version).tolist(), self.until(site))
             if site.running:
-                site.round([trip.client for trip in trips if trip.arrived])
+                site.step(site.learner.model())
+
+    def until(self, site: Site) -> float:
+        """When a round that begins now is over at the latest."""
+        return math.inf if self.deadline is None else site.env.now + self.deadline
+
+    def round(self, site: Site, asked: list[int], until: float, shares: Sequence[float] = ()) -> Steps:
+        """The trips of those who are asked and there, over by `until`; returns them (`shares`: see `Site.trips`)."""
+        there = [client for client in asked if site.here(client)]
+        start = site.newest()
+        if not there:
+            yield from site.wait(asked or range(site.size))
+        trips = yield from site.trips([(client, start) for client in there], until, shares=shares)
+        return trips

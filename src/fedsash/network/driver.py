@@ -1,0 +1,205 @@
+"""Asynchronous schedulers as what a session drives: one step of the server is one round."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import torch
+from simpy import Environment
+from torch import Tensor
+
+from ..checks import check
+from ..data.federated import FederatedData
+from ..evaluation import Evaluation, Metrics
+from ..exchange import Ended, Outcome
+from ..federation import Federation
+from ..feed import Feed
+from ..fingerprint import differences, text
+from ..methods import Vectors
+from ..state import State
+from .chronicle import NetworkChronicle
+from .learning import Learning, check_asynchronous, gradient_norm
+from .rounds import INNER, inner
+from .schedulers import Scheduler, Synchronous
+from .settings import Network
+from .simulation import advance, begin
+from .site import Site
+
+MODEL = "model/"
+
+
+class Asynchronous:
+    """A federation whose server a `scheduler` moves, on a network: `fedsash.run(driver, rounds)` makes so many steps.
+
+    The network's time is replayed when a run goes on, up to the step of the saved state and without any training. What
+    is saved are the models that are still needed, and which trainings' uploads were refused (see `vectors`). An
+    adaptive feed that chooses after a step is heeded from the next event on.
+
+    Raises `ValueError` for what has a meaning in rounds only.
+    """
+
+    def __init__(self, federation: Federation, network: Network, scheduler: Scheduler) -> None:
+        right = "must be another one: rounds are run by a federation whose clients are OnNetwork"
+        check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
+        check(network.learning, "network.learning", network.learning, "must be true: these clients train")
+        n = len(federation.sizes)
+        right = f"the partition makes {n}: leave it out"
+        check(network.clients.count in (0, n), "network.clients.count", network.clients.count, right)
+        check_asynchronous(federation)
+        self.federation, self.network, self.scheduler = federation, network, scheduler
+        self._site: Site | None = None
+        self._learning: Learning | None = None
+        self._chronicle: NetworkChronicle | None = None
+
+    @property
+    def evaluation(self) -> Evaluation:
+        return self.federation.evaluation
+
+    @property
+    def seed(self) -> int:
+        return self.federation.seed
+
+    @property
+    def feed(self) -> Feed | None:
+        return self.federation.feed
+
+    @property
+    def local_data(self) -> FederatedData | None:
+        return self.federation.local_data
+
+    @property
+    def chronicle(self) -> NetworkChronicle | None:
+        return self._chronicle
+
+    def start(self, folder: Path | None = None) -> State:
+        """The state before the first step."""
+        return self.federation.start(folder)
+
+    def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
+        """Start the engine, and put the network's time to that of the `state`, if there is one."""
+        if state is not None:
+            self._begin(state)
+            state = replace(state, executor=inner(state.executor))
+        return self.federation.prepare(rounds, state)
+
+    @torch.no_grad()
+    def round(self, state: State) -> tuple[State, Outcome]:
+        """Let events happen until the server has made its next step. The given state is used up."""
+        site, learning = self._at_work(state)
+        learning.begin(state)
+        self._site = None  # what an exception leaves half-way is not gone on with
+        self._advance(site, learning, state.round + 1)
+        self._site = site
+        if site.version == state.round:
+            raise Ended(site.why)
+        ids = np.array(learning.trained, dtype=np.int64)
+        return learning.state, Outcome(state.round, ids, learning.passed, learning.left_out)
+
+    def evaluate(self, state: State) -> list[Metrics]:
+        """The metrics of the model and all averages."""
+        return self.federation.evaluate(state)
+
+    def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
+        """The state that has learned from its evaluation."""
+        return self.federation.learn(state, metrics)
+
+    def models(self, state: State) -> dict[str, Tensor]:
+        """The global model and all averages."""
+        return self.federation.models(state)
+
+    def export(self, w: Tensor) -> bytes:
+        """A model as a file."""
+        return self.federation.export(w)
+
+    def saved(self, state: State) -> State:
+        """The state as it is to be saved."""
+        own = state.executor if self._learning is None else self._saved(self._learning)
+        with_executor = self.federation.saved(replace(state, executor=inner(own)))
+        theirs = {INNER + name: value for name, value in with_executor.executor.items()}
+        return replace(with_executor, executor=own | theirs, fingerprint=self.fingerprint())
+
+    def settled(self, began: Mapping[str, Any]) -> Asynchronous:
+        """This driver with the engine as it was when the run began."""
+        return Asynchronous(self.federation.settled(began), self.network, self.scheduler)
+
+    def described(self) -> dict[str, Any]:
+        """The engine as it was resolved."""
+        return self.federation.described()
+
+    def memory(self) -> int:
+        """The bytes of the engine's own processes."""
+        return self.federation.memory()
+
+    def fingerprint(self) -> dict[str, str]:
+        """What determines the run's numbers: the federation, the network, the scheduler."""
+        return self.federation.fingerprint() | self._events
+
+    def close(self) -> None:
+        """End the engine's processes."""
+        self.federation.close()
+
+    def __enter__(self) -> Asynchronous:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @cached_property
+    def _events(self) -> dict[str, str]:
+        return {"network": text(self.network), "scheduler": text(self.scheduler)}
+
+    def _at_work(self, state: State) -> tuple[Site, Learning]:
+        if self._site is None:
+            self._begin(state)
+        assert self._site is not None and self._learning is not None
+        return self._site, self._learning
+
+    @torch.no_grad()
+    def _begin(self, state: State) -> None:
+        """Let time begin, and replay it up to the state's step."""
+        saved = state.executor
+        if state.round and (other := differences(self._events, state.fingerprint)):
+            raise ValueError(f"a run goes on with the events that it had: {'; '.join(other)}")
+        step = int(saved["step"]) if "step" in saved else 0
+        check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
+        learning = Learning(self.federation, state, self.network.bytes)
+        learning.replaying = bool(state.round)
+        learning.refused = {(client, number) for client, number in saved.get("refused", torch.empty(0, 2)).tolist()}
+        site = begin(Environment(), self.network, learning, rounds=math.inf, seed=self.seed)
+        site.env.process(self.scheduler.run(site))
+        learning.end()
+        for version in range(1, state.round + 1):
+            self._advance(site, learning, version)
+        learning.replaying = False
+        models = {name.removeprefix(MODEL): w for name, w in saved.items() if name.startswith(MODEL)}
+        learning.ledger.load(models, state.w)
+        self._site, self._learning = site, learning
+        self._chronicle = NetworkChronicle(site, self._gradient())
+
+    def _advance(self, site: Site, learning: Learning, version: int) -> None:
+        """Let events happen until the server has made so many steps, or the run is over."""
+        advance(site, lambda: site.version >= version)
+        if site.version > version:
+            raise RuntimeError(f"{type(self.scheduler).__name__} made two steps of the server in one event")
+        if site.version == version:
+            learning.end()
+
+    def _saved(self, learning: Learning) -> Vectors:
+        refused = torch.tensor(sorted(learning.refused), dtype=torch.int64).reshape(-1, 2)
+        own = {"step": torch.tensor(learning.state.round), "refused": refused}
+        return own | {MODEL + name: w for name, w in learning.ledger.saved().items()}
+
+    def _gradient(self) -> Callable[[Tensor], float] | None:
+        if not self.network.gradients:
+            return None
+        federation = self.federation
+        return gradient_norm(federation.module, federation.training_data, federation.loss, federation.evaluation.batch)

@@ -1,0 +1,230 @@
+"""Synchronous rounds on a network: an executor around another one, which answers for those whose upload has arrived."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from simpy import Environment
+from torch import Tensor
+
+from ..arrays import Ints
+from ..checks import check
+from ..clients import Clients
+from ..data.federated import FederatedData, Problem
+from ..engines import Training
+from ..exchange import Answer, Answers, Ended, Executor, Missing, Part, Reply, Request
+from ..fingerprint import text
+from ..methods import Vectors
+from .chronicle import NetworkChronicle
+from .learning import Timing, gradient_norm, length, passed_over
+from .schedulers import Synchronous
+from .settings import Network
+from .simulation import advance, begin
+from .site import Site, Trip
+
+INNER = "inner/"
+
+
+@dataclass(frozen=True, eq=False)
+class OnNetwork:
+    """Other `clients` behind a simulated network: those whose upload has arrived answer, the others are missing.
+
+    `Federation(model, OnNetwork(clients, network))` is run and resumed like any federation. Without congestion, and
+    with clients that are always there, its numbers are bitwise those of `Federation(model, clients)`.
+    """
+
+    clients: Clients
+    network: Network = field(default_factory=Network)
+    scheduler: Synchronous = field(default_factory=Synchronous)
+
+    def __post_init__(self) -> None:
+        network, n = self.network, len(self.sizes)
+        check(network.learning, "network.learning", network.learning, "must be true: these clients train")
+        right = f"the partition makes {n}: leave it out"
+        check(network.clients.count in (0, n), "network.clients.count", network.clients.count, right)
+        right = "the clients' samples are not here: leave it out"
+        check(not network.gradients or self.data is not None, "network.gradients", network.gradients, right)
+
+    @property
+    def data(self) -> FederatedData | None:
+        return self.clients.data
+
+    @property
+    def problem(self) -> Problem:
+        return self.clients.problem
+
+    @property
+    def sizes(self) -> Ints:
+        return self.clients.sizes
+
+    @property
+    def held(self) -> bool:
+        return self.clients.held
+
+    @property
+    def remember(self) -> bool:
+        return self.clients.remember
+
+    def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        clock = Clock(self.network, self.scheduler, self.sizes, training)
+        chronicle = NetworkChronicle(clock.site, self._gradient(training))
+        executor, notes = self.clients.open(training, rounds)
+        return Rounds(executor, clock, chronicle), notes
+
+    def settled(self, began: Mapping[str, Any]) -> OnNetwork:
+        return replace(self, clients=self.clients.settled(began))
+
+    def fingerprint(self) -> dict[str, str]:
+        return self.clients.fingerprint() | {"network": text(self.network), "scheduler": text(self.scheduler)}
+
+    def _gradient(self, training: Training) -> Callable[[Tensor], float] | None:
+        if not self.network.gradients or self.data is None:
+            return None
+        return gradient_norm(training.module, self.data, training.loss, training.batch)
+
+
+class Asked(NamedTuple):
+    """Whom a request asked, in which round, and whether it was a probe: all that time depends on."""
+
+    round: int
+    ids: Ints
+    probe: bool
+
+    @property
+    def order(self) -> tuple[int, bool]:
+        """Its place among all requests of a run: a round's probe comes before its training."""
+        return self.round, not self.probe
+
+
+class Clock:
+    """The network's time: it goes on with every request, and can be put to where it was after any list of them."""
+
+    def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
+        self._network, self._scheduler, self._seed = network, scheduler, training.seed
+        samples = passed_over(training.client, sizes)
+        self._learner = Timing(len(sizes), network.bytes or length(training.module), samples=samples)
+        self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()
+        self.rewind()
+
+    def rewind(self) -> None:
+        """Begin anew."""
+        self.site: Site = begin(Environment(), self._network, self._learner, rounds=math.inf, seed=self._seed)
+        self._round, self._until = -1, math.inf
+
+    def play(self, asked: Asked) -> list[str]:
+        """Let the events of a request happen; for each client why it does not answer, "" where it does.
+
+        A round's deadline counts from its first request. A probe takes the time of one pass over a client's samples.
+        Raises `Ended` where the run is over before those of the request are.
+        """
+        site, ids = self.site, asked.ids.tolist()
+        if asked.round != self._round:
+            self._round, self._until = asked.round, self._scheduler.until(site)
+        site.version = asked.round
+        process = site.env.process(self._scheduler.round(site, ids, self._until, self._pass if asked.probe else ()))
+        advance(site, lambda: process.triggered)
+        if not site.running:
+            raise Ended(site.why)
+        trips: list[Trip] = process.value or []
+        came = {trip.client: trip.why for trip in trips}
+        return [came.get(client, "away") for client in ids]
+
+
+class Rounds(Executor):
+    """Lets each request take its time on the network, and others answer for those whose upload has arrived.
+
+    Evaluating takes no simulated time. What it remembers is whom it has asked so far: events never depend on models, so
+    time is replayed from there, without any training.
+    """
+
+    chronicle: NetworkChronicle
+
+    def __init__(self, executor: Executor, clock: Clock, chronicle: NetworkChronicle) -> None:
+        self._executor, self._clock, self.chronicle = executor, clock, chronicle
+        self.threads = executor.threads
+        self._asked: list[Asked] = []
+        self._played = 0
+
+    def work(self, request: Request) -> Answers:
+        if request.job == "evaluate":
+            yield from self._executor.work(request)
+            return
+        asked = Asked(request.round, request.ids, request.job == "probe")
+        while self._asked and self._asked[-1].order >= asked.order:  # a round that was given up begins again
+            self._asked.pop()
+        if self._played > len(self._asked):  # what was given up has taken no time
+            self._replay()
+        self._played += 1
+        why = self._clock.play(asked)
+        came = np.array([place for place, reason in enumerate(why) if not reason], dtype=np.int64)
+        next_place = 0
+        for answer in self._executor.work(request.only(came)) if len(came) else ():
+            answer = _placed(answer, came)
+            yield from _missing(why, next_place, int(answer.places[0]))
+            yield answer
+            next_place = int(answer.places[-1]) + 1
+        yield from _missing(why, next_place, len(why))
+        self._asked.append(asked)
+
+    def described(self) -> dict[str, Any]:
+        return self._executor.described()
+
+    def memory(self) -> int:
+        return self._executor.memory()
+
+    def saved(self) -> Vectors:
+        """Of each request so far its round, twice that and one for a probe; how many it asked, and whom."""
+        ids = [asked.ids for asked in self._asked]
+        own = {
+            "rounds": torch.tensor([2 * asked.round + asked.probe for asked in self._asked], dtype=torch.int64),
+            "asked": torch.tensor([len(clients) for clients in ids], dtype=torch.int64),
+            "ids": torch.from_numpy(np.concatenate([np.empty(0, dtype=np.int64), *ids])),
+        }
+        return own | {INNER + name: value for name, value in self._executor.saved().items()}
+
+    def load(self, saved: Vectors) -> None:
+        self._executor.load(inner(saved))
+        self._asked = _requests(saved) if "rounds" in saved else []
+        self._replay()
+
+    def close(self) -> None:
+        self._executor.close()
+
+    def _replay(self) -> None:
+        """Put the clock to where it was after the requests so far."""
+        self._clock.rewind()
+        self.chronicle.site = self._clock.site
+        for asked in self._asked:
+            self._clock.play(asked)
+        self._played = len(self._asked)
+
+
+def inner(saved: Vectors) -> Vectors:
+    """What the executor that is wrapped has to remember."""
+    return {name.removeprefix(INNER): value for name, value in saved.items() if name.startswith(INNER)}
+
+
+def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
+    rounds, ids = saved["rounds"].tolist(), saved["ids"].numpy()
+    ends = saved["asked"].cumsum(0).tolist()
+    each = np.split(ids, ends[:-1]) if ends else []
+    return [Asked(code // 2, clients, bool(code % 2)) for code, clients in zip(rounds, each, strict=True)]
+
+
+def _placed(answer: Answer, came: Ints) -> Reply | Missing:
+    """An answer for those that came, in the places of all."""
+    if isinstance(answer, Part):
+        raise RuntimeError("an executor that sums up parts of a round can't stand behind a simulated network")
+    return replace(answer, places=came[answer.places])
+
+
+def _missing(why: list[str], begin: int, end: int) -> Iterator[Missing]:
+    """Those among some places that do not answer."""
+    for place in range(begin, end):
+        if why[place]:
+            yield Missing(np.array([place]), why[place])

@@ -67,16 +67,20 @@ def crash_at(round: int) -> Callable[[int, list[Metrics]], None]:
     return callback
 
 
+PRESS = {"at": 0, "taken": 0}
+"""In which local step somebody presses Ctrl-C, and how many were taken."""
+
+
+def pressing(output: Tensor, y: Tensor) -> Tensor:
+    """The cross-entropy, in whose given local step somebody presses Ctrl-C."""
+    PRESS["taken"] += torch.is_grad_enabled()
+    if PRESS["taken"] == PRESS["at"]:
+        PRESS["taken"] += 1
+        os.kill(os.getpid(), signal.SIGINT)
+    return F.cross_entropy(output, y, reduction="none")
+
+
 def interrupting(world_of: Callable[..., Federation], step: int, **settings: Any) -> Federation:
-    """A federation in whose given local step somebody presses Ctrl-C."""
-    taken = 0
-
-    def loss(output: Tensor, y: Tensor) -> Tensor:
-        nonlocal taken
-        taken += torch.is_grad_enabled()
-        if taken == step:
-            taken += 1
-            os.kill(os.getpid(), signal.SIGINT)
-        return F.cross_entropy(output, y, reduction="none")
-
-    return world_of(loss=loss, **settings)
+    """A federation in whose given local step somebody presses Ctrl-C; in none, if it is 0."""
+    PRESS.update(at=step, taken=0)
+    return world_of(loss=pressing, **settings)

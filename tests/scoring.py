@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from fedsash.data.federated import FederatedData
 from fedsash.data.tasks import Loss
 from fedsash.engines import Training, Work
 from fedsash.evaluation import Ask, Evaluation, Evaluator, Scorer
-from fedsash.exchange import Answer, Request
+from fedsash.exchange import Answers, Request
 from fedsash.local import Client
 from fedsash.methods import FedAvg
 
@@ -22,20 +21,22 @@ def evaluator(data: FederatedData, module: nn.Module, loss: Loss, **settings: An
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
     scorer = Scorer(module, loss, data.problem, evaluation.batch)
-    return Evaluator(scorer, data.problem, len(data.clients), at_clients=evaluation.clients, held=bool(data.held))
+    return Evaluator(scorer, data.problem, len(data.clients), evaluation.splits(bool(data.held)))
 
 
-def unasked(request: Request) -> Iterator[Answer]:
+def unasked(request: Request) -> Answers:
     """Clients that nobody is to ask."""
     raise AssertionError("no client is to be asked")
+    yield
 
 
 def asking(data: FederatedData, module: nn.Module, loss: Loss) -> Ask:
     """Clients whose trainer answers one by one, each with a batch of its own."""
-    training = Training(module, data.problem, loss, FedAvg(), Client(), Mean(), seed=0, batch=500, sample=())
+    both = Evaluation(clients=True).splits(bool(data.held))
+    training = Training(module, data.problem, loss, FedAvg(), Client(), Mean(), 0, batch=500, scored=both, sample=())
     trainer = Work(training, data).trainer(False, "contiguous")
 
-    def ask(request: Request) -> Iterator[Answer]:
+    def ask(request: Request) -> Answers:
         for place in range(len(request.ids)):
             yield trainer.answer(request.only(slice(place, place + 1)), np.array([place]))
 

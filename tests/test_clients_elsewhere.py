@@ -35,23 +35,27 @@ Faults = dict[tuple[int, int], str]
 class Nodes:
     """Clients each of which is a process of its own, as it were: it alone has its samples and its state."""
 
-    data: FederatedData
+    samples: FederatedData
     faults: Faults = field(default_factory=dict)
     remember: bool = True
     held: bool = False
-    kept: dict[tuple[int, int], Vectors] = field(default_factory=dict)
-    """What client i has made as version v."""
+    data: None = None
+    kept: dict[tuple[str, int, int], Vectors] = field(default_factory=dict)
+    """What client i has made in a run as version v."""
 
     @property
     def problem(self) -> Problem:
-        return self.data.problem
+        return self.samples.problem
 
     @property
     def sizes(self) -> Ints:
-        return self.data.sizes
+        return self.samples.sizes
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return AtNodes(self, training), []
+
+    def settled(self, began: Any) -> Nodes:
+        return self
 
     def fingerprint(self) -> dict[str, str]:
         return {}
@@ -62,7 +66,7 @@ class AtNodes(Executor):
 
     def __init__(self, nodes: Nodes, training: Training) -> None:
         self._nodes, self._training = nodes, training
-        shards = [nodes.data.shard([client]) for client in range(len(nodes.data.clients))]
+        shards = [nodes.samples.shard([client]) for client in range(len(nodes.samples.clients))]
         self._trainers = [Work(training, shard).trainer(False, "contiguous") for shard in shards]
 
     def work(self, request: Request) -> Answers:
@@ -71,12 +75,12 @@ class AtNodes(Executor):
             if fault == "away":
                 yield Missing(np.array([place]), "away")
                 continue
-            own = self._of(client, int(request.last[place]), request.sent) if request.clients is None else {}
+            own = self._of(request, place) if request.clients is None else {}
             asked = replace(request.only(np.array([place])), clients={name: v[None] for name, v in own.items()})
             reply = self._trainers[client].answer(asked, np.array([place]))
             if request.job == "train":
                 made = {name: rows[0] for name, rows in reply.clients.items()}
-                self._nodes.kept[client, request.round + 1] = made
+                self._nodes.kept[request.run_of(request.round + 1), client, request.round + 1] = made
             factor = {"nan": float("nan"), "huge": 1e9}.get(fault)
             upload = reply.upload if factor is None else {n: v * factor for n, v in reply.upload.items()}
             norms = reply.norms if factor is None else reply.norms * factor
@@ -86,8 +90,11 @@ class AtNodes(Executor):
                 else replace(reply, upload=upload, norms=norms, clients={})
             )
 
-    def _of(self, client: int, version: int, like: torch.Tensor) -> Vectors:
-        return self._nodes.kept[client, version] if version else self._training.method.mine(like)
+    def _of(self, request: Request, place: int) -> Vectors:
+        client, version = int(request.ids[place]), int(request.last[place])
+        if version == 0:
+            return self._training.method.mine(request.sent)
+        return self._nodes.kept[request.run_of(version), client, version]
 
 
 METHODS: dict[str, Method] = {
@@ -138,7 +145,7 @@ def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:
     for client, version in enumerate(there.last.tolist()):
         for name, rows in state.mine.items():
             if version:
-                torch.testing.assert_close(nodes.kept[client, version][name], rows[client], rtol=0, atol=1e-12)
+                torch.testing.assert_close(nodes.kept["", client, version][name], rows[client], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -185,7 +192,9 @@ def test_a_server_that_is_set_back_needs_no_word_to_the_nodes(faults: Faults, ba
             state, _ = world.round(state)
     expected = run_here(Scaffold(), faults, 6)
     assert_equal_to(state, expected, nodes)
-    versions = [nodes.kept[i, v]["c"] if v else torch.zeros_like(state.w) for i, v in enumerate(state.last.tolist())]
+    versions = [
+        nodes.kept["", i, v]["c"] if v else torch.zeros_like(state.w) for i, v in enumerate(state.last.tolist())
+    ]
     torch.testing.assert_close(state.shared["c"], torch.stack(versions).mean(0), rtol=0, atol=1e-13)
 
 
@@ -203,3 +212,25 @@ def test_evaluation_at_clients_that_live_elsewhere_is_that_of_the_simulation() -
         assert (one.accuracy, one.loss) == pytest.approx((other.accuracy, other.loss), rel=1e-14)
     with pytest.raises(ValueError, match="the clients' samples are not here"):
         _ = asks.training_data
+
+
+def test_two_runs_on_the_same_nodes_and_a_fork_beside_its_source_keep_their_state_apart() -> None:
+    world, nodes = at_nodes(Scaffold(), {})
+    with world, here(Scaffold()) as simulation:
+        one = replace(world.start(), lineage=((0, "one"),))
+        other = replace(world.start(), lineage=((0, "other"),))
+        for _ in range(2):
+            one, _ = world.round(one)
+        fork = replace(copy.deepcopy(one), lineage=((0, "one"), (2, "fork")))
+        for _ in range(4):
+            other, _ = world.round(replace(other, round=other.round))
+        one, _ = world.round(one)
+        for _ in range(3):
+            fork, _ = world.round(fork)
+        for _ in range(2):
+            one, _ = world.round(one)
+        expected = simulation.start()
+        for _ in range(5):
+            expected, _ = simulation.round(expected)
+    assert torch.equal(one.w, expected.w) and torch.equal(fork.w, expected.w)
+    assert {run for run, _, _ in nodes.kept} == {"one", "other", "fork"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -11,65 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from executors import Own, answers, request_of
 from torch import Tensor
-from worlds import ENGINES, SEQUENTIAL, SIZES, SPAWNED, after, data, federation, mlp, snapshot
+from worlds import ENGINES, SIZES, SPAWNED, after, data, federation, mlp, snapshot
 
-from fedsash.arrays import Ints
 from fedsash.data.tasks import Classification
-from fedsash.engines import Engine, Work
-from fedsash.exchange import Answers, Executor, Missing, Part, Reply, Request
-from fedsash.federation import Federation
+from fedsash.exchange import Request
 from fedsash.methods import Local, Method, Scaffold, Upload
 from fedsash.sampling import Uniform
-from fedsash.sums import Sums
 
 EVERYBODY = Uniform(len(SIZES))
-
-
-class OneByOne(Executor):
-    """A user's executor: a trainer that answers for one client at a time."""
-
-    def __init__(self, work: Work) -> None:
-        self._trainer = work.trainer(False, "contiguous")
-
-    def work(self, request: Request) -> Answers:
-        for place in range(len(request.ids)):
-            yield self._trainer.answer(request.only(slice(place, place + 1)), np.array([place]))
-
-
-@dataclass(frozen=True)
-class Own(Engine):
-    """A user's engine."""
-
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return OneByOne(work), ["engine: my own"]
-
-
-class InParts(Executor):
-    """An executor that sums its clients up where they are, the last piece first."""
-
-    def __init__(self, work: Work, pieces: int) -> None:
-        self._work, self._pieces = work, pieces
-        self._trainer = work.trainer(False, "contiguous")
-
-    def work(self, request: Request) -> Answers:
-        training = self._work.training
-        whole = Sums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
-        parts: dict[int, Part] = {}
-        for number in reversed(range(min(self._pieces, len(request.ids)))):
-            places, sums = whole.piece(number)
-            for place in places:
-                sums.take(self._trainer.answer(request.only(np.array([place])), np.array([place])))
-            parts[number] = sums.part()
-        yield from (parts[number] for number in sorted(parts))
-
-
-@dataclass(frozen=True)
-class Cluster(Engine):
-    """An engine that answers with parts."""
-
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return InParts(work, self.pieces), []
 
 
 ALL = ENGINES | {"own": Own(), "spawned": SPAWNED}
@@ -77,16 +29,6 @@ EACH = pytest.mark.parametrize(
     "name", [pytest.param(name, marks=pytest.mark.slow if name == "spawned" else ()) for name in ALL]
 )
 """Spawned workers take seconds to start."""
-
-
-def request_of(world: Federation, method_round: int = 0) -> Request:
-    return world.ask(replace(world.start(), round=method_round))
-
-
-def answers(world: Federation, request: Request) -> list[Reply]:
-    found = list(world.executor.work(request))
-    assert all(isinstance(answer, Reply) for answer in found)
-    return found  # type: ignore[return-value]
 
 
 @EACH
@@ -234,122 +176,6 @@ def test_a_shard_holds_out_what_the_whole_holds_out() -> None:
         assert [own.tolist() for own in shard.clients] == [whole.clients[i].tolist() for i in numbers]
 
 
-# Pieces: the bytes depend on their number, and on nothing else.
-
-
-@pytest.mark.parametrize("pieces", [1, 2, 3, 5, 9])
-@pytest.mark.parametrize("method", [Scaffold(), Scaffold("I")])
-def test_parts_summed_elsewhere_give_the_bytes_of_replies_at_the_same_pieces(pieces: int, method: Method) -> None:
-    settings: Any = {"method": method, "sampling": EVERYBODY}
-    replies = after(federation(**settings, engine=replace(SEQUENTIAL, pieces=pieces)), 4)
-    parts = after(federation(**settings, engine=Cluster(pieces=pieces)), 4)
-    assert snapshot(parts) == snapshot(replies)
-    workers = after(federation(**settings, engine=replace(ENGINES["workers"], pieces=pieces)), 4)
-    assert snapshot(workers) == snapshot(replies)
-    one = after(federation(**settings, engine=SEQUENTIAL), 4).w
-    torch.testing.assert_close(replies.w, one, rtol=0, atol=1e-14)
-
-
-# Who does not answer.
-
-
-@dataclass(frozen=True)
-class Absent(Engine):
-    """The clients `who` never answer to the job."""
-
-    who: tuple[int, ...] = ()
-    job: str = "train"
-
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return Without(work, self), []
-
-
-class Without(OneByOne):
-    def __init__(self, work: Work, engine: Absent) -> None:
-        super().__init__(work)
-        self._engine = engine
-
-    def work(self, request: Request) -> Answers:
-        away = np.isin(request.ids, self._engine.who) & (request.job == self._engine.job)
-        if away.any():
-            yield Missing(np.flatnonzero(away), "late")
-        here = np.flatnonzero(~away)
-        for reply in super().work(request.only(here)):
-            assert isinstance(reply, Reply)
-            yield replace(reply, places=here[reply.places])
-
-
-def ids_without(who: tuple[int, ...]) -> Ints:
-    return np.setdiff1d(np.arange(len(SIZES)), who)
-
-
-@pytest.mark.parametrize("method", [Scaffold(), Scaffold("I")])
-def test_a_round_with_missing_clients_is_the_round_of_those_that_answered(method: Method) -> None:
-    who = (1, 4)
-    with federation(method=method, engine=Absent(who=who), sampling=EVERYBODY) as world:
-        state, outcome = world.round(world.start())
-    assert outcome.missing == {1: "late", 4: "late"} and outcome.clients.tolist() == list(range(6))
-    assert outcome.samples == 2 * sum(SIZES[i] for i in ids_without(who))
-    with federation(method=method, sampling=EVERYBODY) as world:
-        first = world.start()
-        request = world.ask(first, ids=ids_without(who))
-        expected, _ = world.finish(first, request, world.collect(request))
-    torch.testing.assert_close(state.w, expected.w, rtol=0, atol=1e-15)
-    torch.testing.assert_close(state.shared["c"], state.mine["c"].mean(0), rtol=0, atol=1e-15)
-    assert state.last.tolist() == [1, 0, 1, 1, 0, 1] == expected.last.tolist()
-
-
-def test_when_nobody_answers_the_round_is_skipped() -> None:
-    with federation(engine=Absent(who=tuple(range(6)))) as world:
-        state, outcome = world.round(world.start())
-    assert outcome.skipped == "nobody answered" and not outcome.moved and state.round == 1
-    assert torch.equal(state.w, world.start().w) and state.last.tolist() == [0] * 6
-
-
-@pytest.mark.parametrize("who", [(2,), (0, 3, 5), tuple(range(6))])
-def test_who_misses_the_probe_is_not_asked_to_train(who: tuple[int, ...]) -> None:
-    from fedsash.methods import Mime
-
-    with federation(method=Mime(), engine=Absent(who=who, job="probe"), sampling=EVERYBODY) as world:
-        state, outcome = world.round(world.start())
-    assert set(outcome.missing) == set(who)
-    with federation(method=Mime(), sampling=EVERYBODY) as world:
-        first = world.start()
-        probe = world.ask(first, ids=ids_without(who))
-        if len(probe.ids):
-            probed = world.collect(probe)
-            request = world.ask(first, probed=probed)
-            first, _ = world.finish(first, request, world.collect(request), probed)
-    torch.testing.assert_close(state.w, first.w, rtol=0, atol=1e-15)
-
-
-@dataclass(frozen=True)
-class Twice(Engine):
-    """An engine with a mistake: it answers a place twice, or not at all."""
-
-    times: int = 2
-
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return Careless(work, self.times), []
-
-
-class Careless(OneByOne):
-    def __init__(self, work: Work, times: int) -> None:
-        super().__init__(work)
-        self._times = times
-
-    def work(self, request: Request) -> Answers:
-        for answer in super().work(request):
-            assert isinstance(answer, Reply)
-            yield from [answer] * (self._times if answer.places[0] == 1 else 1)
-
-
-@pytest.mark.parametrize(("times", "why"), [(2, "again, or too late"), (0, "every place must be answered")])
-def test_an_executor_that_forgets_or_repeats_a_client_is_told_so(times: int, why: str) -> None:
-    with federation(engine=Twice(times=times)) as world, pytest.raises(RuntimeError, match=why):
-        world.round(world.start())
-
-
 # What a method may say before the training.
 
 
@@ -365,3 +191,17 @@ class Silent(Method):
 def test_a_probe_that_sends_nothing_changes_nothing(name: str) -> None:
     silent = after(federation(method=Silent(), engine=ALL[name]), 3).w
     assert torch.equal(silent, after(federation(engine=ALL[name]), 3).w)
+
+
+def test_a_worker_that_died_between_two_rounds_is_named_and_the_next_round_has_others() -> None:
+    with federation(engine=ENGINES["workers"]) as world:
+        expected = after(federation(), 1).w
+        state = world.start()
+        world.prepare()
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join()
+        with pytest.raises(RuntimeError, match=r"worker \d died \(exit code -9\)"):
+            world.round(state)
+        state, _ = world.round(world.start())
+        assert torch.equal(state.w, expected)

@@ -18,7 +18,7 @@ from .state import Best, State, files_of
 
 FORMAT = 3
 TENSORS, MANIFEST = "state.safetensors", "state.json"
-NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "run", "records", "fingerprint")
+NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
 
 
 class StateError(ValueError):
@@ -80,7 +80,7 @@ def load(path: Path, state: State) -> State:
             views[name].copy_(tensor)
     for name in NUMBERS:
         setattr(state, name, manifest[name])
-    state.records = tuple(manifest["records"])
+    state.records, state.lineage = tuple(manifest["records"]), tuple(map(tuple, manifest["lineage"]))
     state.executor = {name.removeprefix("executor/"): saved[name] for name in saved if name.startswith("executor/")}
     state.choice = state.choice and state.choice.loaded(manifest["choice"])
     state.best = {
@@ -142,7 +142,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
         linked = file in known and _link(before / file, writing / file)
         files[file] = known[file] if linked else _write_tensors(views, writing / file)
     whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("mine/")}
-    whole |= {f"executor/{name}": tensor for name, tensor in state.executor.items()}
+    whole |= {"sizes": state.sizes} | {f"executor/{name}": tensor for name, tensor in state.executor.items()}
     best = {f"best/{name}": best.w for name, best in state.best.items()}
     files[TENSORS] = _write_tensors(whole | best, writing / TENSORS)
     manifest = {

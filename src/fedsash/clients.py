@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
-from zlib import crc32
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from .data.encoded import Encoded
 from .data.federated import FederatedData, Problem
 from .engines import Engine, Training, Work
 from .exchange import Executor
+from .fingerprint import text
 
 
 class Clients(Protocol):
@@ -85,13 +85,13 @@ class Here:
         """Of the samples about a thousand, evenly spaced."""
         x, y = self.data.train.x, self.data.train.y
         some = slice(None, None, max(len(y) // 1000, 1))
-        pixels = np.array(x.rows[some]) if isinstance(x, Encoded) else x[some].cpu().numpy()
-        partition = b"".join(crc32(client.tobytes()).to_bytes(4, "big") for client in self.data.clients)
-        samples = crc32(np.ascontiguousarray(pixels).tobytes(), crc32(y.cpu().numpy().tobytes()))
+        pixels = x.rows[some] if isinstance(x, Encoded) else x[some]
+        numbers = np.empty(0, dtype=np.int64) if self.data.numbers is None else self.data.numbers
+        partition = np.concatenate([self.data.sizes, *self.data.clients, numbers])
         return {
-            "data": f"{len(y)} x {list(x.shape[1:])}, {samples:08x}",
-            "partition": f"{len(self.data.clients)} clients, {crc32(partition):08x}",
-            "transform": repr(self.data.transform),
+            "data": f"{len(y)} samples: x {text(pixels)}, y {text(y)}",
+            "partition": f"{len(self.data.clients)} clients: {text(partition)}",
+            "transform": text(self.data.transform),
         }
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -13,18 +14,23 @@ from torch import Tensor, nn
 
 from .arrays import Floats, Ints
 from .checks import check
-from .data.encoded import Encoded, split
+from .data import encoded
+from .data.encoded import Encoded
 from .data.federated import Problem, Samples
 from .data.tasks import Loss
-from .exchange import Answer, Reply, Request
+from .exchange import Answers, Part, Reply, Request
 from .layout import Layout
+
+Split = Literal["held_out", "clients"]
+"""On which of their samples clients score a model: on those held out, or on those that they train on."""
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """When and on what the model and all averages are evaluated.
 
-    Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported.
+    Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported. An
+    adaptive feed decides every `every` rounds, too.
     `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
     training samples; `batch` is how many samples pass through the model at once. `held_out` is the fraction of each
     client's training samples that nobody trains on and that the models are evaluated on, to choose among them.
@@ -43,6 +49,11 @@ class Evaluation:
         check(0 < self.target <= 1, "Evaluation.target", self.target, "must be above 0 and at most 1")
         check(0 <= self.held_out < 1, "Evaluation.held_out", self.held_out, "must be at least 0 and below 1")
         check(self.batch >= 1, "Evaluation.batch", self.batch, "must be at least 1")
+
+    def splits(self, held: bool) -> tuple[Split, ...]:
+        """On which of their samples clients score models; `held` says whether some are held out."""
+        asked: dict[Split, bool] = {"held_out": held, "clients": self.clients}
+        return tuple(split for split, wanted in asked.items() if wanted)
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether the models after `round` of `rounds` rounds are evaluated."""
@@ -75,6 +86,11 @@ class Metrics:
 
 SCORES = ("right", "counted", "loss", "samples")
 """What is summed over some samples: right predictions, predictions, losses, samples."""
+
+
+def scored(split: Split) -> list[str]:
+    """The names of what a client says of a split."""
+    return [f"{split}/{name}" for name in SCORES]
 
 
 class Scorer:
@@ -115,35 +131,35 @@ def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[
     """The samples, `size` at a time."""
     if index is None or isinstance(samples.x, Encoded):
         samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
-        yield from zip(split(samples.x, size), torch.split(samples.y, size), strict=True)
+        yield from zip(encoded.split(samples.x, size), torch.split(samples.y, size), strict=True)
     else:
         for chosen in torch.split(torch.from_numpy(index).to(samples.y.device), size):
             yield samples.x[chosen], samples.y[chosen]
 
 
-Ask = Callable[[Request], Iterator[Answer]]
+Ask = Callable[[Request], Answers]
 """Lets clients answer a request."""
 
 
 class Evaluator:
-    """Evaluates models on the central test set, and by asking the `clients` (their number), who score themselves."""
+    """Evaluates models on the central test set, and on splits that the clients (their number) score themselves."""
 
-    def __init__(self, scorer: Scorer, problem: Problem, clients: int, *, at_clients: bool, held: bool) -> None:
-        self._scorer, self._problem, self._clients = scorer, problem, clients
-        self._at_clients, self._held = at_clients, held
+    def __init__(self, scorer: Scorer, problem: Problem, clients: int, splits: tuple[Split, ...]) -> None:
+        self._scorer, self._problem, self._clients, self._splits = scorer, problem, clients, splits
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:
         """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
         found = [] if self._problem.test is None else [self._central(self._problem.test, w, round, model)]
-        scores = self._scores(w, round, ask) if self._at_clients or self._held else {}
-        if self._held and scores:
-            right, counted, loss, samples = (scores[f"held_{name}"].sum() for name in SCORES)
-            found.append(Metrics(round, model, "held_out", float(right / counted), float(loss / samples)))
-        if self._at_clients and scores:
-            own = scores["right"] / scores["counted"]
-            worst = {"worst_tenth": float(np.sort(own)[: max(len(own) // 10, 1)].mean())}
-            loss = float((scores["loss"] / scores["samples"]).mean())
-            found.append(Metrics(round, model, "clients", float(own.mean()), loss, worst))
+        scores = self._scores(w, round, ask) if self._splits else {}
+        for split in self._splits if scores else ():
+            right, counted, loss, samples = (scores[key] for key in scored(split))
+            if split == "held_out":
+                accuracy, mean = right.sum() / counted.sum(), loss.sum() / samples.sum()
+                found.append(Metrics(round, model, split, float(accuracy), float(mean)))
+            else:
+                own = right / counted
+                worst = {"worst_tenth": float(np.sort(own)[: max(len(own) // 10, 1)].mean())}
+                found.append(Metrics(round, model, split, float(own.mean()), float((loss / samples).mean()), worst))
         return found
 
     def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Metrics:
@@ -157,10 +173,18 @@ class Evaluator:
         return Metrics(round, model, "test", float(right.sum() / counted.sum()), float(losses.mean()), more)
 
     def _scores(self, w: Tensor, round: int, ask: Ask) -> dict[str, Floats]:
-        """What the clients that answer say of a model, one number each."""
+        """What the clients that answer say of a model, one number each. Raises `RuntimeError` if one answers twice."""
         ids = np.arange(self._clients)
-        request = Request("evaluate", round, ids, w, {}, {}, np.zeros_like(ids))
-        said = [answer.upload for answer in ask(request) if isinstance(answer, Reply)]
+        heard, said = np.zeros(len(ids), dtype=np.bool_), []
+        with closing(ask(Request("evaluate", round, ids, w, {}, {}, np.zeros_like(ids)))) as answers:
+            for answer in answers:
+                if isinstance(answer, Part) or heard[answer.places].any():
+                    raise RuntimeError(
+                        "an executor must answer for each client once when it evaluates, and with no Part"
+                    )
+                heard[answer.places] = True
+                if isinstance(answer, Reply):
+                    said.append(answer.upload)
         return {name: np.concatenate([upload[name].numpy() for upload in said]) for name in (said[0] if said else ())}
 
 

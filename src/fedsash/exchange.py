@@ -23,6 +23,10 @@ Job: TypeAlias = Literal["train", "probe", "evaluate"]
 """What clients are asked for: an update, what the method needs to know before it, or how good a model is for them."""
 
 
+Lineage: TypeAlias = tuple[tuple[int, str], ...]
+"""The runs that a run consists of: the first round of each, and its id."""
+
+
 @dataclass(frozen=True, eq=False)
 class Request:
     """What some clients of a round are asked, with all that they need for it.
@@ -31,7 +35,8 @@ class Request:
     counts from 0. `sent` `[D]` is the model that they receive, `server` the method's vectors beside it. `clients`
     `[s, ...]` is their client state; None where clients keep their own. Then `last[i]` says which version client i
     goes on from: the round after which its client state was last accepted, 0 if never. Whatever a client made later
-    was refused, or got lost, and does not count. The run is never set back to before the round `oldest`.
+    was refused, or got lost, and does not count. The run is never set back to before the round `oldest`. `lineage` are
+    the ids of the runs that this one consists of, each with its first round: a fork begins with its source's.
     """
 
     job: Job
@@ -42,12 +47,17 @@ class Request:
     clients: Vectors | None
     last: Ints
     oldest: int = 0
+    lineage: Lineage = ()
+
+    def run_of(self, version: int) -> str:
+        """The id of the run that has made a version (of client state), so that two runs don't take each other's."""
+        return next((run for first, run in reversed(self.lineage) if first < version), "")
 
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places, which are numbered from 0 again."""
         own = self.clients and {name: rows[places] for name, rows in self.clients.items()}
         ids, last = self.ids[places], self.last[places]
-        return Request(self.job, self.round, ids, self.sent, self.server, own, last, self.oldest)
+        return Request(self.job, self.round, ids, self.sent, self.server, own, last, self.oldest, self.lineage)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,11 +102,11 @@ class Missing:
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One fixed piece of a round, summed where its clients are (see `aggregation.Sums.piece`).
+    """One fixed piece of a round, summed where its clients are (see `sums.Sums.piece`).
 
     It holds the weighted `sums` over the clients at the places `accepted`, their new client state `clients`
-    `[a, ...]` in that order, the places `refused` and those `missing` with the reason, and the `samples` that the
-    accepted ones trained on.
+    `[a, ...]` in that order, the places `refused` and those `missing` with the reason, and the `samples` that those who
+    answered trained on.
     """
 
     accepted: Ints
@@ -143,7 +153,7 @@ class Executor(ABC):
 
     @abstractmethod
     def work(self, request: Request) -> Answers:
-        """Answer a request: every place exactly once, in ascending order.
+        """Answer a request: every place exactly once; uploads in the round's order, what is `Missing` at any time.
 
         An answer belongs to whoever takes it: it is not written to again. If the iterator is given up half-way, by an
         exception, by Ctrl-C, or since its consumer has stopped, the next request is answered as if it were the first.

@@ -9,6 +9,7 @@ from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -41,12 +42,13 @@ from .sums import Sums
 @dataclass(frozen=True, eq=False)
 class Federation:
     """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
-
     `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `data` are samples that are here, which
     `engine` trains on, or `Clients` that live elsewhere. `averages` observe the global models under names of their own
     and never change the training; `feed` closes the loop. `loss(output, y)` gives one number a sample; without one it
     is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round and
     end with `close()` (or a `with` block).
+
+    Derived: the model's copy on its device (`module`), its `layout`, the `clients`, the averages at work (`observers`).
 
     A round is `ask`, anybody's executor, `finish`: `round` puts the three together.
     """
@@ -66,31 +68,43 @@ class Federation:
     seed: int = 0
     device: str = "auto"
 
+    module: nn.Module = field(init=False, repr=False)
+    layout: Layout = field(init=False, repr=False)
+    clients: Clients = field(init=False, repr=False)
+    observers: Observers = field(init=False, repr=False)
+    _feeding: Feeding = field(init=False, repr=False)
+    _loss: Loss = field(init=False, repr=False)
+    _remembers: bool = field(init=False, repr=False)
+    _evaluator: Evaluator = field(init=False, repr=False)
+    _running: Running = field(init=False, repr=False)
+
     def __post_init__(self) -> None:
         check_names(self.averages)
-        if self.feed is not None:
-            self.feed.fits(self.averages, self.evaluation.held_out)
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
-        _ = self.layout, self.observers, self.module  # refuses what does not fit
+        derive = partial(object.__setattr__, self)
+        derive("averages", MappingProxyType(dict(self.averages)))
+        derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
+        derive("layout", Layout(self.module))
+        derive("clients", self._clients())
+        if self.feed is not None:
+            self.feed.fits(self.averages, self.clients.held)
+        observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+        apart = self.feed.averages if self.feed is not None and self.feed.order != "after" else ()
+        derive("observers", Observers(observers, apart))
+        derive("_feeding", Feeding(self.feed, self.observers))
+        derive("_loss", self.loss or self.clients.problem.task.loss)
+        derive("_remembers", bool(self.method.mine(self.layout.flatten(self.module))))
+        scorer = Scorer(self.module, self._loss, self.clients.problem, self.evaluation.batch)
+        splits = self.evaluation.splits(self.clients.held)
+        derive("_evaluator", Evaluator(scorer, self.clients.problem, len(self.sizes), splits))
+        derive("_running", Running(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
 
-    @cached_property
-    def module(self) -> nn.Module:
-        """The model on its device: a copy, whose parameters stay those of the start."""
-        return copy.deepcopy(self.model).to(pick_device(self.device))
-
-    @cached_property
-    def layout(self) -> Layout:
-        """Where the model's parameters lie in a vector."""
-        return Layout(self.model)
-
-    @cached_property
-    def clients(self) -> Clients:
-        """Where the clients are, and what the server knows of them."""
-        if not isinstance(self.data, FederatedData):
-            check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData, or Clients")
-            return self.data
-        return here(self.data, self.engine, pick_device(self.device), self.evaluation.held_out, self.seed)
+    def _clients(self) -> Clients:
+        if isinstance(self.data, FederatedData):
+            return here(self.data, self.engine, pick_device(self.device), self.evaluation.held_out, self.seed)
+        check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData, or Clients")
+        return self.data
 
     @property
     def training_data(self) -> FederatedData:
@@ -109,26 +123,6 @@ class Federation:
         """How many samples each client trains on, `[N]`."""
         return self.clients.sizes
 
-    @cached_property
-    def observers(self) -> Observers:
-        """The averages at work."""
-        observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
-        return Observers(observers, self.feed.averages if self.feed and self.feed.order != "after" else ())
-
-    @cached_property
-    def _feeding(self) -> Feeding:
-        return Feeding(self.feed, self.observers)
-
-    @cached_property
-    def _loss(self) -> Loss:
-        return self.loss or self.clients.problem.task.loss
-
-    @cached_property
-    def _evaluator(self) -> Evaluator:
-        problem = self.clients.problem
-        scorer = Scorer(self.module, self._loss, problem, self.evaluation.batch)
-        return Evaluator(scorer, problem, len(self.sizes), at_clients=self.evaluation.clients, held=self.clients.held)
-
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state that lie on disk are put into `folder`."""
         w, method = self.layout.flatten(self.module), self.method
@@ -143,14 +137,16 @@ class Federation:
             mine={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages=averages,
             past=past,
-            last=torch.zeros(clients, dtype=torch.int64),
-            sizes=torch.from_numpy(self.sizes),
+            last=torch.zeros(clients if self._remembers else 0, dtype=torch.int64),
+            sizes=torch.from_numpy(self.sizes.copy()),
             choice=self.feed.first() if self.feed and self.feed.adaptive else None,
         )
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, Outcome]:
         """One round. The given state is used up: averages and client state are updated in place."""
+        if self._running.begun is None:
+            self.prepare(state=state)
         request, probed = self.ask(state), None
         if request.job == "probe":
             probed = self.collect(request)
@@ -174,7 +170,8 @@ class Federation:
         clients = None if self.clients.remember and self._remembers else own
         asks_first = probed is None and overrides(self.method, "probe")
         job: Job = "probe" if asks_first else "train"
-        return Request(job, t, ids, sent, server, clients, state.last.numpy()[ids], state.oldest)
+        last = state.last.numpy()[ids] if self._remembers else 0 * ids
+        return Request(job, t, ids, sent, server, clients, last, state.oldest, state.lineage)
 
     def collect(self, request: Request) -> Sums:
         """Let the executor answer a request, and add the answers up."""
@@ -197,7 +194,8 @@ class Federation:
         mean = sums.mean()
         shared = state.shared if probed is None else state.shared | probed.mean()
         received = Received(request.sent, sums.update(mean), mean, shared, sums.accepted, len(self.sizes))
-        delta, shared = self.method.absorb(received)
+        delta, absorbed = self.method.absorb(received)
+        shared = {name: absorbed[name] for name in state.shared}  # a probe's means are of this round only
         w, server = self._feeding.step(self.server, state.server, state, request.sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return self._skip(state, outcome, "the server's step was not finite")
@@ -236,20 +234,22 @@ class Federation:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
         return self.layout.export(self.module, w)
 
+    @cached_property
     def fingerprint(self) -> dict[str, str]:
         """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
         names = ("seed", "method", "client", "aggregation", "server", "feed", "sampling")
         named = {name: getattr(self, name) for name in names} | {"loss": self._loss}
         named["averages"] = {name: self.averages[name] for name in self.feed.averages} if self.feed else {}
-        named["model"] = self.layout.flatten(self.module)
-        named |= {"engine.pieces": self.engine.pieces, "evaluation.held_out": self.evaluation.held_out}
+        every = self.evaluation.every if self.feed and self.feed.adaptive else None
+        named |= {"model": self.module, "engine.pieces": self.engine.pieces, "evaluation.every": every}
+        named["evaluation.held_out"] = self.evaluation.held_out
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 
     def saved(self, state: State) -> State:
         """The state as it is to be saved: with what the executor must remember, and the run's fingerprint."""
         begun = self._running.begun
         executor = state.executor if begun is None else begun.saved()
-        return replace(state, executor=executor, fingerprint=self.fingerprint())
+        return replace(state, executor=executor, fingerprint=self.fingerprint)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor, which first chooses what was left to choose; what it chose and why, in lines.
@@ -274,7 +274,8 @@ class Federation:
     def settled(self, began: Mapping[str, Any]) -> Federation:
         """This federation, with what its engine leaves open as the executor has `described` it when the run began."""
         data = self.data if isinstance(self.data, FederatedData) else self.data.settled(began)
-        return replace(self, engine=self.engine.settled(began), data=data)
+        engine = self.engine.settled(began)
+        return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
     @property
     def chronicle(self) -> Chronicle | None:
@@ -300,15 +301,6 @@ class Federation:
         w = self._feeding.sent(state, state.w, state.round, state.choice)
         return self.method.send(w, state.shared, state.round)
 
-    @cached_property
-    def _remembers(self) -> bool:
-        """Whether the method has client state."""
-        return bool(self.method.mine(self.layout.flatten(self.module)))
-
-    @cached_property
-    def _running(self) -> Running:
-        return Running(self.clients, self._training)
-
     def _training(self) -> Training:
         return Training(
             module=self.module,
@@ -319,6 +311,7 @@ class Federation:
             aggregation=self.aggregation,
             seed=self.seed,
             batch=self.evaluation.batch,
+            scored=self.evaluation.splits(self.clients.held),
             sample=self.sampling.first(self.sizes, self.seed),
         )
 

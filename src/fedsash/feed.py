@@ -67,13 +67,13 @@ class Feed:
         """The choice before the first evaluation."""
         return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
 
-    def fits(self, averages: Iterable[str], held_out: float) -> None:
+    def fits(self, averages: Iterable[str], held_out: bool) -> None:
         """Raise `ValueError` if it names an average that there is not, or needs held-out data that there are not."""
         known = list(averages)
         for name in self.averages:
             there = ", ".join(known) or "none, add one to averages"
             check(name in known, "Feed.average", name, f"must be an average; there is {there}")
-        if self.adaptive and held_out == 0:
+        if self.adaptive and not held_out:
             field = "start" if self.start == "auto" else "average"
             raise ValueError(f"Feed.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say")
 
@@ -110,15 +110,17 @@ class Choice:
             return self
         return Choice(**{**saved, "feed": self.feed})
 
-    def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, Metrics]:
-        """The choice after an evaluation, and a record of what it rests on."""
+    def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, list[Metrics]]:
+        """The choice after an evaluation, and a record of what it rests on; where nobody has answered it stays."""
         held_out = {m.model: m for m in metrics if m.split == "held_out"}
+        if "model" not in held_out:
+            return self, []
         accuracy = {name: m.accuracy for name, m in held_out.items()}
         choice = self.after(held_out["model"].round, accuracy)
         chosen = held_out.get(choice.average, held_out["model"])
         compared = {name: accuracy[name] for name in ("model", choice.average) if name in accuracy}
         more = {"better": choice.better, "start": choice.start, "held_out": compared}
-        return choice, replace(chosen, model=choice.average, split="feed", more=more)
+        return choice, [replace(chosen, model=choice.average, split="feed", more=more)]
 
 
 class Feeding:

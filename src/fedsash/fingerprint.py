@@ -4,33 +4,102 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import partial
+from numbers import Number
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+
+DEEPEST = 8
+"""How deep values may lie in each other; what lies deeper is told by its class alone."""
 
 
-def text(value: Any) -> str:
-    """A value in words: settings with all their fields, arrays by a checksum, functions by their place."""
-    if is_dataclass(value) and not isinstance(value, type):
-        inner = ", ".join(f"{f.name}={text(getattr(value, f.name))}" for f in fields(value) if f.repr)
-        return f"{type(value).__module__}.{type(value).__qualname__}({inner})"
-    if isinstance(value, torch.Tensor):
-        value = value.detach().cpu().numpy()
-    if isinstance(value, np.ndarray):
-        return f"{value.dtype} {list(value.shape)} {crc32(np.ascontiguousarray(value).tobytes()):08x}"
+def text(value: Any, depth: int = 0) -> str:
+    """A value in words, the same in every process: settings with their fields, arrays and models by a checksum.
+
+    Equal numbers have equal texts (1 and 1.0). A field whose metadata say `numbers = False` is left out. A function is
+    told by its place; one without a place of its own (a lambda, say) also by its code and by what it has captured. An
+    object of any other kind is told by its class and its attributes.
+    """
+    if depth > DEEPEST:
+        return type(value).__qualname__
+    inner = partial(text, depth=depth + 1)
+    if value is None or isinstance(value, str | bytes | bool | np.bool_):
+        return repr(value)
+    if isinstance(value, Number):
+        plain = value.item() if isinstance(value, np.generic) else value
+        return str(int(plain)) if isinstance(plain, float) and plain.is_integer() else str(plain)
+    if isinstance(value, Tensor | np.ndarray):
+        return _checksum(value)
+    if isinstance(value, nn.Module):
+        return _module(value)
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {text(inner)}" for key, inner in value.items()) + "}"
-    if callable(value) and hasattr(value, "__qualname__"):
+        return "{" + ", ".join(sorted(f"{inner(key)}: {inner(each)}" for key, each in value.items())) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(map(inner, value)) + "]"
+    if isinstance(value, set | frozenset):
+        return "{" + ", ".join(sorted(map(inner, value))) + "}"
+    if isinstance(value, type):
         return f"{value.__module__}.{value.__qualname__}"
-    return repr(value)
+    if callable(value) and (found := _function(value, depth)):
+        return found
+    known = [f.name for f in fields(value) if f.metadata.get("numbers", True)] if is_dataclass(value) else None
+    given = {name: getattr(value, name) for name in known} if known is not None else getattr(value, "__dict__", {})
+    return f"{inner(type(value))}({', '.join(f'{name}={inner(each)}' for name, each in given.items())})"
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
     """The names of what differs, with both texts, for what both have."""
-    return [
-        f"{name} is {there[name]} there and {here[name]} here"
-        for name in here
-        if there.get(name, here[name]) != here[name]
+    other = [name for name in here if there.get(name, here[name]) != here[name]]
+    return [f"{name} is {there[name]} there and {here[name]} here" for name in other]
+
+
+def _function(value: Any, depth: int) -> str:
+    """A function, a method of an object, or one with some arguments given; empty if it is none of these."""
+    inner = partial(text, depth=depth + 1)
+    if isinstance(value, partial):
+        return f"partial({inner(value.func)}, {inner(value.args)}, {inner(value.keywords)})"
+    if isinstance(value, MethodType):
+        return f"{inner(value.__self__)}.{value.__name__}"
+    if not hasattr(value, "__qualname__"):
+        return ""
+    place = f"{value.__module__}.{value.__qualname__}"
+    if not isinstance(value, FunctionType) or "<" not in place:
+        return place
+    captured = [cell.cell_contents for cell in value.__closure__ or ()]
+    return f"{place} {_code(value.__code__):08x} {inner(value.__defaults__)} {inner(captured)}"
+
+
+def _code(code: CodeType) -> int:
+    """The checksum of what a function does, wherever it stands."""
+    constants = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    return crc32(code.co_code + repr((constants, code.co_names)).encode())
+
+
+def _module(module: nn.Module) -> str:
+    """A model by its layers, the settings of each, and all its parameters and buffers."""
+    settings = [
+        (name, type(layer).__qualname__, sorted((k, v) for k, v in vars(layer).items() if _plain(k, v)))
+        for name, layer in module.named_modules()
     ]
+    value = crc32(repr(settings).encode())
+    for name, tensor in module.state_dict().items():
+        value = crc32(f"{name} {_checksum(tensor)}".encode(), value)
+    count = sum(tensor.numel() for tensor in module.state_dict().values())
+    return f"{type(module).__qualname__} of {count} numbers, {value:08x}"
+
+
+def _plain(name: str, value: Any) -> bool:
+    return name != "training" and isinstance(value, int | float | str | tuple)
+
+
+def _checksum(array: Tensor | np.ndarray[Any, Any]) -> str:
+    if isinstance(array, Tensor):
+        data = array.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    else:
+        data = np.ascontiguousarray(array).tobytes()
+    return f"{array.dtype} {list(array.shape)} {crc32(data):08x}"

@@ -1,4 +1,4 @@
-"""All that a run must remember between two rounds, and how it lies on disk."""
+"""All that a run must remember between two rounds."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .evaluation import Metrics
+from .exchange import Lineage
 from .feed import Choice
 from .methods import Vectors
 from .trajectory import Past
@@ -32,17 +33,17 @@ class State:
     - `w` `[D]`, the global model as the server has it; `server`, what the server optimiser remembers; `shared`, what
       the method remembers at the server, and `mine` at each of the N clients (`[N, ...]`; empty where they keep it);
     - `last` int64 `[N]`, the number of finished rounds when a client's state was last accepted, 0 = it is as at the
-      start; where clients have no state it stays 0. Where they keep it themselves it says which version counts;
+      start. Where they keep it themselves it says which version counts. Empty for a method without client state;
     - `averages`, what each average has seen, and `past`, the models that some of them need again, each kept once for
       all (see `Trajectory`); `choice`, what an adaptive feed has decided;
     - `executor`, what those who train must remember between two rounds.
 
     What is to be known of the run: `best`, the best model of each name; `sizes` int64 `[N]`, the clients' numbers of
     samples; `forked`, the round at which the run left another one, None if it did not; `samples`, how many were
-    trained on; `seconds`, the time that rounds and evaluations took, of which `training_seconds` in rounds; `run`, the
-    run's own id; `records`, how many rows it has recorded, and their checksum; `fingerprint`, what determines its
-    numbers (see `Federation.fingerprint`). `oldest`, which is not saved, is the earliest round that the run can be set
-    back to. Nothing else is kept anywhere.
+    trained on; `seconds`, the time that rounds and evaluations took, of which `training_seconds` in rounds; `lineage`,
+    the ids of its runs; `records`, how many rows it has recorded, and their checksum; `fingerprint`, what determines
+    its numbers (see `Federation.fingerprint`). `oldest`, which is not saved, is the earliest round that the run can be
+    set back to. Nothing else is kept anywhere.
     """
 
     round: int
@@ -62,7 +63,7 @@ class State:
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     executor: Vectors = field(default_factory=dict)
     fingerprint: dict[str, str] = field(default_factory=dict)
-    run: str = ""
+    lineage: Lineage = ()
     records: tuple[int, int] = (0, 0)
     oldest: int = 0
 
@@ -72,8 +73,8 @@ class State:
         for group in ("server", "shared", "mine"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
-        yield "last", self.last
-        yield "sizes", self.sizes
+        if len(self.last):
+            yield "last", self.last
         for average, vectors in self.averages.items():
             for name, value in vectors.items():
                 yield f"averages/{average}/{name}", value
@@ -112,5 +113,5 @@ def learned(
     state = replace(state, best=state.best | best)
     if state.choice is None or state.round % every:
         return state, []
-    choice, record = state.choice.heard(metrics)
-    return replace(state, choice=choice), [record]
+    choice, records = state.choice.heard(metrics)
+    return replace(state, choice=choice), records

@@ -28,7 +28,7 @@ class Sums:
     """
 
     def __init__(self, rule: Mean, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
-        self.ids, self._rule = ids, rule
+        self.ids, self._rule, self._plain = ids, rule, False
         self._uniform_names = method.uniform + rule.uniform
         self._uniform: Floats = np.full(len(ids), 1 / max(len(ids), 1))
         self._weights: Floats = sizes / sizes.sum() if method.weighting == "samples" else self._uniform
@@ -39,8 +39,9 @@ class Sums:
     @classmethod
     def of(cls, request: Request, rule: Mean, method: Method, sizes: Ints, pieces: int = 1) -> Sums:
         """Empty sums for the answers to a request, given all clients' `sizes` `[N]`; a probe's are averaged plainly."""
-        rule = Mean(limit=rule.limit) if request.job == "probe" else rule
-        return cls(rule, method, request.ids, sizes[request.ids], pieces)
+        sums = cls(rule, method, request.ids, sizes[request.ids], pieces)
+        sums._plain = request.job == "probe"
+        return sums
 
     def _begin(self) -> None:
         self._piece, self._before, self._sums = 0, Vectors(), Vectors()
@@ -98,11 +99,11 @@ class Sums:
 
     def piece(self, number: int) -> tuple[Ints, Sums]:
         """The places of a piece, and empty sums for it, to be filled where its clients are: see `part`."""
-        if self._rule.keeps:
+        if self._rule.keeps and not self._plain:
             raise ValueError(f"{self._rule}: it needs every single update, which a part of a round does not hold")
         piece = copy(self)
         piece._begin()
-        return np.arange([0, *self._ends][number], self._ends[number]), piece
+        return self._places_of(number), piece
 
     def part(self) -> Part:
         """What has been added to the sums of a piece, as a message."""
@@ -114,7 +115,12 @@ class Sums:
         missing = {places[client]: why for client, why in self.missing.items()}
         return Part(self.places, self._before, clients, self.samples, refused, missing)
 
+    def _places_of(self, piece: int) -> Ints:
+        return np.arange([0, *self._ends][piece], self._ends[piece])
+
     def _hear(self, places: Ints, ordered: bool = False) -> None:
+        if not len(places):
+            return
         if self._heard[places].any() or (ordered and places[0] <= self._newest):
             right = "every place is answered once, uploads in ascending order"
             raise RuntimeError(f"the executor answers for the places {places.tolist()} again, or too late: {right}")
@@ -136,9 +142,9 @@ class Sums:
         self._accepted += places.tolist()
         if clients:
             self.clients.append((places, clients))
-        if self._rule.keeps:
+        if self._rule.keeps and not self._plain:
             self._single += upload["delta"]
-        derived = self._rule.derive(upload, effort)
+        derived = upload if self._plain else self._rule.derive(upload, effort)
         for piece, rows in self._by_piece(places):
             if piece != self._piece:
                 self._fold()
@@ -156,6 +162,13 @@ class Sums:
 
     def _merge(self, part: Part) -> None:
         places = np.sort(np.concatenate([part.accepted, part.refused, [*part.missing]])).astype(np.int64)
+        if not len(places):
+            return
+        piece = self._by_piece(places)[0][0]
+        if not np.array_equal(places, self._places_of(piece)):
+            raise RuntimeError(
+                f"a part of the places {places.tolist()} is none of the round's {len(self._ends)} pieces"
+            )
         self._hear(places, ordered=True)
         self.refused += self.ids[part.refused].tolist()
         self.missing |= {int(self.ids[place]): why for place, why in part.missing.items()}
@@ -164,7 +177,7 @@ class Sums:
         if part.clients:
             self.clients.append((part.accepted, part.clients))
         self._fold()
-        self._sums, self._piece = dict(part.sums), self._by_piece(places)[0][0]
+        self._sums, self._piece = dict(part.sums), piece
 
     def _fold(self) -> None:
         """Add the piece that has been summed to those before it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import get_args
 
 import torch
@@ -42,7 +42,7 @@ class Window(Average):
     size: int
     every: int = 1
     start: int = 1
-    storage: storages.Storage = "auto"
+    storage: storages.Storage = field(default="auto", metadata={"numbers": False})
 
     def __post_init__(self) -> None:
         for name in ("size", "every", "start"):

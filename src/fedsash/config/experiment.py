@@ -83,7 +83,7 @@ class Experiment:
         check_names(self.averages)
         if self.feed is not None:
             with located("feed"):
-                self.feed.fits(self.averages, self.evaluation.held_out)
+                self.feed.fits(self.averages, self.evaluation.held_out > 0)
 
     def federated_data(self) -> FederatedData:
         """The data, shared out over the clients."""

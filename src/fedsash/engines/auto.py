@@ -100,7 +100,8 @@ def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> st
 
 def _candidates(engine: LocalEngine, work: Work) -> list[Candidate]:
     """Every way to train, with what a round costs. Raises `RuntimeError` where the model can't be vectorised."""
-    sample = [work.steps[np.isin(work.numbers, ids)] for ids in work.training.sample]
+    here = [np.isin(work.numbers, ids) for ids in work.training.sample]
+    sample = [work.steps[some] for some in here if some.any()] or [work.steps[:1]]
     measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
     candidates: list[Candidate] = []
     for option in _options(engine, work, max(map(len, sample))):

@@ -16,7 +16,7 @@ from ..arrays import Ints
 from ..checks import check, one_line
 from ..data.federated import FederatedData, Problem
 from ..data.tasks import Loss
-from ..evaluation import Scorer
+from ..evaluation import Scorer, Split
 from ..exchange import Reply, Request
 from ..layout import Layout
 from ..local import Client, Trainer
@@ -30,8 +30,8 @@ from .gradients import MemoryFormat, OneByOne, Stacked
 class Training:
     """All that those who train must know of a federation, but for the samples.
 
-    `batch` is how many samples pass through a model at once when it is evaluated. `sample` are the clients of the first
-    rounds, to measure with.
+    `batch` is how many samples pass through a model at once when it is evaluated, `scored` on which of their samples
+    clients do that. `sample` are the clients of the first rounds, to measure with.
     """
 
     module: nn.Module
@@ -42,6 +42,7 @@ class Training:
     aggregation: Mean
     seed: int
     batch: int
+    scored: tuple[Split, ...]
     sample: tuple[Ints, ...]
 
     def check_picklable(self) -> None:
@@ -67,8 +68,17 @@ class Work:
         make = Stacked if stacked else OneByOne
         gradient = make(t.module, t.loss, t.method, memory_format, self.draws_dropout)
         scorer, layout = Scorer(t.module, t.loss, t.problem, t.batch), Layout(t.module)
-        normalises = t.aggregation.normalises
-        return Trainer(t.method, t.client, self.data, gradient, scorer, layout, seed=t.seed, normalises=normalises)
+        return Trainer(
+            t.method,
+            t.client,
+            self.data,
+            gradient,
+            scorer,
+            layout,
+            seed=t.seed,
+            normalises=t.aggregation.normalises,
+            splits=t.scored,
+        )
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
         """A request to train in round 0, from the model as it is, and what its clients have answered to a probe."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import ctypes
 import signal
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from multiprocessing import connection
 from pathlib import Path
 from typing import Any
@@ -97,9 +99,13 @@ class Workers(Executor):
             process = context.Process(
                 target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
             )
-            with warnings.catch_warnings():  # the child sets its own threads up before it computes anything
-                warnings.simplefilter("ignore", DeprecationWarning)
-                process.start()
+            try:
+                with warnings.catch_warnings(), _deaf_to_ctrl_c():  # Ctrl-C is for this process, which ends the others
+                    warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its own threads up
+                    process.start()
+            except BaseException:
+                self.close()
+                raise
             theirs.close()
             self._processes.append(process)
 
@@ -111,7 +117,7 @@ class Workers(Executor):
         pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
         for pipe, dealt in zip(self._pipes, self._deal(pieces), strict=True):
             if dealt:
-                pipe.send((request.job, request.round, dealt))
+                self._tell(pipe, (request.job, request.round, dealt))
         done: set[int] = set()
         for first, clients in pieces:
             while first not in done:
@@ -134,6 +140,19 @@ class Workers(Executor):
             dealt[worker].append(piece)
         return [[pieces[i] for i in sorted(own)] for own in dealt]
 
+    def _tell(self, pipe: connection.Connection, order: tuple[Job, int, list[Piece]]) -> None:
+        """Send a worker what it is to do."""
+        try:
+            pipe.send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._died(pipe, order[1]) from None
+
+    def _died(self, pipe: connection.Connection, round: int) -> RuntimeError:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(timeout=1)
+        why = f"{process.name} died (exit code {process.exitcode}); -9 is often a lack of memory: use fewer workers"
+        return RuntimeError(f"round {round}: {why}")
+
     def _next(self, round: int) -> int:
         """Wait for a worker to finish a piece; its first place."""
         pipe = connection.wait(self._pipes)[0]
@@ -141,15 +160,23 @@ class Workers(Executor):
         try:
             answer = pipe.recv()
         except (EOFError, ConnectionResetError):
-            process = self._processes[self._pipes.index(pipe)]
-            process.join(timeout=1)
-            raise RuntimeError(
-                f"round {round}: {process.name} died (exit code {process.exitcode}); -9 is often a lack of memory: "
-                "use fewer workers"
-            ) from None
+            raise self._died(pipe, round) from None
         if isinstance(answer, BaseException):
             raise answer
         return int(answer)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C from their first moment on; only the main thread can arrange for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def keep_freed_memory() -> None:
@@ -172,7 +199,6 @@ def _serve(
     """A worker's life: train the pieces that come through the pipe until the other end closes it."""
     for other in others:
         other.close()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which closes the pipe
     torch.set_num_threads(1)
     keep_freed_memory()
     trainer = make()

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..arrays import Floats, Ints
 from ..data.encoded import Pixels
 from ..data.federated import FederatedData
-from ..evaluation import SCORES, Scorer
+from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..layout import Layout
 from ..methods import Local, Method, Step, Upload, Vectors
@@ -70,7 +70,7 @@ class Trainer:
     """Answers requests to clients whose samples it holds, by one method, with the gradients of one engine.
 
     An engine that compiles replaces `steps` by machine code for one shape: `unrolled` local steps at a time, of blocks
-    padded to `padded` clients. With `normalises` a reply says FedNova's normalisers.
+    padded to `padded` clients. With `normalises` a reply says FedNova's normalisers. `splits` are scored by `evaluate`.
     """
 
     def __init__(
@@ -84,6 +84,7 @@ class Trainer:
         *,
         seed: int,
         normalises: bool = False,
+        splits: tuple[Split, ...] = (),
     ) -> None:
         self.method, self.client, self.data, self.gradient = method, client, data, gradient
         self._layout, self._scorer = layout, scorer
@@ -95,7 +96,7 @@ class Trainer:
         self.unrolled = 1
         self.padded = 0
         self._numbers = lru_cache(maxsize=64)(self._numbers_uncached)
-        self._seed, self._normalises = seed, normalises
+        self._seed, self._normalises, self._splits = seed, normalises, splits
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
@@ -107,7 +108,8 @@ class Trainer:
             upload, clients = getattr(self, request.job)(request)
             return Reply(places, upload, clients, largest_norms(upload, len(places)), self.effort(request))
         except Exception as error:
-            error.add_note(f"while training clients {request.ids.tolist()} in round {request.round}")
+            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating"}[request.job]
+            error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round}")
             raise
 
     def effort(self, request: Request) -> Effort:
@@ -124,7 +126,7 @@ class Trainer:
     @property
     def scored(self) -> list[str]:
         """The names of what `evaluate` sends."""
-        return [*SCORES, *(f"held_{name}" for name in SCORES if len(self.data.held))]
+        return [name for split in self._splits for name in scored(split)]
 
     def train(self, request: Request) -> tuple[Upload, Vectors]:
         """Train the clients of a request; what they send up and remember from now on, in fresh tensors."""
@@ -147,11 +149,15 @@ class Trainer:
         return self.method.probe(self._begin(request)[1]), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The `SCORES` `[C]` of the model on each client's training samples and, as `held_...`, on those held out."""
-        rows, data = self.batches.rows(request.ids), self.data
-        groups = [data.clients, data.held] if len(data.held) else [data.clients]
-        scores = [self._scorer.scores(request.sent, data.train, [group[row] for row in rows]) for group in groups]
-        return dict(zip(self.scored, torch.from_numpy(np.concatenate(scores)), strict=True)), {}
+        """The `SCORES` `[C]` of the model on the samples of each client, by the splits that are asked for."""
+        rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
+        found: Vectors = {}
+        for split in self._splits:
+            of = data.clients if split == "clients" else data.held
+            groups = [of[row] if len(of) else none for row in rows]
+            scores = torch.from_numpy(self._scorer.scores(request.sent, data.train, groups))
+            found |= dict(zip(scored(split), scores, strict=True))
+        return found, {}
 
     def _begin(self, request: Request) -> tuple[list[float] | Tensor, Local]:
         """The rate of each step, and the clients before the first one."""

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -123,7 +122,7 @@ class Asynchronous:
         own = state.executor if self._learning is None else self._saved(self._learning)
         with_executor = self.federation.saved(replace(state, executor=inner(own)))
         theirs = {INNER + name: value for name, value in with_executor.executor.items()}
-        return replace(with_executor, executor=own | theirs, fingerprint=self.fingerprint())
+        return replace(with_executor, executor=own | theirs, fingerprint=self.fingerprint)
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
         """This driver with the engine as it was when the run began."""
@@ -137,9 +136,10 @@ class Asynchronous:
         """The bytes of the engine's own processes."""
         return self.federation.memory()
 
+    @property
     def fingerprint(self) -> dict[str, str]:
         """What determines the run's numbers: the federation, the network, the scheduler."""
-        return self.federation.fingerprint() | self._events
+        return self.federation.fingerprint | self._events
 
     def close(self) -> None:
         """End the engine's processes."""
@@ -148,9 +148,7 @@ class Asynchronous:
     def __enter__(self) -> Asynchronous:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     @cached_property

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Protocol
 
 from torch import Tensor
@@ -61,12 +60,11 @@ class Driver(Protocol):
 
     def memory(self) -> int: ...
 
+    @property
     def fingerprint(self) -> dict[str, str]: ...
 
     def close(self) -> None: ...
 
     def __enter__(self) -> Driver: ...
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None: ...
+    def __exit__(self, *error: object) -> None: ...

@@ -67,7 +67,7 @@ class Session:
         if self.records is not None and self.records.path.exists():
             raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
         self.sums.cut()  # what a beginning that was killed has left
-        state = replace(self.sums.start(self.federation.start(self.folder)), run=uuid4().hex)
+        state = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
@@ -82,6 +82,7 @@ class Session:
             raise ValueError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
         right = f"must be at least the {fork.round} of the fork's state"
         check(self.rounds >= fork.round, "rounds", self.rounds, right)
+        own = fork.round, state.lineage[0][1]
         names = {name: fork.names.get(name, name) for name in state.averages}
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
@@ -90,7 +91,7 @@ class Session:
             checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
-            state = replace(_renamed(loaded, ours), forked=fork.round, run=state.run)
+            state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._save(state)
         self.sums.take(source, state)
@@ -100,16 +101,17 @@ class Session:
         """The newest readable state of the run in the folder; everything after it is dropped."""
         if self.folder is None or self.records is None or not self.records.path.exists():
             raise ValueError(f"{self.folder} holds no run to resume")
-        fresh = self.sums.start(self.federation.start(self.folder))
+        fresh = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder / "state", fresh)
         for note in notes:
             log.warning(note)
-        if other := differences(self.federation.fingerprint(), state.fingerprint):
+        if other := differences(self.federation.fingerprint, state.fingerprint):
             lines = "; ".join(other)
             raise ValueError(f"{self.folder} holds a run of another experiment: {lines}. To change it on purpose, fork")
+        self.records.cut(state.round, state.records if state.round else None)
         checkpoints.cut(self.folder / "state", state.round)
         self.sums.cut(state)
-        self.records.cut(state.round, state.records if state.round else None)
+        state.oldest = min(checkpoints.saved_rounds(self.folder / "state"), default=0)
         self.history = self.records.load()
         self.mark = mark(self.history)
         self._settle_engine(self.folder / "engine.json")
@@ -121,21 +123,20 @@ class Session:
             stack.enter_context(self.federation)
             stop = stack.enter_context(interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
-            if state.round < self.end or state.executor:  # who remembers something has something to tell
-                for note in self.federation.prepare(self.rounds - state.round, state):
-                    self.progress.say(note)
+            started = state.round < self.end or bool(state.executor)  # who remembers something has something to tell
+            for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
+                self.progress.say(note)
             self.progress.update(state.round)
-            self._write_beginning(state)
+            self._write_beginning(state, started)
             self.chronicle = self.federation.chronicle
             while state.round < self.end and not stop.is_set() and not self.over:
                 state = self._round(state)
             if self.folder is not None and state.round not in checkpoints.saved_rounds(self.folder / "state"):
                 self._save(state)
-            memory = _peak_memory() + self.federation.memory()
-        summary = self._summary(state, memory)
-        result = Result(
-            self.history, summary, state, self.folder, interrupted=state.round < self.rounds and not self.over
-        )
+            state = replace(self.federation.saved(state), records=self.mark)
+            summary = self._summary(state, _peak_memory() + self.federation.memory())
+        interrupted = state.round < self.rounds and not self.over
+        result = Result(self.history, summary, state, self.folder, interrupted)
         self._write_end(result)
         return result
 
@@ -223,13 +224,17 @@ class Session:
         if file.exists():
             self.federation = self.federation.settled(json.loads(file.read_text()))
 
-    def _write_beginning(self, state: State) -> None:
-        """Write how the run begins; the metrics come last, since their file says that there is a run to resume."""
+    def _write_beginning(self, state: State, started: bool) -> None:
+        """Write how the run begins; the metrics come last, since their file says that there is a run to resume.
+
+        How it is trained is known when training has `started`; a run that has nothing left to train keeps what it has.
+        """
         if self.folder is None or self.records is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         engine = self.federation.described()
-        write_json(self.folder / "engine.json", engine)
+        if started or not (self.folder / "engine.json").exists():
+            write_json(self.folder / "engine.json", engine)
         if self.federation.local_data is not None:
             write_json(self.folder / "partition.json", gallery.record(self.federation.local_data))
         if self.config is not None:

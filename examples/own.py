@@ -1,7 +1,12 @@
-"""What own_model.toml and own_sampling.toml name."""
+"""What own_model.toml, own_sampling.toml and own_engine.toml name."""
+
+from dataclasses import dataclass
 
 import numpy as np
 from torch import nn
+
+from fedsash.engines import Engine, Work
+from fedsash.exchange import Answers, Executor, Request
 
 
 def small_cnn(width: int = 16, dropout: float = 0.0, classes: int = 10) -> nn.Module:
@@ -16,3 +21,23 @@ def small_cnn(width: int = 16, dropout: float = 0.0, classes: int = 10) -> nn.Mo
 def neighbours(round: int, sizes: np.ndarray, seed: int) -> np.ndarray:
     """Ten neighbours on a ring, three places further each round: a pure function of its arguments."""
     return (seed + 3 * round + np.arange(10)) % len(sizes)
+
+
+@dataclass(frozen=True)
+class Aloud(Engine):
+    """Trains one client after another in this process, and says who is at work."""
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return Speaking(work), ["engine: aloud"]
+
+
+class Speaking(Executor):
+    """Answers a request client by client; where they live is its own affair."""
+
+    def __init__(self, work: Work) -> None:
+        self.trainer = work.trainer(stacked=False, memory_format="contiguous")
+
+    def work(self, request: Request) -> Answers:
+        for place, client in enumerate(request.ids):
+            print(f"round {request.round}: client {client} is asked to {request.job}")
+            yield self.trainer.answer(request.only(slice(place, place + 1)), np.array([place]))

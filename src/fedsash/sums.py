@@ -45,7 +45,7 @@ class Sums:
 
     def _begin(self) -> None:
         self._piece, self._before, self._sums = 0, Vectors(), Vectors()
-        self._heard = np.zeros(len(self.ids), dtype=np.bool_)
+        self._heard: set[int] = set()
         self._newest = -1
         self._accepted: list[int] = []
         self._single: list[Tensor] = []
@@ -71,8 +71,8 @@ class Sums:
 
     def complete(self) -> Sums:
         """These sums, when everybody has been heard of; raises `RuntimeError` if somebody has not."""
-        left = self.ids[~self._heard].tolist()
-        if left:
+        if len(self._heard) < len(self.ids):
+            left = [client for place, client in enumerate(self.ids.tolist()) if place not in self._heard]
             raise RuntimeError(f"the executor has not answered for the clients {left}: every place must be answered")
         return self
 
@@ -119,14 +119,13 @@ class Sums:
         return np.arange([0, *self._ends][piece], self._ends[piece])
 
     def _hear(self, places: Ints, ordered: bool = False) -> None:
-        if not len(places):
-            return
-        if self._heard[places].any() or (ordered and places[0] <= self._newest):
+        own = places.tolist()
+        if not self._heard.isdisjoint(own) or (ordered and own and own[0] <= self._newest):
             right = "every place is answered once, uploads in ascending order"
-            raise RuntimeError(f"the executor answers for the places {places.tolist()} again, or too late: {right}")
-        self._heard[places] = True
-        if ordered:
-            self._newest = int(places[-1])
+            raise RuntimeError(f"the executor answers for the places {own} again, or too late: {right}")
+        self._heard.update(own)
+        if ordered and own:
+            self._newest = own[-1]
 
     def _add(self, reply: Reply) -> None:
         places, good = reply.places, self._rule.accepts(reply.norms)
@@ -155,7 +154,7 @@ class Sums:
     def _by_piece(self, places: Ints) -> list[tuple[int, slice]]:
         """The pieces in which some places lie, ascending, and which of the places each has."""
         if len(self._ends) == 1:
-            return [(0, slice(None))]
+            return [(0, slice(0, len(places)))]
         owner = np.searchsorted(self._ends, places, side="right")
         bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(places)]
         return [(int(owner[a]), slice(a, b)) for a, b in pairwise(bounds)]

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from choices import METHODS
+from executors import Cluster
 from torch import Tensor, nn
 from worlds import ENGINES, SIZES, after, federation, mlp, quadratic_federation, snapshot
 
@@ -104,6 +105,11 @@ def test_a_round_without_usable_models_is_refused() -> None:
     for method in ("fedavg", "mime"):
         with federation(method=METHODS[method], aggregation=Mean(limit=1e-30)) as f, unusable:
             client_models(f, f.start())
+
+
+def test_an_engine_that_shows_only_sums_has_no_client_models() -> None:
+    with federation(engine=Cluster(pieces=2)) as f, pytest.raises(ValueError, match="shows single uploads"):
+        client_models(f, f.start())
 
 
 def samples(n: int = 30) -> Samples:

@@ -205,3 +205,12 @@ def test_a_worker_that_died_between_two_rounds_is_named_and_the_next_round_has_o
             world.round(state)
         state, _ = world.round(world.start())
         assert torch.equal(state.w, expected)
+
+
+def test_workers_do_not_go_on_with_a_request_that_was_given_up() -> None:
+    with federation(engine=ENGINES["workers"], sampling=EVERYBODY) as world:
+        answers_ = world.executor.work(request_of(world))
+        next(answers_)
+        assert len(multiprocessing.active_children()) == 2
+        answers_.close()
+        assert not multiprocessing.active_children()

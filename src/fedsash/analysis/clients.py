@@ -14,7 +14,7 @@ from ..checks import check
 from ..data.encoded import split
 from ..data.federated import Samples
 from ..data.transform import PLAIN, Transform
-from ..exchange import Reply
+from ..exchange import Part, Reply
 from ..federation import Federation
 from ..layout import Layout
 from ..state import State
@@ -43,13 +43,16 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
 
     They are those, from the same model, that `federation.round(state)` would train: its update is the weighted mean of
     `w - sent`. With `ids` `[s]` these clients are the round's. Clients whose upload the round would refuse are left
-    out. Raises `ValueError` if nobody is left.
+    out. Raises `ValueError` if nobody is left, or if the engine shows only sums over several clients.
     """
     request = federation.ask(state, ids=ids)
     check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
     if request.job == "probe":
         request = federation.ask(state, probed=federation.collect(request))
-    replies = [answer for answer in federation.executor.work(request) if isinstance(answer, Reply)]
+    answers = list(federation.executor.work(request))
+    right = "answers with sums over several clients: take one that shows single uploads"
+    check(not any(isinstance(each, Part) for each in answers), "engine", federation.engine, right)
+    replies = [answer for answer in answers if isinstance(answer, Reply)]
     good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
     check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
     ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])

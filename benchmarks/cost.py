@@ -22,7 +22,7 @@ from torch import Tensor
 
 import fedsash as fs
 from fedsash import aggregation, methods, models, sampling
-from fedsash.engines.gradients import OneByOne
+from fedsash.executors.gradients import OneByOne
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},

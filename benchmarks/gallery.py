@@ -14,8 +14,6 @@ import torch
 from numpy.typing import NDArray
 from PIL import Image
 
-from fedsash.config.registry import show, summary
-from fedsash.config.tables import plain
 from fedsash.data import (
     IID,
     PARTITIONS,
@@ -33,7 +31,9 @@ from fedsash.data import (
     Transform,
     Users,
 )
-from fedsash.data.gallery import picture, table
+from fedsash.lab.config.registry import show, summary
+from fedsash.lab.config.tables import plain
+from fedsash.lab.report.partition import picture, table
 
 Ints = NDArray[np.int64]
 

@@ -30,7 +30,7 @@ import torch
 import fedsash as fs
 from fedsash import aggregation, data, methods, models, schedules, servers
 from fedsash.data import FederatedData
-from fedsash.records import Records
+from fedsash.lab.records import Records
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},

@@ -24,7 +24,9 @@ from typing import Any
 from simpy import Environment
 
 from fedsash import network
-from fedsash.network.simulation import begin, play
+from fedsash.lab.config import network as networked
+from fedsash.lab.runs import timing
+from fedsash.network.events import begin, play
 from fedsash.sampling import Uniform
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -48,10 +50,10 @@ DATA: dict[str, dict[str, Any]] = {
 MODELS = ("lenet5", "resnet18_gn")
 
 
-def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: int) -> network.NetworkExperiment:
+def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: int) -> networked.NetworkExperiment:
     """A cell of the table: five clients on a ring, two local epochs in batches of 32, plain SGD."""
     chosen = DATA[name]
-    return network.parse(
+    return networked.parse(
         {
             "rounds": trips // trips_a_round(cell),
             "data": chosen["data"] | {"path": folder},
@@ -91,7 +93,7 @@ def table(given: argparse.Namespace, folder: Path) -> None:
             print(row, flush=True)
 
 
-def trained(cell: network.NetworkExperiment, out: Path) -> dict[str, Any]:
+def trained(cell: networked.NetworkExperiment, out: Path) -> dict[str, Any]:
     """The summary of a run that is there, or goes on, or begins."""
     file = out / "summary.json"
     if not file.exists() or json.loads(file.read_text())["rounds"] < cell.rounds:
@@ -121,7 +123,7 @@ def gradients() -> None:
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
             "network": {"gradients": True},
         }
-        rows = [row for row in network.parse(table | CELLS[cell]).run().history if row["split"] == "network"]
+        rows = [row for row in networked.parse(table | CELLS[cell]).run().history if row["split"] == "network"]
         norms = {row["trips"]: f"{row['gradient_norm']:.2f}" for row in rows}
         print(f"| {part} | {cell} | {' | '.join(norms[trips] for trips in MEASURED)} |", flush=True)
 
@@ -152,7 +154,7 @@ def load() -> None:
         )
         for name, scheduler in SCHEDULERS.items():
             learner = network.Timing(clients, 100_000, Uniform(fraction=1.0), 0)
-            found = network.simulate(on, scheduler, learner, rounds=10**9).summary["network"]
+            found = timing.simulate(on, scheduler, learner, rounds=10**9).summary["network"]
             print(
                 f"| {clients:,} | {name} | {found['arrived'] / found['time']:.2f} "
                 f"| {found['failed_uploads'] / max(found['trips'], 1):.2f} | {found['waiting']:.2f} "

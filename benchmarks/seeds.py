@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 import fedsash as fs
-from fedsash.config import load
+from fedsash.lab.config import load
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SEEDS = range(5)

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import fedsash as fs
-from fedsash.config import load
 from fedsash.evaluation import Metrics
+from fedsash.lab.config import load
 
 
 def to_mlflow() -> Callable[[int, list[Metrics]], None]:

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import rich
 
-from fedsash import runs
-from fedsash.config import load
-from fedsash.records import summarise
-from fedsash.report import curves, table
+from fedsash.lab import runs
+from fedsash.lab.config import load
+from fedsash.lab.records import summarise
+from fedsash.lab.report import curves, table
 
 here, out = Path(__file__).parent, Path("runs/digits")
 START = 225

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from torch import nn
 
-from fedsash.engines import Engine, Work
 from fedsash.exchange import Answers, Executor, Request
+from fedsash.executors import Engine, Work
 
 
 def small_cnn(width: int = 16, dropout: float = 0.0, classes: int = 10) -> nn.Module:

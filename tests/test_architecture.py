@@ -11,16 +11,24 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+from support.places import ROOT
+
 PACKAGE = ROOT / "src" / "fedsash"
 PAGE = (ROOT / "docs" / "architecture.md").read_text()
 PICTURE = (ROOT / "docs" / "architecture.svg").read_text()
-TABLE = PAGE.split("| room |")[1].split("\n\n")[0]
-ROWS = [re.findall(r"`([\w./]+)`", line.split("|")[1]) for line in TABLE.splitlines()[2:]]
-LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
-"""Every room's row on the page; a higher number is further down."""
 
-FRONT = [Path("__init__.py"), Path("__main__.py")]
+
+def rows(heading: str) -> list[list[str]]:
+    """The rooms of each row of the table with that heading, from the page."""
+    table = PAGE.split(f"| {heading} |")[1].split("\n\n")[0]
+    return [re.findall(r"`([\w./]+)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+
+
+ROWS = [[f"lab/{room}" for room in rooms] for rooms in rows("room of `lab/`")] + rows("room")[1:]
+LEVEL = {room: level for level, rooms in enumerate(ROWS) for room in rooms}
+"""Every room's row on the page, those of the laboratory first; a higher number is further down."""
+
+FRONT = [Path("__init__.py"), Path("__main__.py"), Path("lab/__init__.py")]
 FILES = sorted(file for path in PACKAGE.rglob("*.py") if (file := path.relative_to(PACKAGE)) not in FRONT)
 LONGEST = 320
 HEAVY = (
@@ -31,8 +39,11 @@ HEAVY = (
 
 
 def room(file: Path) -> str:
-    """The room in which a file of the package lies: `"methods/"`, or a file's own name."""
-    return file.name if len(file.parts) == 1 else f"{file.parts[0]}/"
+    """The room in which a file of the package lies: `"methods/"`, a file's own name, or a room of `lab/`."""
+    parts = file.parts
+    if parts[0] == "lab":
+        return f"lab/{parts[1]}" if len(parts) == 2 else f"lab/{parts[1]}/"
+    return file.name if len(parts) == 1 else f"{parts[0]}/"
 
 
 def imports(file: Path) -> Iterator[tuple[int, str]]:
@@ -49,7 +60,8 @@ def imports(file: Path) -> Iterator[tuple[int, str]]:
 
 def room_of(name: str) -> str:
     """The room that an import names: `fedsash.data.federated.Samples` is of `data/`."""
-    first = name.split(".")[1]
+    parts = name.split(".")[1:]
+    first = "/".join(parts[:2]) if parts[0] == "lab" and len(parts) > 1 else parts[0]
     return f"{first}/" if (PACKAGE / first).is_dir() else f"{first}.py"
 
 
@@ -73,17 +85,17 @@ def test_the_check_on_imports_sees_them_all() -> None:
     """At the top, in a function, for type checking; relative to the file's own folder and to those above it."""
     seen = {file.as_posix(): {name for _, name in imports(file)} for file in FILES}
     assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
-    assert "fedsash.checks.check" in seen["data/partitions/even.py"]
-    assert "fedsash.models" in seen["config/model.py"]
-    assert "fedsash.report.table" in seen["cli/train.py"]
-    assert "fedsash.runs.Result" in seen["cli/train.py"]
-    assert [room_of(name) for name in ("fedsash.models", "fedsash.runs.Result")] == ["models/", "runs/"]
+    assert "fedsash.basics.errors.check" in seen["data/partitions/even.py"]
+    assert "fedsash.models" in seen["lab/config/model.py"]
+    assert "fedsash.lab.report.table" in seen["lab/cli/train.py"]
+    assert "fedsash.lab.runs.Result" in seen["lab/cli/train.py"]
+    assert [room_of(name) for name in ("fedsash.models", "fedsash.lab.runs.Result")] == ["models/", "lab/runs/"]
 
 
 def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_bar() -> None:
     """But for the bar of `data/formats/pixels.py`, which the page names."""
-    below = [file for file in FILES if LEVEL[room(file)] > LEVEL["federation.py"]]
-    found = {(f.as_posix(), name.split(".")[0]) for f in [*below, Path("federation.py")] for _, name in imports(f)}
+    below = [file for file in FILES if LEVEL[room(file)] > LEVEL["network/"]]
+    found = {(file.as_posix(), name.split(".")[0]) for file in below for _, name in imports(file)}
     assert {(file, name) for file, name in found if name in ("argparse", "rich", "tomllib")} == {
         ("data/formats/pixels.py", "rich")
     }
@@ -91,13 +103,13 @@ def test_nothing_below_the_federation_knows_of_the_command_line_or_a_progress_ba
 
 def test_only_runs_saves_and_loads_states() -> None:
     users = {
-        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.checkpoints.")}
+        file.as_posix(): {name for _, name in imports(file) if f"{name}.".startswith("fedsash.lab.checkpoints.")}
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
-        "runs/session.py": {"fedsash.checkpoints"},
-        "sweeps/execute.py": {"fedsash.checkpoints.saved_rounds"},
-        "studies/opened.py": {"fedsash.checkpoints"},
+        "lab/runs/session.py": {"fedsash.lab.checkpoints"},
+        "lab/sweeps/execute.py": {"fedsash.lab.checkpoints.saved_rounds"},
+        "lab/studies/opened.py": {"fedsash.lab.checkpoints"},
     }
 
 
@@ -108,7 +120,7 @@ def test_no_file_is_too_long_for_one_sitting(file: Path) -> None:
 
 @pytest.mark.parametrize(
     "statement, banned",
-    [("import fedsash.cli", ("torch", "numpy", *HEAVY)), ("from fedsash import *", HEAVY)],
+    [("import fedsash.lab.cli", ("torch", "numpy", *HEAVY)), ("from fedsash import *", HEAVY)],
 )
 def test_nothing_heavy_is_imported_before_it_is_used(statement: str, banned: tuple[str, ...]) -> None:
     program = f"{statement}; import sys; print(*[name for name in {banned} if name in sys.modules])"
@@ -120,5 +132,6 @@ def test_what_page_and_picture_name_is_there() -> None:
     """Files, and folders, which end with a slash."""
     path = r"((?:\w+/)*\w+(?:\.py|/))"
     named = {*re.findall(f"`{path}`", PAGE), *re.findall(f">{path}<", PICTURE)} - {"state/"}  # state/ is a run's
-    assert named > LEVEL.keys()
-    assert not {name for name in named if not (PACKAGE / name).exists() and not (ROOT / name).exists()}
+    assert named > {room.removeprefix("lab/") for room in LEVEL}
+    folders = [PACKAGE, PACKAGE / "lab", ROOT]
+    assert not {name for name in named if not any((folder / name).exists() for folder in folders)}

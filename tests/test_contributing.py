@@ -13,14 +13,15 @@ from typing import Any
 
 import pytest
 import torch
-from worlds import ENGINES, after, federation
 
-from fedsash import cli, config, methods
+from fedsash import methods
+from fedsash.lab import cli, config
+from support.places import ROOT
+from support.worlds import ENGINES, after, federation
 
-ROOT = Path(__file__).parent.parent
 GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
 BLOCKS: dict[str, str] = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
-METHOD, TEST = "src/fedsash/methods/fedvarp.py", "tests/test_fedvarp.py"
+METHOD, TEST = "src/fedsash/methods/fedvarp.py", "tests/methods/test_fedvarp.py"
 
 
 @pytest.fixture

@@ -11,21 +11,21 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from worlds import SEQUENTIAL, VECTORISED, WORKERS, after, snapshot
 
-from fedsash import checkpoints
 from fedsash.averages import Window
 from fedsash.data import Samples, Source, Users
 from fedsash.data.federated import FederatedData
-from fedsash.data.tasks import PAD, NextCharacter
 from fedsash.data.transform import PLAIN
-from fedsash.engines import LocalEngine
 from fedsash.evaluation import Evaluation
+from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
+from fedsash.lab import checkpoints
 from fedsash.local import Client
 from fedsash.methods import FedFA, Mime, Scaffold
 from fedsash.models import build
 from fedsash.sampling import Uniform
+from fedsash.tasks import PAD, NextCharacter
+from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, snapshot
 
 CHARACTERS, T = 6, 8
 USERS = (3, 5, 1, 4)

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .aggregation import FedGMA, FedNova, Mean
     from .averages import EMA, SWA, Tracker, Window
+    from .basics.layout import Layout
+    from .broadcast import Feed
     from .data import FederatedData
-    from .engines import LocalEngine
     from .evaluation import Evaluation
+    from .executors import LocalEngine
     from .federation import Federation
-    from .feed import Feed
-    from .layout import Layout
+    from .lab.runs import Checkpoint, Fork, Result, RunningSums, resume, run
     from .local import Client
     from .methods import (
         EWC,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         MoFedSAM,
         Scaffold,
     )
-    from .runs import Checkpoint, Fork, Result, RunningSums, resume, run
 
 __version__ = version("fedsash")
 
@@ -41,11 +41,11 @@ _ROOMS = {
     "aggregation": ("FedGMA", "FedNova", "Mean"),
     "averages": ("EMA", "SWA", "Tracker", "Window"),
     "data": ("FederatedData",),
-    "engines": ("LocalEngine",),
+    "executors": ("LocalEngine",),
     "evaluation": ("Evaluation",),
     "federation": ("Federation",),
-    "feed": ("Feed",),
-    "layout": ("Layout",),
+    "broadcast": ("Feed",),
+    "basics.layout": ("Layout",),
     "local": ("Client",),
     "methods": (
         "EWC",
@@ -66,7 +66,7 @@ _ROOMS = {
         "MoFedSAM",
         "Scaffold",
     ),
-    "runs": ("Checkpoint", "Fork", "Result", "RunningSums", "resume", "run"),
+    "lab.runs": ("Checkpoint", "Fork", "Result", "RunningSums", "resume", "run"),
 }
 _HOME = {name: room for room, names in _ROOMS.items() for name in names}
 

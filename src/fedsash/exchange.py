@@ -9,14 +9,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .arrays import Floats, Ints
+from .basics.arrays import Floats, Ints
 from .methods import Upload, Vectors
 
 Job: TypeAlias = Literal["train", "probe", "evaluate"]
@@ -138,8 +137,8 @@ class Chronicle(Protocol):
         """What the run's summary says more; `target` is the accuracy whose first round is reported."""
         ...
 
-    def write(self, folder: Path, history: list[dict[str, Any]], target: float) -> None:
-        """Write what the run's folder holds more, at the run's end."""
+    def timeline(self) -> dict[str, Any]:
+        """Who did what when, as the run's folder keeps it."""
         ...
 
 

@@ -16,27 +16,27 @@ import torch
 from torch import Tensor, nn
 
 from .aggregation import Mean
-from .arrays import Ints
+from .aggregation.sums import Sums
 from .averages import Average, Observer, Observers, check_names
-from .checks import check
-from .clients import Clients, Running, here
+from .basics.arrays import Ints
+from .basics.errors import check
+from .basics.fingerprint import text
+from .basics.layout import Layout
+from .basics.storage import client_rows
+from .broadcast import Feed, Feeding
 from .data.federated import FederatedData
-from .data.tasks import Loss
-from .engines import Engine, LocalEngine, Training, pick_device
-from .engines.direct import threads
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
 from .exchange import Chronicle, Executor, Job, Outcome, Request
-from .feed import Feed, Feeding
-from .fingerprint import text
-from .layout import Layout
+from .executors import Engine, LocalEngine, Training, pick_device
+from .executors.clients import Clients, Running, here
+from .executors.direct import threads
 from .local import Client
 from .methods import FedAvg, Method, Received, Vectors
 from .methods.base import overrides
 from .sampling import Sampling, Uniform
 from .servers import SGD, Server
 from .state import State, learned
-from .storage import client_rows
-from .sums import Sums
+from .tasks import Loss
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import check
-from .randomness import Purpose, keys
+from .basics.errors import check
+from .basics.randomness import Purpose, keys
 
 Ids: TypeAlias = NDArray[np.int64]
 Rule: TypeAlias = Callable[[int, Ids, int], Any]

@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import torch
 from torch import Tensor
 
-from .checks import check
+from .basics.errors import check
 
 State: TypeAlias = dict[str, Tensor]
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
+from .averages.trajectory import Past
+from .broadcast import Choice
 from .evaluation import Metrics
 from .exchange import Lineage
-from .feed import Choice
 from .methods import Vectors
-from .trajectory import Past
 
 
 @dataclass

@@ -9,9 +9,9 @@ from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
-from ..checks import check
-from ..layout import Part
-from ..storage import Storage
+from ..basics.errors import check
+from ..basics.layout import Part
+from ..basics.storage import Storage
 
 State = dict[str, Tensor]
 """What an average remembers, as named tensors; beyond it there are only the past models that it needs."""

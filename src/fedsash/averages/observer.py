@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check
+from ..basics.errors import check
 from .base import Average, State
 
 

@@ -10,10 +10,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..storage import Storage
-from ..trajectory import Past, Trajectory
+from ..basics.storage import Storage
 from .base import Keeps, State
 from .observer import Observer
+from .trajectory import Past, Trajectory
 
 log = logging.getLogger(__name__)
 

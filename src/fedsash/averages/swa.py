@@ -9,7 +9,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..checks import check
+from ..basics.errors import check
 from . import sums
 from .base import Average, State, check_vector
 

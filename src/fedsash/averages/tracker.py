@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ..layout import Layout
+from ..basics.layout import Layout
 from .base import Average, State
 from .observer import Observer
 from .observers import Observers

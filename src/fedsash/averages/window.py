@@ -9,8 +9,8 @@ from typing import get_args
 import torch
 from torch import Tensor
 
-from .. import storage as storages
-from ..checks import check
+from ..basics import storage as storages
+from ..basics.errors import check
 from . import sums
 from .base import Average, Keeps, State, check_vector
 

@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..checks import check
-from ..randomness import Purpose, generator
+from ..basics.errors import check
+from ..basics.randomness import Purpose, generator
+from ..tasks import Classification, Task
 from .encoded import Encoded, Pixels
-from .tasks import Classification, Task
 from .transform import PLAIN, Transform
 
 CLASSIFICATION = Classification()

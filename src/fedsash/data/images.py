@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias, get_args
 
 import torch
 
-from ..checks import check, check_choice
-from ..storage import free
+from ..basics.errors import check, check_choice
+from ..basics.storage import free
 from . import formats
 from .cache import Content, cached
 from .encoded import Encoded, Pixels

@@ -11,8 +11,8 @@ from typing import ClassVar, Literal, get_args
 
 import torch
 
-from ..checks import check, check_choice
-from ..randomness import Purpose, generator
+from ..basics.errors import check, check_choice
+from ..basics.randomness import Purpose, generator
 from .federated import Samples
 from .images import Decode, Recipe, load
 from .known import DIGIT_FIVE, KNOWN

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..checks import check
-from ..randomness import Purpose, generator
+from ..basics.errors import check
+from ..basics.randomness import Purpose, generator
+from ..tasks import Task
 from .federated import CLASSIFICATION, FederatedData, Samples
-from .tasks import Task
 from .transform import Transform
 
 _HELD_OUT = 1  # keeps this draw apart from the partition's own

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..checks import check, library
+from ..basics.errors import check, library
 from .federated import Samples
 from .images import Images
 from .named import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, Named, TinyImageNet

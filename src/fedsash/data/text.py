@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..checks import check, one_line
+from ..basics.errors import check, one_line
+from ..tasks import PAD, NextCharacter
 from .federated import Samples
 from .source import Source
-from .tasks import PAD, NextCharacter
 from .transform import PLAIN
 
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..checks import check
-from ..randomness import uniform
+from ..basics.errors import check
+from ..basics.randomness import uniform
 from .encoded import Pixels
 
 

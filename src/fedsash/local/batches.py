@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import Floats, Ints
-from ..checks import check
-from ..randomness import Purpose, fold, keys
+from ..basics.arrays import Floats, Ints
+from ..basics.errors import check
+from ..basics.randomness import Purpose, fold, keys
 
 
 @dataclass(frozen=True)

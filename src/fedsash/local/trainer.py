@@ -12,17 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..arrays import Floats, Ints
+from ..basics.arrays import Floats, Ints
+from ..basics.layout import Layout
+from ..basics.randomness import Purpose, fold, keys, to_tensor
 from ..data.encoded import Pixels
 from ..data.federated import FederatedData
 from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
-from ..layout import Layout
 from ..methods import Local, Method, Step, Upload, Vectors
 from ..methods.base import overrides
-from ..randomness import Purpose, fold, keys, to_tensor
 from .batches import Batches, Plan
-from .client import Client
+from .settings import Client
 
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
 """`size`, `steps`, `per_epoch`, `samples` and `lr_sum` of a `Local`."""

@@ -1,15 +1,15 @@
 """The federated methods, one file a family. A new method is one file here, one line below, and one test."""
 
-from .anchors import FedFA
 from .base import Local, Method, Received, Step, Upload, Vectors
-from .dynamic import AdaBest, FedDyn
 from .ewc import EWC
 from .fedavg import FedAvg
+from .feddyn import AdaBest, FedDyn
+from .fedfa import FedFA
 from .fedprox import FedProx
+from .fedsam import FedASAM, FedLESAM, FedSAM, MoFedSAM
+from .fedswa import FedMoSWA, FedSWA
 from .momentum import FedACG, FedCM, Mime, MimeLite
-from .moswa import FedMoSWA, FedSWA
 from .scaffold import Scaffold
-from .sharpness import FedASAM, FedLESAM, FedSAM, MoFedSAM
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..checks import check_choice
-from ..layout import Layout
+from ..basics.errors import check_choice
+from ..basics.layout import Layout
 from ..schedules import LocalSchedule
 
 Vectors = dict[str, Tensor]

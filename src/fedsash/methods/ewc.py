@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..checks import check_strength
-from ..layout import Layout
+from ..basics.errors import check_strength
+from ..basics.layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, zeros
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ..checks import check_strength
+from ..basics.errors import check_strength
 from .base import Method, Step
 
 

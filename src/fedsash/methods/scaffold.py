@@ -7,8 +7,8 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ..checks import check_choice
-from ..layout import Layout
+from ..basics.errors import check_choice
+from ..basics.layout import Layout
 from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
 
 

@@ -17,8 +17,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..checks import check
-from ..randomness import Purpose, key
+from ..basics.errors import check
+from ..basics.private_torch import batch_norms
+from ..basics.randomness import Purpose, key
 from .alexnet import alexnet_gn
 from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
 from .digits import digit_five_cnn
@@ -27,7 +28,7 @@ from .libraries import is_outside, outside
 from .lstm import shakespeare_lstm
 from .mlp import MLP
 from .mobilenet import mobilenet_v2_gn
-from .norm import batch_norms, group_norm
+from .norm import group_norm
 from .resnet import resnet18_gn, resnet20_gn
 from .transformer import vit
 from .vgg import vgg11_gn

@@ -8,7 +8,7 @@ from typing import Literal
 
 from torch import nn
 
-from ..checks import check_choice
+from ..basics.errors import check_choice
 from .cnn import image
 
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from ..checks import check
+from ..basics.errors import check
 
 
 def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from ..checks import check, library, one_line
+from ..basics.errors import check, library, one_line
 from .cnn import image
 from .norm import group_norm
 

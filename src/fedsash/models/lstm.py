@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..checks import check
+from ..basics.errors import check
 
 
 def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, width: int = 256) -> nn.Module:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from ..checks import check
+from ..basics.errors import check
 
 
 class MLP(nn.Sequential):

@@ -5,19 +5,9 @@ from __future__ import annotations
 import copy
 
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
-from torch.nn.modules.instancenorm import _InstanceNorm
 
-from ..checks import check
-
-
-def batch_norms(module: nn.Module) -> list[str]:
-    """The names of the layers that keep, or depend on, statistics over samples.
-
-    These are BatchNorm layers of every kind, and InstanceNorm layers that track running statistics. A module that is
-    itself such a layer is named by its type.
-    """
-    return [name or type(layer).__name__ for name, layer in module.named_modules() if _is_batch_norm(layer)]
+from ..basics.errors import check
+from ..basics.private_torch import Norm, is_batch_norm, is_instance_norm
 
 
 def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
@@ -32,20 +22,16 @@ def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
     model = nn.ModuleList([copy.deepcopy(module)])  # so that the root has a parent, too
     converted: dict[nn.Module, nn.GroupNorm] = {}
     for name, layer in list(model.named_modules(remove_duplicate=False)):
-        if _is_batch_norm(layer):
+        if is_batch_norm(layer):
             if layer not in converted:
                 converted[layer] = _convert(layer, name.removeprefix("0").removeprefix("."), groups)
             model.set_submodule(name, converted[layer])
     return model[0]
 
 
-def _is_batch_norm(layer: nn.Module) -> bool:
-    return isinstance(layer, _BatchNorm) or (isinstance(layer, _InstanceNorm) and layer.track_running_stats)
-
-
-def _convert(layer: _NormBase, name: str, groups: int) -> nn.GroupNorm:
+def _convert(layer: Norm, name: str, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
-    if isinstance(layer, _InstanceNorm):
+    if is_instance_norm(layer):
         groups = channels
     field = f"group_norm: channels of layer {name or type(layer).__name__!r}"
     check(channels % groups == 0, field, channels, f"must be a multiple of groups = {groups}")

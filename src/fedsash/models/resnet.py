@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import check, check_choice
+from ..basics.errors import check, check_choice
 from .cnn import image
 
 Shortcut: TypeAlias = Callable[[int, int], nn.Module]

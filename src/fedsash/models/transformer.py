@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..checks import check, library, one_line
+from ..basics.errors import check, library, one_line
 from .cnn import image
 
 

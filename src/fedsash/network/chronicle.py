@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ..records import write_json
-from ..report import network as pictures
 from .site import Site
 
 
@@ -40,14 +37,9 @@ class NetworkChronicle:
             "network": self.site.log.measures(self.site),
         }
 
-    def write(self, folder: Path, history: list[dict[str, Any]], target: float) -> None:
-        """Write `timeline.json` and the pictures."""
-        timeline = self.site.log.timeline(self.site)
-        write_json(folder / "timeline.json", timeline)
-        pictures.timeline(timeline, folder / "timeline.png")
-        pictures.link(timeline, folder / "link.png")
-        if any(row["split"] == "test" for row in history):
-            pictures.accuracy(history, folder / "accuracy.png", target)
+    def timeline(self) -> dict[str, Any]:
+        """Who did what when, as `timeline.json` has it."""
+        return self.site.log.timeline(self.site)
 
 
 def reached(history: list[dict[str, Any]], target: float) -> dict[str, dict[str, Any]]:

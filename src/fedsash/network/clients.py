@@ -12,8 +12,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..checks import check, check_choice, check_strength, one_line
-from ..randomness import Purpose, generator, key, keys
+from ..basics.errors import check, check_choice, check_strength, one_line
+from ..basics.randomness import Purpose, generator, key, keys
 
 
 class Draw(enum.IntEnum):

@@ -14,21 +14,21 @@ import torch
 from simpy import Environment
 from torch import Tensor
 
-from ..checks import check
+from ..basics.errors import check
+from ..basics.fingerprint import differences, text
+from ..broadcast import Feed
 from ..data.federated import FederatedData
 from ..evaluation import Evaluation, Metrics
 from ..exchange import Ended, Outcome
 from ..federation import Federation
-from ..feed import Feed
-from ..fingerprint import differences, text
 from ..methods import Vectors
 from ..state import State
 from .chronicle import NetworkChronicle
+from .events import advance, begin
 from .learning import Learning, check_asynchronous, gradient_norm
 from .rounds import INNER, inner
 from .schedulers import Scheduler, Synchronous
 from .settings import Network
-from .simulation import advance, begin
 from .site import Site
 
 MODEL = "model/"

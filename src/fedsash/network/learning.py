@@ -14,19 +14,19 @@ import torch
 from torch import Tensor, nn
 
 from ..aggregation import Mean
-from ..analysis.flatness import Curvature
-from ..arrays import Ints
-from ..checks import check
+from ..basics.arrays import Ints
+from ..basics.errors import check
+from ..basics.layout import Layout
 from ..data.federated import FederatedData
-from ..data.tasks import Loss
+from ..evaluation import Curvature
 from ..exchange import Reply, Request
 from ..federation import Federation
-from ..layout import Layout
 from ..local import Client
 from ..methods.base import overrides
 from ..sampling import Sampling, Uniform
 from ..servers import SGD
 from ..state import State
+from ..tasks import Loss
 from .vectors import Ledger, Vector
 
 Model: TypeAlias = Any

@@ -20,7 +20,7 @@ from typing import Literal
 
 from simpy import Environment, Event
 
-from ..checks import check, check_choice, check_strength
+from ..basics.errors import check, check_choice, check_strength
 
 
 @dataclass(frozen=True)

@@ -12,19 +12,19 @@ import torch
 from simpy import Environment
 from torch import Tensor
 
-from ..arrays import Ints
-from ..checks import check
-from ..clients import Clients
+from ..basics.arrays import Ints
+from ..basics.errors import check
+from ..basics.fingerprint import text
 from ..data.federated import FederatedData, Problem
-from ..engines import Training
 from ..exchange import Answer, Answers, Ended, Executor, Missing, Part, Reply, Request
-from ..fingerprint import text
+from ..executors import Training
+from ..executors.clients import Clients
 from ..methods import Vectors
 from .chronicle import NetworkChronicle
+from .events import advance, begin
 from .learning import Timing, gradient_norm, length, passed_over
 from .schedulers import Synchronous
 from .settings import Network
-from .simulation import advance, begin
 from .site import Site, Trip
 
 INNER = "inner/"

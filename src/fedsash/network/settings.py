@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..checks import check, check_strength
+from ..basics.errors import check, check_strength
 from .clients import Clients
 from .links import Link
 

@@ -26,7 +26,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from ..checks import check
+from ..basics.errors import check
 from .site import Site, Trip
 
 

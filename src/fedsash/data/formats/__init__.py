@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...checks import check
+from ...basics.errors import check
 from . import folders, idx, leaf, listed, parquet, pickles
 from .table import Files, Form, Table
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checks import check
+from ...basics.errors import check
 from .table import Files, Part, Table, some, spellings
 
 ENDINGS = (".png", ".jpg", ".jpeg")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checks import check, one_line
+from ...basics.errors import check, one_line
 from .table import Files, Part, Pixels, Table, home
 
 PREFIX = {"train": "train", "test": "t10k"}

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import check, one_line
+from ...basics.errors import check, one_line
 from .pixels import progress
 from .table import Files, Part, Pixels, Table, home
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...checks import check
+from ...basics.errors import check
 from .table import Files, Part, Table
 
 LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...checks import check, library, one_line
+from ...basics.errors import check, library, one_line
 from .pixels import EXTRA
 from .table import Files, Part, Table, some, spellings
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...checks import check, one_line
+from ...basics.errors import check, one_line
 from .table import Files, Part, Pixels, Table, home
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}

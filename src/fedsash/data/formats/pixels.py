@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...checks import check, library, one_line
+from ...basics.errors import check, library, one_line
 from .table import Part, Pixels, Place
 
 if TYPE_CHECKING:

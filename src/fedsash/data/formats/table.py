@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...checks import check
+from ...basics.errors import check
 
 Pixels: TypeAlias = NDArray[np.uint8]
 Place: TypeAlias = bytes | Path | Pixels

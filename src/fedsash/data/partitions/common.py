@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...checks import check
+from ...basics.errors import check
 
 Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]

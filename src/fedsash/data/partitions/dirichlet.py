@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...checks import check
-from ...randomness import Purpose, generator
+from ...basics.errors import check
+from ...basics.randomness import Purpose, generator
 from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, equal_sizes, fill
 
 

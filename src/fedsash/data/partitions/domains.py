@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...checks import check
-from ...randomness import Purpose, generator, key
+from ...basics.errors import check
+from ...basics.randomness import Purpose, generator, key
 from .common import Ints, Rule
 from .even import IID
 

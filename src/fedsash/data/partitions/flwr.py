@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ...checks import check, library, one_line
-from ...randomness import Purpose, generator
+from ...basics.errors import check, library, one_line
+from ...basics.randomness import Purpose, generator
 from .common import Ints, check_clients, check_samples
 
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...checks import check
-from ...randomness import Purpose, generator
+from ...basics.errors import check
+from ...basics.randomness import Purpose, generator
 from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, fill
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...checks import check
-from ...randomness import Purpose, generator
+from ...basics.errors import check
+from ...basics.randomness import Purpose, generator
 from .common import Ints, by_class, check_clients, check_samples
 
 

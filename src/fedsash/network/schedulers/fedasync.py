@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...checks import check, check_choice, check_strength
+from ...basics.errors import check, check_choice, check_strength
 from ..site import Site, Steps
 from .base import Scheduler
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...checks import check, check_strength
+from ...basics.errors import check, check_strength
 from ..learning import Model
 from ..site import Site, Steps, Trip
 from .base import Scheduler

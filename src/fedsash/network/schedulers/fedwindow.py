@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...checks import check, check_choice
+from ...basics.errors import check, check_choice
 from ..learning import Model
 from ..site import Site, Start, Steps, Trip
 from ..windows import AIMD, Fixed, Window

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...checks import check
+from ...basics.errors import check
 from ..site import Site, Steps
 from .base import Scheduler
 

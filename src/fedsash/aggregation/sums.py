@@ -1,0 +1,204 @@
+"""The running sums of a round's uploads: streaming, behind a guard, in an order that nothing can change."""
+
+from __future__ import annotations
+
+from copy import copy
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Floats, Ints
+from ..exchange import Answer, Missing, Part, Reply, Request
+from ..methods import Method, Vectors
+from . import Mean
+
+
+class Sums:
+    """The weighted sums of what the clients `ids` `[s]` of a round send, whose numbers of samples are `sizes` `[s]`.
+
+    Clients are added in the round's order, whoever finishes first: the bytes of a sum depend on nothing but the round.
+    Memory is O(model) whatever the number of clients; only new client state is kept until the round is over.
+
+    With `pieces` P > 1 a round is cut into P fixed pieces of successive clients. Each is summed by itself, in order,
+    and then added to those before it. So the bytes depend on P, and neither on who sums a piece nor on when it comes:
+    an executor on many machines answers with `Part`s, of which at most P wait for their turn, and one that answers
+    with replies comes to the same bytes at the same P.
+    """
+
+    def __init__(self, rule: Mean, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
+        self.ids, self._rule, self._plain = ids, rule, False
+        self._uniform_names = method.uniform + rule.uniform
+        self._uniform: Floats = np.full(len(ids), 1 / max(len(ids), 1))
+        self._weights: Floats = sizes / sizes.sum() if method.weighting == "samples" else self._uniform
+        size, larger = divmod(len(ids), pieces)
+        self._ends = [k * size + min(k, larger) for k in range(1, pieces + 1)]
+        self._begin()
+
+    @classmethod
+    def of(cls, request: Request, rule: Mean, method: Method, sizes: Ints, pieces: int = 1) -> Sums:
+        """Empty sums for the answers to a request, given all clients' `sizes` `[N]`; a probe's are averaged plainly."""
+        sums = cls(rule, method, request.ids, sizes[request.ids], pieces)
+        sums._plain = request.job == "probe"
+        return sums
+
+    def _begin(self) -> None:
+        self._piece, self._before, self._sums = 0, Vectors(), Vectors()
+        self._heard: set[int] = set()
+        self._newest = -1
+        self._accepted: list[int] = []
+        self._single: list[Tensor] = []
+        self.clients: list[tuple[Ints, Vectors]] = []
+        """The new client state of accepted clients: their places `[b]`, and its rows `[b, ...]`."""
+        self.samples = 0
+        """The samples that the clients have trained on."""
+        self.refused: list[int] = []
+        """The clients whose upload the guard has refused."""
+        self.missing: dict[int, str] = {}
+        """The clients that have not answered, with the reason."""
+
+    def take(self, answer: Answer) -> None:
+        """Take in an answer. Raises `RuntimeError` if a place is answered twice, or uploads are out of order."""
+        if isinstance(answer, Missing):
+            self._hear(answer.places)
+            self.missing |= dict.fromkeys(self.ids[answer.places].tolist(), answer.why)
+        elif isinstance(answer, Part):
+            self._merge(answer)
+        else:
+            self._hear(answer.places, ordered=True)
+            self._add(answer)
+
+    def complete(self) -> Sums:
+        """These sums, when everybody has been heard of; raises `RuntimeError` if somebody has not."""
+        if len(self._heard) < len(self.ids):
+            left = [client for place, client in enumerate(self.ids.tolist()) if place not in self._heard]
+            raise RuntimeError(f"the executor has not answered for the clients {left}: every place must be answered")
+        return self
+
+    def mean(self) -> Vectors:
+        """The weighted means over the accepted clients; empty if there are none."""
+        self._fold()
+        if self.accepted == len(self.ids):
+            return dict(self._before)
+        return {name: total / _sum(self._of(name)[self._accepted]) for name, total in self._before.items()}
+
+    def update(self, mean: Vectors) -> Tensor:
+        """The round's update `[D]`, which the rule makes of the means."""
+        return self._rule.update(mean, self._single)
+
+    @property
+    def accepted(self) -> int:
+        """How many clients are in the mean."""
+        return len(self._accepted)
+
+    @property
+    def places(self) -> Ints:
+        """The places of the clients that are in the mean."""
+        return np.array(self._accepted, dtype=np.int64)
+
+    def piece(self, number: int) -> tuple[Ints, Sums]:
+        """The places of a piece, and empty sums for it, to be filled where its clients are: see `part`."""
+        if self._rule.keeps and not self._plain:
+            raise ValueError(f"{self._rule}: it needs every single update, which a part of a round does not hold")
+        piece = copy(self)
+        piece._begin()
+        return self._places_of(number), piece
+
+    def part(self) -> Part:
+        """What has been added to the sums of a piece, as a message."""
+        self._fold()
+        names = self.clients[0][1] if self.clients else {}
+        clients = {name: torch.cat([rows[name] for _, rows in self.clients]) for name in names}
+        places = {client: place for place, client in enumerate(self.ids.tolist())}
+        refused = np.array([places[client] for client in self.refused], dtype=np.int64)
+        missing = {places[client]: why for client, why in self.missing.items()}
+        return Part(self.places, self._before, clients, self.samples, refused, missing)
+
+    def _places_of(self, piece: int) -> Ints:
+        return np.arange([0, *self._ends][piece], self._ends[piece])
+
+    def _hear(self, places: Ints, ordered: bool = False) -> None:
+        own = places.tolist()
+        if not self._heard.isdisjoint(own) or (ordered and own and own[0] <= self._newest):
+            right = "every place is answered once, uploads in ascending order"
+            raise RuntimeError(f"the executor answers for the places {own} again, or too late: {right}")
+        self._heard.update(own)
+        if ordered and own:
+            self._newest = own[-1]
+
+    def _add(self, reply: Reply) -> None:
+        places, good = reply.places, self._rule.accepts(reply.norms)
+        upload, clients, effort = reply.upload, reply.clients, reply.effort
+        self.samples += int(effort.samples.sum())
+        if len(good) < len(places):
+            self.refused += np.delete(self.ids[places], good).tolist()
+            upload = {name: value[good] for name, value in upload.items()}
+            clients = {name: rows[good] for name, rows in clients.items()}
+            places, effort = places[good], effort.only(good)
+        if not good:
+            return
+        self._accepted += places.tolist()
+        if clients:
+            self.clients.append((places, clients))
+        if self._rule.keeps and not self._plain:
+            self._single += upload["delta"]
+        derived = upload if self._plain else self._rule.derive(upload, effort)
+        for piece, rows in self._by_piece(places):
+            if piece != self._piece:
+                self._fold()
+                self._piece = piece
+            for name, value in derived.items():
+                self._accumulate(name, value[rows], places[rows])
+
+    def _by_piece(self, places: Ints) -> list[tuple[int, slice]]:
+        """The pieces in which some places lie, ascending, and which of the places each has."""
+        if len(self._ends) == 1:
+            return [(0, slice(0, len(places)))]
+        owner = np.searchsorted(self._ends, places, side="right")
+        bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(places)]
+        return [(int(owner[a]), slice(a, b)) for a, b in pairwise(bounds)]
+
+    def _merge(self, part: Part) -> None:
+        places = np.sort(np.concatenate([part.accepted, part.refused, [*part.missing]])).astype(np.int64)
+        if not len(places):
+            return
+        piece = self._by_piece(places)[0][0]
+        if not np.array_equal(places, self._places_of(piece)):
+            raise RuntimeError(
+                f"a part of the places {places.tolist()} is none of the round's {len(self._ends)} pieces"
+            )
+        self._hear(places, ordered=True)
+        self.refused += self.ids[part.refused].tolist()
+        self.missing |= {int(self.ids[place]): why for place, why in part.missing.items()}
+        self.samples += part.samples
+        self._accepted += part.accepted.tolist()
+        if part.clients:
+            self.clients.append((part.accepted, part.clients))
+        self._fold()
+        self._sums, self._piece = dict(part.sums), piece
+
+    def _fold(self) -> None:
+        """Add the piece that has been summed to those before it."""
+        if not self._before:
+            self._before, self._sums = self._sums, {}
+        for name, value in self._sums.items():
+            self._before[name] = self._before[name] + value
+        self._sums = {}
+
+    def _accumulate(self, name: str, value: Tensor, places: Ints) -> None:
+        weights = self._of(name)[places]
+        if name not in self._sums:
+            self._sums[name] = torch.zeros_like(value[0])
+        if len(value) == 1:
+            self._sums[name].add_(value[0], alpha=float(weights[0]))
+        else:
+            mixed = torch.from_numpy(weights).to(value) @ value.reshape(len(value), -1)
+            self._sums[name] += mixed.view(value.shape[1:])
+
+    def _of(self, name: str) -> Floats:
+        return self._uniform if name in self._uniform_names else self._weights
+
+
+def _sum(values: Floats) -> float:
+    return float(torch.from_numpy(values).sum())

@@ -1,0 +1,113 @@
+"""The models of past rounds, each kept once for all who need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from ..basics.storage import Storage, rows
+
+
+class Trajectory:
+    """The models `[d]` of some past rounds, one row each; a round stays as long as one of its `Past`s needs it.
+
+    `part` says of which vectors they are: two trajectories of one part and one `owner` hold the same vector for a
+    round. `owner` is the average that alone sees these vectors, empty where all see the same.
+
+    `capacity` is how many models are expected at most. They are rows like `w` `[d]` in `storage`, and in `folder` if
+    they lie on disk (see `storage.rows`, also for the errors); should there ever be more, as many rows are added.
+    """
+
+    def __init__(
+        self, capacity: int, w: Tensor, storage: Storage, folder: Path | None = None, part: str = "all", owner: str = ""
+    ) -> None:
+        self.part, self.owner = part, owner
+        like = w.detach().new_empty(1).expand_as(w)  # its shape, type and device, without its memory
+        self._settings = (capacity, like, storage, folder)
+        self._free = self._block()
+        self._models: dict[int, Tensor] = {}
+        self._pasts: list[Past] = []
+
+    @property
+    def name(self) -> str:
+        """Part and owner in one word, which can be in a file's name."""
+        return f"{self.part}.{self.owner}" if self.owner else self.part
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds whose models are here, ascending."""
+        return sorted(self._models)
+
+    @property
+    def room(self) -> int:
+        """How many models it has rows for."""
+        return len(self._models) + len(self._free)
+
+    def share(self) -> Past:
+        """One more user, who needs nothing yet."""
+        self._pasts.append(Past(self))
+        return self._pasts[-1]
+
+    def apart(self, owner: str) -> Trajectory:
+        """An empty one like this, for vectors that `owner` alone has seen."""
+        return Trajectory(*self._settings, part=self.part, owner=owner)
+
+    def __contains__(self, round: int) -> bool:
+        return round in self._models
+
+    def __getitem__(self, round: int) -> Tensor:
+        """The model `[d]` of a round, a view; raises `KeyError` if it is not here."""
+        return self._models[round]
+
+    def needs(self, round: int) -> bool:
+        """Whether somebody needs the model of `round`."""
+        return any(round in past.rounds for past in self._pasts)
+
+    def put(self, round: int, w: Tensor) -> None:
+        """Keep a copy of the model `w` `[d]` of `round`; it takes the row that was freed last."""
+        if round not in self._models:
+            self._free = self._free or self._block()
+            self._models[round] = self._free.pop()
+        self._models[round].copy_(w)
+
+    def forget(self) -> list[Tensor]:
+        """Let go of the models that nobody needs; their rows, as they were, which the next models take."""
+        needed: set[int] = set().union(*(past.rounds for past in self._pasts))
+        freed = [self._models.pop(round) for round in self._models.keys() - needed]
+        self._free += freed
+        return freed
+
+    def _block(self) -> list[Tensor]:
+        """Fresh rows, the first one on top."""
+        return list(rows(*self._settings).unbind())[::-1]
+
+
+class Past(Mapping[int, Tensor]):
+    """The models that one average needs, by their `rounds`: views `[d]` into a trajectory shared with others."""
+
+    def __init__(self, trajectory: Trajectory) -> None:
+        self.trajectory = trajectory
+        self.rounds: Collection[int] = ()
+
+    def __getitem__(self, round: int) -> Tensor:
+        return self.trajectory[round]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.rounds)
+
+    def __len__(self) -> int:
+        return len(self.rounds)
+
+    def clear(self) -> None:
+        """Need nothing any more."""
+        self.rounds = ()
+        self.trajectory.forget()
+
+    def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor]) -> None:
+        """Need `rounds`; `model(round)` gives the models `[d]` that aren't there yet."""
+        self.rounds = tuple(rounds)
+        for round in self.rounds:
+            if round not in self.trajectory:
+                self.trajectory.put(round, model(round))

@@ -1,0 +1,59 @@
+"""What fedsash uses of PyTorch that PyTorch does not promise to keep. It stands here and nowhere else.
+
+Tried with PyTorch 2.6 and 2.13.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
+from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.utils._python_dispatch import TorchDispatchMode
+
+Norm = _NormBase
+"""BatchNorm and InstanceNorm layers."""
+OperationMode = TorchDispatchMode
+"""A context that sees every operation on tensors."""
+
+
+def is_instance_norm(layer: nn.Module) -> bool:
+    """Whether a layer is an InstanceNorm of any dimension."""
+    return isinstance(layer, _InstanceNorm)
+
+
+def batch_norms(module: nn.Module) -> list[str]:
+    """The names of the layers that keep, or depend on, statistics over samples.
+
+    These are BatchNorm layers of every kind, and InstanceNorm layers that track running statistics. A module that is
+    itself such a layer is named by its type.
+    """
+    return [name or type(layer).__name__ for name, layer in module.named_modules() if is_batch_norm(layer)]
+
+
+def is_batch_norm(layer: nn.Module) -> bool:
+    """Whether `batch_norms` names a layer."""
+    return isinstance(layer, _BatchNorm) or (isinstance(layer, _InstanceNorm) and layer.track_running_stats)
+
+
+def point(parameter: nn.Parameter, values: Tensor) -> None:
+    """Let a parameter share the memory of `values`, which has its shape and type."""
+    parameter.data = values
+
+
+def seed_cpu(seed: int) -> None:
+    """Seed the CPU's generator alone: `torch.manual_seed` asks every accelerator, too, which takes far longer."""
+    torch.default_generator.manual_seed(seed)
+
+
+def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
+    """The function as machine code for tensors of these shapes: recorded as a flat graph, then compiled by Inductor."""
+    from torch import _inductor as inductor
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    copies = [t.clone() for t in tensors]
+    run: Callable[..., Any] = inductor.compile(make_fx(function)(*copies), list[Any](copies))
+    return run

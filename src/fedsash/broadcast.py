@@ -1,0 +1,156 @@
+"""Which model the clients receive: the global model, or one of its averages (IMA), from a round given or found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
+
+from torch import Tensor
+
+from .averages import Observers
+from .averages.observers import Seen
+from .basics.errors import check, check_choice
+from .evaluation import Metrics
+from .methods import Vectors
+from .servers import Server
+
+
+@dataclass(frozen=True)
+class Feed:
+    """Sends an average to the clients instead of the model (IMA).
+
+    From the end of round `start` (0-based; the papers' t_s) on, `average` takes the model's place: first in what the
+    clients of round `start + 1` receive. `order`:
+
+    - `"after"` the server optimiser, IMA's eq. 5: the average is of global models and is sent in their place;
+    - `"before"` it: the average is of the clients' means, and its distance from the model is the update that the server
+      optimiser gets; clients receive the model. With the plain server step both are the same;
+    - `"code"`, as in IMA's published code with FedAdam and FedYogi: before it, and in round `start` the server
+      optimiser steps from empty moments, after which it goes on with those that it had before that round.
+
+    (With the last two, the clients' mean stays in the average even where the server's step overflows and the round is
+    skipped.)
+
+    Two things may be left to the data, on samples held out from the clients (`evaluation.held_out`); both act every
+    `evaluation.every` rounds, only in the order `"after"`, and are ours (IMA names them as future work):
+
+    - `start = "auto"`: the feed begins once the average has been more accurate than the model in `patience` evaluations
+      in a row;
+    - several names in `average`: of these, the most accurate one in the last evaluation is fed (on a tie the first).
+    """
+
+    average: str | tuple[str, ...]
+    start: int | Literal["auto"] = 0
+    order: Literal["after", "before", "code"] = "after"
+    patience: int = 3
+
+    def __post_init__(self) -> None:
+        check(self.start == "auto" or self.start >= 0, "Feed.start", self.start, 'must be 0 or more, or "auto"')
+        check(len(self.averages) > 0, "Feed.average", self.average, "must name at least one average")
+        check(self.patience >= 1, "Feed.patience", self.patience, "must be at least 1")
+        check_choice("Feed.order", self.order, "after", "before", "code")
+        check(self.order == "after" or not self.adaptive, "Feed.order", self.order, "an adaptive feed must be 'after'")
+
+    @property
+    def averages(self) -> tuple[str, ...]:
+        """The names of the averages that may be fed."""
+        return (self.average,) if isinstance(self.average, str) else self.average
+
+    @property
+    def adaptive(self) -> bool:
+        """Whether held-out data decide on something."""
+        return self.start == "auto" or len(self.averages) > 1
+
+    def first(self) -> Choice:
+        """The choice before the first evaluation."""
+        return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
+
+    def fits(self, averages: Iterable[str], held_out: bool) -> None:
+        """Raise `ValueError` if it names an average that there is not, or needs held-out data that there are not."""
+        known = list(averages)
+        for name in self.averages:
+            there = ", ".join(known) or "none, add one to averages"
+            check(name in known, "Feed.average", name, f"must be an average; there is {there}")
+        if self.adaptive and not held_out:
+            field = "start" if self.start == "auto" else "average"
+            raise ValueError(f"Feed.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a feed has decided: the average, the round after which it takes the model's place (None: not yet), and in
+    how many evaluations in a row it has been better than the model."""
+
+    feed: Feed
+    average: str
+    start: int | None
+    better: int = 0
+
+    def after(self, round: int, accuracy: Mapping[str, float]) -> Choice:
+        """The choice after an evaluation on held-out data, when `round` rounds are done."""
+        best = max(self.feed.averages, key=lambda name: accuracy.get(name, -1.0))
+        better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
+        begins = self.start is None and better >= self.feed.patience
+        return replace(self, average=best, start=round - 1 if begins else self.start, better=better)
+
+    def sends(self, round: int) -> bool:
+        """Whether the clients of `round` receive the average."""
+        return self.start is not None and round > self.start
+
+    def saved(self) -> dict[str, Any]:
+        """The choice as JSON has it."""
+        saved: dict[str, Any] = json.loads(json.dumps(asdict(self)))
+        return saved
+
+    def loaded(self, saved: Mapping[str, Any] | None) -> Choice:
+        """A saved choice, if it is of the same feed; else this one."""
+        if saved is None or saved["feed"] != self.saved()["feed"]:
+            return self
+        return Choice(**{**saved, "feed": self.feed})
+
+    def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, list[Metrics]]:
+        """The choice after an evaluation, and a record of what it rests on; where nobody has answered it stays."""
+        held_out = {m.model: m for m in metrics if m.split == "held_out"}
+        if "model" not in held_out:
+            return self, []
+        accuracy = {name: m.accuracy for name, m in held_out.items()}
+        choice = self.after(held_out["model"].round, accuracy)
+        chosen = held_out.get(choice.average, held_out["model"])
+        compared = {name: accuracy[name] for name in ("model", choice.average) if name in accuracy}
+        more = {"better": choice.better, "start": choice.start, "held_out": compared}
+        return choice, [replace(chosen, model=choice.average, split="feed", more=more)]
+
+
+class Feeding:
+    """A feed at work on the averages of a run; without one, clients receive the model, and the server steps from it."""
+
+    def __init__(self, feed: Feed | None, observers: Observers) -> None:
+        self._feed, self._observers = feed, observers
+
+    def sent(self, seen: Seen, w: Tensor, round: int, choice: Choice | None) -> Tensor:
+        """What takes the place of the model `w` `[D]` in what the clients of `round` receive."""
+        if self._feed is None or self._feed.order != "after":
+            return w
+        choice = choice or self._feed.first()
+        return self._observers.value(seen, choice.average, w) if choice.sends(round) else w
+
+    def step(
+        self, server: Server, memory: Vectors, seen: Seen, sent: Tensor, delta: Tensor, round: int
+    ) -> tuple[Tensor, Vectors]:
+        """The server optimiser's step of `round`, from the update `delta` `[D]`, and what it remembers from now on.
+
+        With a feed before it, the update is the distance of the average from what was sent.
+        """
+        feed = self._feed
+        if feed is None or feed.order == "after":
+            return server.step(sent, delta, memory)
+        choice = feed.first()
+        self._observers.observe_apart(choice.average, seen, sent + delta, round + 1)
+        if not choice.sends(round + 1):
+            return server.step(sent, delta, memory)
+        mean = self._observers.value(seen, choice.average, sent + delta) - sent
+        if feed.order == "code" and round == choice.start:
+            return server.step(sent, mean, server.init(sent))[0], memory
+        return server.step(sent, mean, memory)

@@ -1,0 +1,6 @@
+"""How good a model is: on the central test set, at the clients, and how its loss curves."""
+
+from .curvature import Curvature
+from .evaluator import SCORES, Ask, Evaluation, Evaluator, Metrics, Scorer, Split, scored
+
+__all__ = ["SCORES", "Ask", "Curvature", "Evaluation", "Evaluator", "Metrics", "Scorer", "Split", "scored"]

@@ -1,0 +1,69 @@
+"""The training loss as a function of the model's vector, with its gradient and products with its Hessian."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from ..basics.errors import check
+from ..basics.layout import Layout
+from ..data.encoded import split
+from ..data.federated import FederatedData, Samples
+from ..tasks import Loss
+
+
+class Curvature:
+    """The mean loss L over `samples` of the federated `data` as a function of the model `w` `[D]`, and its derivatives.
+
+    `loss(output, y)` gives one number a sample, that of the data's task unless it is given; `batch` samples pass
+    through the model at once. Samples are not augmented, and dropout does nothing. Module, samples and vectors lie on
+    one device. For `hessian_times` the module must be differentiable twice: PyTorch raises a `RuntimeError` for the
+    library's LSTM, and on a GPU for PyTorch's own.
+    """
+
+    def __init__(
+        self, module: nn.Module, data: FederatedData, samples: Samples, loss: Loss | None = None, batch: int = 500
+    ) -> None:
+        check(batch >= 1, "Curvature.batch", batch, "must be at least 1")
+        self._module = copy.deepcopy(module).eval()
+        self._layout = Layout(module)
+        self._loss, self._data = loss or data.task.loss, data
+        self._samples, self._batch = samples, batch
+
+    @torch.no_grad()
+    def loss(self, w: Tensor) -> float:
+        """L(w)."""
+        return sum(float(part) for part in self._parts(w))
+
+    def gradient(self, w: Tensor) -> Tensor:
+        """The gradient of L at `w`, `[D]`."""
+        w = w.detach().requires_grad_()
+        g = torch.zeros_like(w)
+        for part in self._parts(w):
+            g += torch.autograd.grad(part, w)[0]
+        return g
+
+    def hessian_times(self, w: Tensor, v: Tensor) -> Tensor:
+        """H(w) v, `[D]`: the gradient of `<gradient of L, v>` (Pearlmutter 1994)."""
+        w = w.detach().requires_grad_()
+        product = torch.zeros_like(w)
+        # The fused kernels of attention have no second derivative.
+        with sdpa_kernel(SDPBackend.MATH):
+            for part in self._parts(w):
+                (g,) = torch.autograd.grad(part, w, create_graph=True)
+                if g.requires_grad:  # it does not where the loss is linear in w
+                    product += torch.autograd.grad(g @ v, w, materialize_grads=True)[0]
+        return product
+
+    def _parts(self, w: Tensor) -> Iterator[Tensor]:
+        """What each batch adds to L(w)."""
+        batches = split(self._samples.x, self._batch), torch.split(self._samples.y, self._batch)
+        for x, y in zip(*batches, strict=True):
+            x = self._data.transform.prepare(x).to(self._layout.dtype)
+            output = functional_call(self._module, self._layout.views(w), (x,))
+            yield self._loss(output, y).sum() / len(self._samples)

@@ -1,0 +1,10 @@
+"""Where clients train, and how. A new engine is a file here, a line below, and the contract of executors."""
+
+from .base import Engine
+from .devices import pick_device
+from .local_engine import LocalEngine
+from .training import Training, Work
+
+ENGINES: dict[str, type[Engine]] = {"local": LocalEngine}
+
+__all__ = ["ENGINES", "Engine", "LocalEngine", "Training", "Work", "pick_device"]

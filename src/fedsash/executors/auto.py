@@ -1,0 +1,200 @@
+"""Chooses what an engine leaves open, by a short measurement on the work itself."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+import torch
+
+from ..basics.arrays import Ints
+from ..basics.errors import check
+from ..data.encoded import Encoded
+from ..schedules import Constant
+from . import workers
+from .direct import threads
+from .gradients import MemoryFormat
+from .local_engine import LocalEngine
+from .training import Work
+
+STACKED_BYTES = 2**30
+"""The parameters of the clients in one stack take up to about so much memory."""
+
+SLOW_STEP = 0.02
+"""On the CPU, a step that takes one client longer than so many seconds gains nothing from stacking."""
+
+WORTH_COMPILING = 60.0
+"""A run that would take fewer seconds than this is not worth the 10 to 30 seconds of a first compilation."""
+
+CLOSE = 1.05
+"""An engine is as good as the fastest if it takes at most so many times as long; the simplest of those is chosen."""
+
+CLOSE_COMPILED = 1.3
+"""The same where the steps will be compiled: that takes away most of what a process of their own would save them."""
+
+MESSAGE = 2e-4
+"""Seconds a round that talking to worker processes costs."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A complete engine, and about how many seconds a round takes with it."""
+
+    engine: LocalEngine
+    seconds: float
+
+    def __str__(self) -> str:
+        e = self.engine
+        how = f"vectorised over {e.block} clients" if e.kind == "vectorised" else "one client at a time"
+        where = f"in {e.workers} processes" if e.workers != 1 else f"on {e.threads} thread{'s' * (e.threads != 1)}"
+        return f"{how} {where}, {e.memory_format}"
+
+
+def resolve(engine: LocalEngine, work: Work, rounds: int | None = None) -> tuple[LocalEngine, list[str]]:
+    """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
+
+    Each way to train is tried for a few local steps; what a round costs follows from the steps that the clients of the
+    first rounds take. `rounds` is the length of the run, if it is known: only long runs are compiled for. A model that
+    can't be vectorised is trained one client at a time, with a line that says so.
+    """
+    encoded = isinstance(work.data.train.x, Encoded)
+    right = 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
+    check(not (encoded and engine.compile is True), "LocalEngine.compile", True, right)
+    if engine.resolved:
+        return engine, []
+    try:
+        candidates = _candidates(engine, work)
+    except RuntimeError as error:
+        if engine.kind == "sequential":
+            raise
+        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one at a time"
+        chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
+        return chosen, [line, *notes]
+    best, compile = choose(candidates, lambda candidate: _compiles(engine, candidate, rounds, encoded))
+    return replace(best.engine, compile=compile), [_said(best, candidates, compile)]
+
+
+def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool]) -> tuple[Candidate, bool]:
+    """The first of the candidates, the simplest first, that is about as good as the fastest; is it to be compiled?"""
+    fastest = min(candidates, key=lambda candidate: candidate.seconds)
+    close = fastest.seconds * (CLOSE_COMPILED if compiles(fastest) else CLOSE)
+    best = next(candidate for candidate in candidates if candidate.seconds < close)
+    return best, compiles(best)
+
+
+def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> str:
+    """What was chosen, and how it compares with the next best."""
+    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
+    others = [candidate for candidate in candidates if candidate is not best]
+    if others:
+        next_best = min(others, key=lambda candidate: candidate.seconds)
+        gain = next_best.seconds / best.seconds
+        line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {next_best}"
+    return line + ("; to be compiled" if compile else "")
+
+
+def _candidates(engine: LocalEngine, work: Work) -> list[Candidate]:
+    """Every way to train, with what a round costs. Raises `RuntimeError` where the model can't be vectorised."""
+    here = [np.isin(work.numbers, ids) for ids in work.training.sample]
+    sample = [work.steps[some] for some in here if some.any()] or [work.steps[:1]]
+    measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
+    candidates: list[Candidate] = []
+    for option in _options(engine, work, max(map(len, sample))):
+        if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _is_slow(candidates, sample):
+            break
+        step = measure(replace(option, workers=1))
+        calls = float(np.mean([_calls(option, own) for own in sample]))
+        candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
+    return candidates
+
+
+def _options(engine: LocalEngine, work: Work, per_round: int) -> Iterator[LocalEngine]:
+    """Every complete engine that agrees with what is set, the simplest first."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    default = torch.get_num_threads()
+    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
+    several = [min(cores, per_round)] if can_start and min(cores, per_round) > 1 else []
+    sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
+    formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
+    kinds: tuple[Literal["sequential", "vectorised"], ...] = ("sequential", "vectorised")
+    for kind in kinds if engine.kind == "auto" else (engine.kind,):
+        for memory_format in formats if engine.memory_format == "auto" else [engine.memory_format]:
+            for count in sizes:
+                counts = [1] if count > 1 else sorted({1, default})
+                for number in counts if engine.threads == "auto" else [engine.threads]:
+                    yield replace(
+                        engine,
+                        kind=kind,
+                        workers=count,
+                        block=_block(engine, work, kind, -(-per_round // count)),
+                        compile=False,
+                        memory_format=memory_format,
+                        threads=number,
+                    )
+
+
+def _block(engine: LocalEngine, work: Work, kind: str, share: int) -> int:
+    """How many clients are trained as one: a process's share of a round, if their parameters fit into memory."""
+    if kind == "sequential":
+        return 1
+    if engine.block != "auto":
+        return engine.block
+    return max(min(share, STACKED_BYTES // work.model_bytes), 1)
+
+
+def _calls(engine: LocalEngine, steps: Ints) -> float:
+    """How many steps a round takes one after another, given how many each of its clients takes."""
+    assert isinstance(engine.block, int) and isinstance(engine.workers, int)
+    pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
+    loads = [0] * engine.workers
+    for piece in sorted(pieces, reverse=True):
+        loads[loads.index(min(loads))] += piece
+    return float(max(loads))
+
+
+def _seconds_a_step(engine: LocalEngine, work: Work) -> float:
+    """The time of one local step of a stack (or of one client), the shortest of two tries after a first."""
+    client = replace(work.training.client, steps=1, epochs=1, schedule=Constant())
+    trial = replace(work, training=replace(work.training, client=client))
+    trainer = replace(engine, compile=False).trainer(trial)
+    assert isinstance(engine.block, int) and isinstance(engine.threads, int)
+    ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]
+    tries = []
+    with threads(engine.threads):
+        request, _ = trial.first(trainer, ids)
+        for _ in range(3):
+            began = time.perf_counter()
+            float(trainer.answer(request, np.arange(len(ids))).norms.sum())  # reading it waits for the device
+            tries.append(time.perf_counter() - began)
+            if tries[-1] > 1:
+                break
+    return min(tries[1:] or tries)
+
+
+def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
+    """Whether a single client's step takes so long that dispatch is no part of it."""
+    calls = [float(np.mean([_calls(c.engine, own) for own in sample])) for c in candidates]
+    return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
+
+
+def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None, encoded: bool) -> bool:
+    """Whether the steps of a candidate are to be compiled: as the engine says, else where it is worth it."""
+    if engine.compile != "auto":
+        return engine.compile
+    return (
+        not encoded
+        and best.engine.kind == "vectorised"
+        and rounds is not None
+        and best.seconds * rounds > WORTH_COMPILING
+    )
+
+
+def _short(error: RuntimeError) -> str:
+    """The first line of an error, cut to fit into a line."""
+    first = str(error).strip().splitlines()[0]
+    return first if len(first) < 90 else first[:87] + "..."

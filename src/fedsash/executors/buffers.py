@@ -1,0 +1,109 @@
+"""The memory that a process shares with its workers."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Ints
+from ..exchange import Job, Reply, Request
+from ..methods import Upload, Vectors
+
+MOST_BYTES = 2**29
+"""What is shared at most for the vectors of a round's clients."""
+
+Start = Literal["fork", "spawn"]
+
+
+@dataclass
+class Buffers:
+    """What a request says, and what up to `capacity` clients at a time answer to it.
+
+    Processes that are forked inherit it; to those that are spawned it can be sent. `uploads` has the vectors that
+    clients send in each job.
+    """
+
+    start: Start
+    sent: Tensor
+    server: Vectors
+    clients: Vectors
+    uploads: dict[Job, Vectors]
+    norms: Tensor
+
+    @classmethod
+    def like(
+        cls, start: Start, request: Request, replies: dict[Job, Reply], scored: Sequence[str], least: int, most: int
+    ) -> Buffers:
+        """Buffers of the shapes that one client's request and replies show, for `least` to `most` clients at a time."""
+        trained = replies["train"]
+        rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.clients.values())]
+        a_row = sum(value[0].numel() * value.element_size() for value in rows)
+        capacity = max(least, min(most, MOST_BYTES // a_row))
+
+        def room(vectors: Vectors) -> Vectors:
+            return {name: _shared((capacity, *v.shape[1:]), v.dtype, start) for name, v in vectors.items()}
+
+        scores = {name: torch.zeros(1, dtype=torch.float64) for name in scored}
+        return cls(
+            start=start,
+            sent=_shared(request.sent.shape, request.sent.dtype, start),
+            server={name: _shared(v.shape, v.dtype, start) for name, v in request.server.items()},
+            clients=room(trained.clients),
+            uploads={job: room(reply.upload) for job, reply in replies.items()} | {"evaluate": room(scores)},
+            norms=_shared((capacity,), request.sent.dtype, start),
+        )
+
+    @property
+    def capacity(self) -> int:
+        """For how many clients there is room."""
+        return len(self.norms)
+
+    def put(self, request: Request) -> None:
+        """Write what all clients of a request receive."""
+        self.sent.copy_(request.sent)
+        for name, vector in request.server.items():
+            self.server[name].copy_(vector)
+
+    def put_clients(self, request: Request) -> None:
+        """Write the client state of a request's clients."""
+        for name, rows in (request.clients or {}).items():
+            self.clients[name][: len(rows)].copy_(rows)
+
+    def request(self, job: Job, round: int, rows: slice, ids: Ints) -> Request:
+        """The request as a worker reads it."""
+        evaluates = job == "evaluate"
+        server = {} if evaluates else self.server
+        clients = {} if evaluates else {name: value[rows] for name, value in self.clients.items()}
+        return Request(job, round, ids, self.sent, server, clients, np.zeros_like(ids))
+
+    def give(self, job: Job, rows: slice, reply: Reply) -> None:
+        """Write a worker's reply."""
+        for name, value in reply.clients.items():
+            self.clients[name][rows] = value
+        for name, value in reply.upload.items():
+            self.uploads[job][name][rows] = value
+        self.norms[rows] = reply.norms
+
+    def taken(self, job: Job, rows: slice) -> tuple[Upload, Vectors, Tensor]:
+        """Copies of what was replied: upload, client state and norms."""
+        upload = {name: value[rows].clone() for name, value in self.uploads[job].items()}
+        clients = {name: value[rows].clone() for name, value in self.clients.items()} if job == "train" else {}
+        return upload, clients, self.norms[rows].clone()
+
+
+def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: Start) -> Tensor:
+    """Zeros that other processes share.
+
+    Forked ones get anonymous memory, which, unlike the system's folder for shared memory, has no limit of its own.
+    """
+    count = int(np.prod(shape, dtype=np.int64))
+    if count == 0 or start == "spawn":
+        shared: Tensor = torch.zeros(shape, dtype=dtype).share_memory_()  # type: ignore[no-untyped-call]
+        return shared
+    return torch.frombuffer(mmap.mmap(-1, count * dtype.itemsize), dtype=dtype).view(shape)

@@ -1,0 +1,91 @@
+"""Dropout whose masks are a pure function of a key, so that every engine draws the same ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from ..basics.private_torch import OperationMode, seed_cpu
+from ..basics.randomness import uniform
+
+_WITHOUT_BATCH: dict[Callable[..., Any], int | None] = {
+    F.dropout: None,
+    F.dropout1d: 2,
+    F.dropout2d: None,
+    F.dropout3d: 4,
+}
+"""For each dropout, how many dimensions an input has that PyTorch takes for a single sample, if it ever does."""
+
+
+class SeededDropout(TorchFunctionMode):
+    """While active, `nn.Dropout` and its 1d, 2d and 3d forms draw their masks by hashing `key` (an int64 tensor).
+
+    The element at flat position j of the n-th dropout layer of a forward pass is kept if the hash of (key, n, j) says
+    so; hence padding a batch, or stacking clients, leaves the masks of the real samples unchanged. The 1d, 2d and 3d
+    forms keep or drop whole channels, by the hash of (key, n, channel). What is kept is scaled by 1/(1-p).
+    `calls` counts the layers met.
+    """
+
+    def __init__(self, key: Tensor) -> None:
+        super().__init__()
+        self._key = key
+        self.calls: int = 0
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        return self._dropout(func, *args, **kwargs) if func in _WITHOUT_BATCH else func(*args, **kwargs)
+
+    def _dropout(
+        self, func: Callable[..., Any], input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        if not training or p == 0:
+            return input
+        self.calls += 1
+        lead = _own_dimensions(func, input.dim())
+        shape = input.shape[:lead] + (1,) * (input.dim() - lead)
+        counter = torch.arange(shape.numel(), device=input.device).view(shape)
+        keep = uniform(self._key + (self.calls << 48), counter) >= p
+        return input * (keep.to(input.dtype) * (1 / (1 - p) if p < 1 else 0.0))
+
+
+def _own_dimensions(func: Callable[..., Any], dimensions: int) -> int:
+    """How many leading dimensions draw for themselves (samples and channels); the others, those of space, share."""
+    if func is F.dropout:
+        return dimensions
+    return 1 if dimensions == _WITHOUT_BATCH[func] else 2
+
+
+class _Draws(OperationMode):  # type: ignore[no-untyped-call]
+    """Notes whether any operation draws from PyTorch's own generators (dropout inside attention or LSTM, noise)."""
+
+    found = False
+
+    def __torch_dispatch__(
+        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        self.found = self.found or torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def draws_dropout(forward: Callable[[], Any]) -> bool:
+    """Whether a forward pass meets a dropout layer, or draws random numbers in any other way."""
+    mode = SeededDropout(torch.zeros((), dtype=torch.int64))
+    others = _Draws()  # type: ignore[no-untyped-call]
+    with torch.no_grad(), mode, others:
+        forward()
+    return mode.calls > 0 or others.found
+
+
+def seed_torch(key: Tensor) -> None:
+    """Seed PyTorch's own generator with a key, for what `SeededDropout` does not see (attention, LSTM, noise)."""
+    if key.device.type == "cpu":
+        seed_cpu(int(key))
+    else:
+        torch.manual_seed(int(key))

@@ -1,0 +1,119 @@
+"""Two ways to the gradients of a block of clients: one client at a time, or all of them stacked."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, grad, vmap
+
+from ..basics.layout import Layout
+from ..local import Batch
+from ..methods import Method, Vectors
+from ..methods.base import overrides
+from ..tasks import Loss
+from .dropout import SeededDropout, seed_torch
+
+MemoryFormat = Literal["contiguous", "channels_last"]
+
+
+class Objective:
+    """One client's loss over a batch, with what the method adds to it from the features.
+
+    `features` is what entered the classifier in the last forward pass; it is kept only if the method has an objective.
+    """
+
+    def __init__(self, module: nn.Module, loss: Loss, method: Method) -> None:
+        self._loss, self._method = loss, method
+        self._adds = overrides(method, "objective")
+        self.features = torch.empty(0)
+        if self._adds:
+            classifier = module.get_submodule(Layout(module).classifier)
+            classifier.register_forward_pre_hook(self._keep)
+
+    def __call__(self, output: Any, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+        loss = self._loss(output, y) @ weights
+        return loss + self._method.objective(self.features, y, weights, shared) if self._adds else loss
+
+    def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.features = inputs[0]
+
+
+class OneByOne:
+    """The gradient of a single client, C = 1, by ordinary autograd on a module whose parameters are views of `w`."""
+
+    one = True
+
+    def __init__(
+        self, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
+    ) -> None:
+        self._module = copy.deepcopy(module).train()
+        self._layout = Layout(module)
+        self._parameters = self._layout.parameters(self._module)
+        self._objective, self.dropout = Objective(self._module, loss, method), dropout
+        self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
+        self._bound: Tensor | None = None
+
+    def __call__(self, w: Tensor, batch: Batch, shared: Vectors) -> Tensor:
+        return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, shared)]).unsqueeze(0)
+
+    def cut(self, w: Tensor) -> Sequence[Tensor]:
+        return list(self._layout.views(w[0]).values())
+
+    def pieces(self, w: Tensor, batch: Batch, shared: Vectors) -> Sequence[Tensor]:
+        if self._bound is not w:
+            self._layout.bind(self._module, w[0])
+            self._bound = w
+        x = batch.x[0]
+        if x.dim() == 4:  # a copy, since with one channel `contiguous` keeps strides that slow the kernels down
+            x = x.clone(memory_format=self._format)
+        if self.dropout:
+            seed_torch(batch.keys[0])
+        with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
+            loss = self._objective(self._module(x), batch.y[0], batch.weights[0], shared)
+        return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
+
+    def features(self) -> Tensor:
+        return self._objective.features.detach().unsqueeze(0)
+
+
+class Stacked:
+    """The gradients of all clients of a block at once, vectorised over the stacked parameters `[C, D]`."""
+
+    one = False
+
+    def __init__(
+        self, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
+    ) -> None:
+        self._module = copy.deepcopy(module).train()
+        self._layout = Layout(module)
+        self._objective = Objective(self._module, loss, method)
+        self._contiguous, self.dropout = memory_format == "contiguous", dropout
+        self._gradient = vmap(grad(self._client_loss, has_aux=True), in_dims=(0, 0, 0, 0, 0, None))
+        self._features = torch.empty(0)
+
+    def __call__(self, w: Tensor, batch: Batch, shared: Vectors) -> Tensor:
+        x = batch.x.contiguous() if self._contiguous else batch.x
+        gradient: Tensor
+        gradient, self._features = self._gradient(w, x, batch.y, batch.weights, batch.keys, shared)
+        return gradient
+
+    def cut(self, w: Tensor) -> Sequence[Tensor]:
+        return (w,)
+
+    def pieces(self, w: Tensor, batch: Batch, shared: Vectors) -> Sequence[Tensor]:
+        return (self(w, batch, shared),)
+
+    def features(self) -> Tensor:
+        return self._features
+
+    def _client_loss(
+        self, w: Tensor, x: Tensor, y: Tensor, weights: Tensor, key: Tensor, shared: Vectors
+    ) -> tuple[Tensor, Tensor]:
+        with SeededDropout(key) if self.dropout else nullcontext():
+            output = functional_call(self._module, self._layout.views(w), (x,))
+        return self._objective(output, y, weights, shared), self._objective.features

@@ -1,0 +1,110 @@
+"""The engine of one machine: one client at a time or stacked, in this process or in several, compiled or not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from ..basics.errors import check, check_choice
+from ..exchange import Executor, Job, Reply
+from ..local import Trainer
+from .base import Engine
+from .buffers import Buffers
+from .compiled import compile_steps
+from .direct import Direct, threads
+from .gradients import MemoryFormat
+from .training import Work
+from .workers import Workers, can_fork, keep_freed_memory
+
+Kind = Literal["auto", "sequential", "vectorised"]
+Start = Literal["auto", "fork", "spawn"]
+Auto = Literal["auto"]
+
+
+@dataclass(frozen=True)
+class LocalEngine(Engine):
+    """Trains the clients of a round on this machine.
+
+    `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients. `workers`: the number of
+    processes, one thread each (on the CPU); 1 is this process alone, with `threads` threads. `compile` turns the
+    stacked steps into one compiled function. `memory_format` is that of images. Whatever of these is `"auto"` is chosen
+    by a short measurement. `start`: how worker processes begin. `"fork"` shares the data with them as they are and
+    takes no time (Linux), `"spawn"` (any system) starts Python anew and sends them what they need, which must be
+    picklable; `"auto"` is fork where it is safe.
+    """
+
+    kind: Kind = "auto"
+    workers: int | Auto = "auto"
+    block: int | Auto = "auto"
+    compile: bool | Auto = "auto"
+    memory_format: MemoryFormat | Auto = "auto"
+    threads: int | Auto = "auto"
+    start: Start = "auto"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_choice("LocalEngine.kind", self.kind, *get_args(Kind))
+        check_choice("LocalEngine.memory_format", self.memory_format, "auto", *get_args(MemoryFormat))
+        check_choice("LocalEngine.start", self.start, *get_args(Start))
+        for name in ("workers", "block", "threads"):
+            value = getattr(self, name)
+            valid = value == "auto" or (isinstance(value, int) and value >= 1)
+            check(valid, f"LocalEngine.{name}", value, 'must be at least 1, or "auto"')
+        stacked_only = self.kind == "sequential" and (self.compile is True or self.block not in ("auto", 1))
+        check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block go with kind = "vectorised"')
+
+    @property
+    def resolved(self) -> bool:
+        """Whether nothing is left to choose."""
+        return "auto" not in (self.kind, self.workers, self.block, self.compile, self.memory_format, self.threads)
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        """What is to be compiled is compiled here, before any worker is forked. Code is compiled for long runs only."""
+        from .auto import resolve  # it needs this class
+
+        engine, notes = resolve(self, work, rounds)
+        return engine._open(work), notes
+
+    def settled(self, began: Mapping[str, Any]) -> Engine:
+        asked = asdict(self)
+        agrees = set(began) == set(asked) and all(value in ("auto", began[name]) for name, value in asked.items())
+        return replace(self, **began) if agrees else self
+
+    def trainer(self, work: Work) -> Trainer:
+        """A trainer as this engine, which must be resolved, trains."""
+        memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
+        trainer = work.trainer(self.kind == "vectorised", memory_format)
+        if self.compile is True and isinstance(self.block, int):
+            compile_steps(trainer, self.block)
+        return trainer
+
+    def _open(self, work: Work) -> Executor:
+        assert isinstance(self.block, int) and isinstance(self.workers, int) and isinstance(self.threads, int)
+        if work.on_cpu:
+            keep_freed_memory()
+        trainer = self.trainer(work)
+        with threads(self.threads):
+            request, probed = work.first(trainer, work.numbers[:1])
+            trained = trainer.answer(request, np.arange(1))
+        if self.workers == 1:
+            return Direct(trainer, self.block, self.threads, asdict(self))
+        check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
+        start = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
+        if start == "spawn":
+            work.training.check_picklable()
+        least = self.workers * self.block
+        most = max(map(len, work.training.sample))
+        replies: dict[Job, Reply] = {"train": trained}
+        if probed is not None:
+            replies["probe"] = probed
+        buffers = Buffers.like(start, request, replies, trainer.scored, least, most)
+        make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
+        return Workers(trainer, make, self.workers, self.block, buffers, asdict(self))
+
+
+def _itself(trainer: Trainer) -> Trainer:
+    return trainer

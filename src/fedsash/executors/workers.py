@@ -1,0 +1,228 @@
+"""Worker processes on one machine, one thread each, that exchange vectors through shared memory."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing import connection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing
+
+from ..basics.arrays import Ints
+from ..exchange import Answer, Answers, Executor, Job, Reply, Request
+from ..local import Trainer
+from .buffers import Buffers
+from .direct import threads
+
+Piece = tuple[int, Ints]
+"""A part of a round that is trained as one: the place of its first client, and its clients."""
+
+
+def can_fork() -> bool:
+    """Whether this system can fork safely."""
+    return sys.platform == "linux"
+
+
+class Workers(Executor):
+    """Answers in `count` processes, in pieces of `block` clients.
+
+    Each process has a trainer of its own, which `make` gives it; what changes every round travels through `buffers`.
+    The pieces are dealt out by their number of steps, longest first, and given back in the round's order. `trainer` is
+    this process's own, which trains nobody. A request that is given up ends the processes, which may still be at work
+    on it, and the next one starts others.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        make: Callable[[], Trainer],
+        count: int,
+        block: int,
+        buffers: Buffers,
+        described: dict[str, Any],
+    ) -> None:
+        self._trainer, self._make, self._count, self._block = trainer, make, count, block
+        self._buffers, self._described = buffers, described
+        self._pipes: list[connection.Connection] = []
+        self._processes: list[Any] = []
+        self._request: Request | None = None
+        self._start()
+
+    def work(self, request: Request) -> Answers:
+        if self._request is not None:
+            self.close()
+        if not self._processes:
+            self._start()
+        self._request = request
+        try:
+            with threads(1):  # the cores are the workers'; a second thread here would wait for one at every sum
+                self._buffers.put(request)
+                for begin in range(0, len(request.ids), self._buffers.capacity):
+                    wave = request.only(slice(begin, begin + self._buffers.capacity))
+                    yield from self._wave(request, wave, begin)
+            self._request = None
+        finally:
+            if self._request is request:
+                self.close()
+
+    def described(self) -> dict[str, Any]:
+        return self._described
+
+    def memory(self) -> int:
+        """What the workers hold beside what they share with this process, in bytes; they keep what they once had."""
+        return sum(_private(process.pid) for process in self._processes)
+
+    def close(self) -> None:
+        for pipe in self._pipes:
+            pipe.close()
+        for process in self._processes:
+            process.terminate()
+            process.join()
+        self._pipes, self._processes, self._request = [], [], None
+
+    def _start(self) -> None:
+        context: Any = torch.multiprocessing.get_context(self._buffers.start)
+        for number in range(self._count):
+            ours, theirs = context.Pipe()
+            self._pipes.append(ours)
+            # Inherited ends would keep the pipes open when this process dies; a spawned process inherits none.
+            others = list(self._pipes) if self._buffers.start == "fork" else []
+            process = context.Process(
+                target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
+            )
+            try:
+                with warnings.catch_warnings(), _deaf_to_ctrl_c():  # Ctrl-C is for this process, which ends the others
+                    warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its own threads up
+                    process.start()
+            except BaseException:
+                self.close()
+                raise
+            theirs.close()
+            self._processes.append(process)
+
+    def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
+        """Answer for as many clients as the buffers hold; `begin` is the first one's place."""
+        self._buffers.put_clients(wave)
+        # Samples are answered in full batches, whoever's they are.
+        size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
+        pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
+        for pipe, dealt in zip(self._pipes, self._deal(pieces), strict=True):
+            if dealt:
+                self._tell(pipe, (request.job, request.round, dealt))
+        done: set[int] = set()
+        for first, clients in pieces:
+            while first not in done:
+                done.add(self._next(request.round))
+            rows = slice(first, first + len(clients))
+            upload, own, norms = self._buffers.taken(request.job, rows)
+            effort = self._trainer.effort(wave.only(rows))
+            yield Reply(np.arange(begin + first, begin + first + len(clients)), upload, own, norms, effort)
+            if self._request is not request:
+                raise RuntimeError("these clients can't go on: the executor has been asked for something else since")
+
+    def _deal(self, pieces: list[Piece]) -> list[list[Piece]]:
+        """Each worker's pieces, in order: the next longest piece goes to the worker with the least to do."""
+        cost = [int(self._trainer.steps_of(ids).max()) for _, ids in pieces]
+        load = [0] * self._count
+        dealt: list[list[int]] = [[] for _ in self._pipes]
+        for piece in sorted(range(len(pieces)), key=lambda i: (-cost[i], i)):
+            worker = load.index(min(load))
+            load[worker] += cost[piece]
+            dealt[worker].append(piece)
+        return [[pieces[i] for i in sorted(own)] for own in dealt]
+
+    def _tell(self, pipe: connection.Connection, order: tuple[Job, int, list[Piece]]) -> None:
+        """Send a worker what it is to do."""
+        try:
+            pipe.send(order)
+        except (BrokenPipeError, ConnectionResetError):
+            raise self._died(pipe, order[1]) from None
+
+    def _died(self, pipe: connection.Connection, round: int) -> RuntimeError:
+        process = self._processes[self._pipes.index(pipe)]
+        process.join(timeout=1)
+        why = f"{process.name} died (exit code {process.exitcode}); -9 is often a lack of memory: use fewer workers"
+        return RuntimeError(f"round {round}: {why}")
+
+    def _next(self, round: int) -> int:
+        """Wait for a worker to finish a piece; its first place."""
+        pipe = connection.wait(self._pipes)[0]
+        assert isinstance(pipe, connection.Connection)
+        try:
+            answer = pipe.recv()
+        except (EOFError, ConnectionResetError):
+            raise self._died(pipe, round) from None
+        if isinstance(answer, BaseException):
+            raise answer
+        return int(answer)
+
+
+@contextmanager
+def _deaf_to_ctrl_c() -> Iterator[None]:
+    """Start processes that ignore Ctrl-C from their first moment on; only the main thread can arrange for that."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc to keep freed memory: otherwise every step hands its activations back and faults them in again."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    trim_threshold, mmap_threshold, huge = -1, -3, 2**31 - 1
+    mallopt(trim_threshold, huge)
+    mallopt(mmap_threshold, huge)
+
+
+def _serve(
+    pipe: connection.Connection,
+    others: list[connection.Connection],
+    make: Callable[[], Trainer],
+    buffers: Buffers,
+) -> None:
+    """A worker's life: train the pieces that come through the pipe until the other end closes it."""
+    for other in others:
+        other.close()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    trainer = make()
+    while True:
+        try:
+            job, round, pieces = pipe.recv()
+            for first, ids in pieces:
+                _do_piece(job, round, first, ids, trainer, buffers)
+                pipe.send(first)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+        except Exception as error:
+            pipe.send(error)
+
+
+def _do_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+    rows = slice(first, first + len(ids))
+    reply = trainer.answer(buffers.request(job, round, rows, ids), np.arange(len(ids)))
+    buffers.give(job, rows, reply)
+
+
+def _private(pid: int | None) -> int:
+    """A process's own memory in bytes; 0 where the system doesn't say."""
+    file = Path(f"/proc/{pid}/smaps_rollup")
+    if not file.exists():
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))

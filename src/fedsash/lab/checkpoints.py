@@ -1,0 +1,250 @@
+"""The state of a run on disk: saved whole or not at all, checked when it is read, and shared where nothing changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import zlib
+from collections.abc import Mapping, Set
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ..methods import Vectors
+from ..state import Best, State, files_of
+
+FORMAT = 3
+TENSORS, MANIFEST = "state.safetensors", "state.json"
+NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
+
+
+class StateError(ValueError):
+    """A saved state that can't be used here."""
+
+
+class UnreadableError(StateError):
+    """A saved state whose files are not what was written, or were written in another format."""
+
+
+def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
+    """Save the state as `folder/<round>`; keep it, the one before, and those of the rounds in `keep`.
+
+    Each model of a past round and the memory of each client that has taken part lie in a file of their own, which is
+    linked, not written again, as long as they stay: the newest state in `folder` must be an earlier one of the same run
+    (see `cut`). A process that is killed leaves the new state whole or not at all; a machine that crashes may leave it
+    damaged, which `load` finds by the checksums in `state.json`. Raises `OSError` (a full disk, say) with everything as
+    it was.
+    """
+    before = place(folder, max(saved_rounds(folder), default=0))
+    final = place(folder, state.round)
+    writing = folder / f".{final.name}.tmp"
+    _clear(folder)
+    try:
+        writing.mkdir(parents=True)
+        _write(state, writing, before)
+        shutil.rmtree(final, ignore_errors=True)
+        writing.rename(final)
+    except BaseException:
+        shutil.rmtree(writing, ignore_errors=True)
+        raise
+    for round in saved_rounds(folder)[:-2]:
+        if round not in keep:
+            shutil.rmtree(place(folder, round), ignore_errors=True)
+    return final
+
+
+def load(path: Path, state: State) -> State:
+    """Fill `state`, the start of the same experiment, with the state saved at `path`.
+
+    Clients that had not taken part keep the memory of the start. Averages that the saved state does not have stay
+    empty, and those that only it has are left out, with the past models that nobody else needs: they may differ between
+    a run and its fork. Raises `StateError` if other tensors are not those of the experiment, `UnreadableError` if a
+    file is missing or damaged; then `state` is as it was.
+    """
+    manifest, saved = _read(path)
+    here, there = _kinds(state), manifest["tensors"]
+    common = state.averages.keys() & {name.split("/")[1] for name in there if name.startswith("averages/")}
+    for name in here | there:
+        kinds = there.get(name, "missing"), here.get(name, "missing")
+        if kinds[0] != kinds[1] and _belongs(name, common):
+            raise StateError(f"{path} is of another experiment: {name} is {kinds[0]} there and {kinds[1]} here")
+    for name, tensor in state.tensors():
+        if name in saved:
+            tensor.copy_(saved[name])
+    _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
+    for file, views in state.memories():
+        for name, tensor in _tensors(path / file).items():
+            views[name].copy_(tensor)
+    for name in NUMBERS:
+        setattr(state, name, manifest[name])
+    state.records, state.lineage = tuple(manifest["records"]), tuple(map(tuple, manifest["lineage"]))
+    state.executor = {name.removeprefix("executor/"): saved[name] for name in saved if name.startswith("executor/")}
+    state.choice = state.choice and state.choice.loaded(manifest["choice"])
+    state.best = {
+        name: Best(best["accuracy"], best["round"], saved[f"best/{name}"].to(state.w.device, copy=True))
+        for name, best in manifest["best"].items()
+        if name == "model" or name in state.averages
+    }
+    return state
+
+
+def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
+    """The newest readable state of a run, the start if none was saved; and a line for each one that is unreadable.
+
+    Raises `StateError` if all are unreadable, or if the newest readable one is of another experiment.
+    """
+    notes: list[str] = []
+    for round in reversed(saved_rounds(folder)):
+        try:
+            return load(place(folder, round), start), [f"{note}; using the state before it" for note in notes]
+        except UnreadableError as error:
+            notes.append(str(error))
+    if notes:
+        raise StateError(f"there is no usable state: {'; '.join(notes)}")
+    return start, []
+
+
+def cut(folder: Path, round: int) -> None:
+    """Drop the states after `round`, and what was half written."""
+    _clear(folder)
+    for later in saved_rounds(folder):
+        if later > round:
+            shutil.rmtree(place(folder, later))
+
+
+def saved_rounds(folder: Path) -> list[int]:
+    """The rounds whose states are saved, ascending."""
+    return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit() and len(path.name) >= 8)
+
+
+def place(folder: Path, round: int) -> Path:
+    """Where the state after `round` is saved."""
+    return folder / f"{round:08d}"
+
+
+def _clear(folder: Path) -> None:
+    """Drop what a killed process had half written."""
+    for path in folder.glob(".*.tmp"):
+        shutil.rmtree(path)
+
+
+def _write(state: State, writing: Path, before: Path) -> None:
+    """Write all files of a state; the pieces that the state `before` has as well become links."""
+    try:
+        known: dict[str, int] = _manifest(before)["files"]
+    except StateError:
+        known = {}
+    files: dict[str, int] = {}
+    for file, views in (dict(state.models()) | dict(state.memories())).items():
+        linked = file in known and _link(before / file, writing / file)
+        files[file] = known[file] if linked else _write_tensors(views, writing / file)
+    whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("mine/")}
+    whole |= {"sizes": state.sizes} | {f"executor/{name}": tensor for name, tensor in state.executor.items()}
+    best = {f"best/{name}": best.w for name, best in state.best.items()}
+    files[TENSORS] = _write_tensors(whole | best, writing / TENSORS)
+    manifest = {
+        "format": FORMAT,
+        **{name: getattr(state, name) for name in NUMBERS},
+        "choice": state.choice and state.choice.saved(),
+        "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
+        "tensors": _kinds(state),
+        "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
+        "files": files,
+    }
+    (writing / MANIFEST).write_text(json.dumps(manifest | {"checksum": _own_checksum(manifest)}, indent=1))
+
+
+def _write_tensors(tensors: Vectors, path: Path) -> int:
+    """Write tensors into a file; its checksum."""
+    from safetensors import SafetensorError
+    from safetensors.torch import save_file
+
+    try:
+        save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
+    except SafetensorError as error:
+        raise OSError(f"{path} can't be written: {error}") from error
+    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets the owner only read what it writes
+    return _checksum(path)
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Give a file a second name; False where the file is gone, or its file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        return False
+    return True
+
+
+def _read(path: Path) -> tuple[dict[str, Any], Vectors]:
+    """The manifest of a saved state, and its tensors but for the pieces; every file is checked."""
+    manifest = _manifest(path)
+    for file, expected in manifest["files"].items():
+        if not (path / file).is_file() or _checksum(path / file) != expected:
+            raise UnreadableError(f"{path / file} is missing or damaged")
+    return manifest, _tensors(path / TENSORS)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    file = path / MANIFEST
+    try:
+        manifest: dict[str, Any] = json.loads(file.read_text())
+        checksum, format = manifest.pop("checksum"), manifest["format"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        raise UnreadableError(f"{file} is missing or damaged") from None
+    if checksum != _own_checksum(manifest):
+        raise UnreadableError(f"{file} is damaged")
+    if format != FORMAT:
+        raise UnreadableError(f"{path} is in format {format}, and this version of fedsash reads {FORMAT}")
+    return manifest
+
+
+def _own_checksum(manifest: dict[str, Any]) -> int:
+    """The checksum of the manifest itself, which must stay the same in all formats."""
+    return zlib.crc32(json.dumps(manifest).encode())
+
+
+def _checksum(path: Path) -> int:
+    value = 0
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            value = zlib.crc32(chunk, value)
+    return value
+
+
+def _tensors(path: Path) -> Vectors:
+    from safetensors.torch import load_file
+
+    tensors: Vectors = load_file(path)
+    return tensors
+
+
+def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
+    """Fill the trajectories with the past models that the averages in `saved` need, each read once."""
+    for name in saved:
+        state.past[name].clear()
+    for name, kept in saved.items():
+        past = state.past[name]
+        if kept["owner"] and not past.trajectory.owner:  # what it alone saw there must not be mixed up with the rest
+            past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
+        files = {int(round): path / file for round, file in kept["files"].items()}
+        past.fill(files, partial(_model, files))
+
+
+def _model(files: Mapping[int, Path], round: int) -> Tensor:
+    return _tensors(files[round])["w"]
+
+
+def _belongs(name: str, averages: Set[str]) -> bool:
+    """Whether a tensor has to be the same in both states: of the averages only those in `averages`."""
+    group, *rest = name.split("/")
+    return group != "averages" or rest[0] in averages
+
+
+def _kinds(state: State) -> dict[str, str]:
+    """What every tensor is, and of which part of the model the past ones are."""
+    tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
+    return tensors | {f"averages/{name}": f"models of {past.trajectory.part}" for name, past in state.past.items()}

@@ -1,0 +1,87 @@
+"""`fedsash network`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .common import OK, Commands, add_set, interrupted
+
+if TYPE_CHECKING:
+    from ..config.network import NetworkExperiment
+    from ..runs import Result
+    from ..runs.timing import Study
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    network = commands.add_parser(
+        "network", help="train on a simulated network: time, congestion, failures", epilog=NETWORK
+    )
+    network.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
+    network.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold one already")
+    add_set(network)
+    network.add_argument("--no-progress", dest="progress", action="store_false", help="print no progress")
+    network.set_defaults(command=_network)
+
+
+def _network(given: argparse.Namespace) -> int:
+    from ..config.network import load
+
+    experiment = load(given.experiment, given.set)
+    return simulate(given, experiment, given.experiment, experiment.run)
+
+
+def simulate(
+    given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | Study]
+) -> int:
+    """Run an experiment on a network, or go on with it, and say what it came to."""
+    import rich
+
+    from ..config.errors import prefixed
+    from ..records import TensorBoard
+    from ..report import table
+
+    with ExitStack() as stack:
+        stack.enter_context(prefixed(file))
+        boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
+        callbacks = [stack.enter_context(closing(board)) for board in boards]
+        result = go(given.out, progress=given.progress, callbacks=callbacks)
+    if result.interrupted:
+        return interrupted(given)
+    if experiment.network.learning:
+        rich.print(table(result.summary, experiment.evaluation))
+    print("\n".join(_lines(experiment, result)))
+    return OK
+
+
+def _lines(experiment: NetworkExperiment, result: Result | Study) -> list[str]:
+    """What the network came to, a line each."""
+    summary, network = result.summary, result.summary["network"]
+    lines = [
+        f"{summary['rounds']} rounds of {summary['clients']} clients in {network['time']:,.1f} simulated seconds",
+        f"{network['trips']:,} client trips, {network['arrived']:,} arrived, staleness {network['staleness']:.2f}",
+        f"{network['failed_uploads']:,} failed uploads, waiting {network['waiting']:.3g} s a trip",
+        f"link in use {100 * network['link_use']:.0f} %",
+    ]
+    if summary["ended_early"]:
+        lines.append(f"ended early: {summary['ended_early']}")
+    target = f"{100 * experiment.evaluation.target:g} %"
+    for model, when in summary["target"].items():
+        lines.append(f"{model} at {target}: {when['trips']:,} trips, {when['time']:,.1f} s")
+    return ["", *lines, "", f"metrics, time line and pictures: {result.folder}"]
+
+
+NETWORK = """\
+examples:
+  fedsash network examples/network/fedwindow.toml --out runs/window
+  fedsash network examples/network/fedwindow.toml --out runs/w4 --set scheduler.window=4
+  fedsash network examples/network/fedwindow.toml --out runs/async --set scheduler.name=fedasync
+
+The folder will hold what that of any run holds, and timeline.json and pictures: who trains, uploads and waits
+(timeline.png), the link's use and the window's size (link.png), accuracy against time and trips (accuracy.png). Ctrl-C
+ends the round and saves the state; fedsash resume goes on.
+"""

@@ -1,0 +1,94 @@
+"""`fedsash reproduce`."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .common import INTERRUPTED, OK, Commands, add_set, add_sharing
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def add(commands: Commands) -> None:
+    """Add the command."""
+    line = "a paper's table or figure, published numbers beside measured ones"
+    reproduce = commands.add_parser("reproduce", help=line, epilog=REPRODUCE)
+    reproduce.add_argument("recipe", help="a table or figure, such as ima-table-1 (see fedsash list recipes)")
+    reproduce.add_argument("--scale", default="full", help="full (the paper's setting), small or tiny (default: full)")
+    line = "folder with a folder for each data set, by its name (default: data)"
+    reproduce.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=line)
+    reproduce.add_argument("--out", type=Path, metavar="DIR", help="where all goes (default: runs/RECIPE-SCALE)")
+    add_set(reproduce)
+    add_sharing(reproduce)
+    reproduce.set_defaults(command=_reproduce)
+
+
+def _reproduce(given: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from ..reproductions import load
+    from ..reproductions.reproduce import reproduce
+
+    recipe = load(given.recipe)
+    out = given.out or Path("runs") / f"{recipe.name}-{given.scale}"
+    settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
+    done = reproduce(recipe, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
+    console = Console()
+    for filled in done.tables:
+        print()
+        console.print(_table(filled))
+        for line in filled["missing"]:
+            console.print(line, markup=False, highlight=False)
+    print()
+    console.print(done.note, markup=False, highlight=False)
+    for line in done.missing:
+        print(line)
+    print(f"\nruns, tables, analyses and pictures: {out}")
+    if done.interrupted:
+        print("stopped; the same command goes on", file=sys.stderr)
+    return INTERRUPTED if done.interrupted else OK
+
+
+def _command(given: argparse.Namespace) -> str:
+    """The command that gives the same again."""
+    words = ["fedsash", "reproduce", given.recipe, "--scale", given.scale]
+    words += [word for choice in given.only for word in ("--only", choice)]
+    words += [word for setting in given.set for word in ("--set", setting)]
+    return shlex.join(words)
+
+
+def _table(filled: dict[str, Any]) -> Table:
+    """A filled table for the terminal: a paper's row is up to three lines."""
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(
+        title=escape(filled["title"]), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for i, column in enumerate(filled["columns"]):
+        table.add_column(escape(column), overflow="fold", no_wrap=i == 1, justify="left" if i < 2 else "right")
+    before = None
+    for row, *cells in filled["rows"]:
+        style = {"paper": "dim", "here": "bold"}.get(cells[0], "")
+        table.add_row("" if row == before else escape(row), *map(escape, cells), style=style)
+        before = row
+    return table
+
+
+REPRODUCE = """\
+examples:
+  fedsash list recipes
+  fedsash list recipes ima-table-1
+  fedsash reproduce ima-table-1 --data data --only "row=FMNIST #C=2"
+  fedsash reproduce ima-figure-6 --scale tiny
+  fedsash reproduce fedswa-table-3 --scale small --set 'data={name="cifar10"}' --out runs/fedswa-cifar10
+
+Of each data set the folder is DIR/NAME, as docs/data.md says; runs whose data are not there are left out. Given again,
+the command goes on where it was stopped, and trains nothing twice.
+"""

@@ -1,0 +1,117 @@
+"""`fedsash run` and `fedsash resume`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from .common import OK, Commands, add_set, interrupted
+from .network import simulate
+
+if TYPE_CHECKING:  # what computes is imported by the command that needs it
+    from ..config import Experiment
+    from ..runs import Result
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    run = commands.add_parser("run", help="train what an experiment file says", epilog=RUN)
+    run.add_argument("experiment", type=Path, help="experiment file (TOML); an empty one is an experiment, too")
+    run.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold one already")
+    add_set(run)
+    run.add_argument("--seed", type=int, help="the same as --set seed=SEED")
+    run.add_argument("--rounds", type=int, help="the same as --set rounds=ROUNDS")
+    run.add_argument("--fork", type=_fork, metavar="RUN@ROUND", help="start from the state that RUN saved after ROUND")
+    run.set_defaults(command=_run)
+
+    resume = commands.add_parser("resume", help="go on with a run", epilog=RESUME)
+    resume.add_argument("out", type=Path, metavar="run", help="the run's folder")
+    resume.add_argument("--rounds", type=int, help="train until this round (counted from the run's beginning)")
+    resume.set_defaults(command=_resume)
+    for command in (run, resume):
+        line = "print neither progress nor notes"
+        command.add_argument("--no-progress", dest="progress", action="store_false", help=line)
+
+
+def _run(given: argparse.Namespace) -> int:
+    from .. import runs
+    from ..config import load
+
+    numbers = {"seed": given.seed, "rounds": given.rounds}
+    overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
+    experiment = load(given.experiment, [*given.set, *overrides])
+    return _train(given, experiment, given.experiment, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
+
+
+def _resume(given: argparse.Namespace) -> int:
+    from .. import runs
+    from ..config.network import NetworkExperiment
+    from ..sweeps.experiments import load
+
+    file = given.out / "config.toml"
+    if not file.exists():
+        raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
+    experiment = load(file, [] if given.rounds is None else [f"rounds={given.rounds}"])
+    if isinstance(experiment, NetworkExperiment):
+        return simulate(given, experiment, file, experiment.resume)
+    return _train(given, experiment, file, runs.resume)
+
+
+def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train: Callable[..., Result]) -> int:
+    """Train an experiment, and say what it came to."""
+    import rich
+
+    from ..config.errors import prefixed
+    from ..records import TensorBoard
+    from ..report import table
+
+    with prefixed(file):
+        federation = experiment.federation()
+    with ExitStack() as stack:
+        boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
+        result = train(
+            federation,
+            experiment.rounds,
+            out=given.out,
+            checkpoint=experiment.checkpoint,
+            trajectory=experiment.trajectory,
+            progress=given.progress,
+            callbacks=[stack.enter_context(closing(board)) for board in boards],
+            config=experiment.table(),
+        )
+    if result.interrupted:
+        return interrupted(given)
+    print()
+    rich.print(table(result.summary, experiment.evaluation))
+    print(f"\nmetrics, models and the picture of the curves: {result.folder}")
+    return OK
+
+
+def _fork(text: str) -> tuple[Path, int]:
+    folder, _, round = text.rpartition("@")
+    if not folder or not round.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} must be RUN@ROUND, such as runs/a@300")
+    return Path(folder), int(round)
+
+
+RUN = """\
+examples:
+  fedsash run experiment.toml --out runs/a
+  fedsash run experiment.toml --out runs/b --seed 1 --set client.lr=0.05 --set method.name=scaffold
+  fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set feed=w50
+  fedsash run experiment.toml --out runs/d --fork runs/a@300 --set feed=w50
+
+A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the experiment, complete),
+metrics.jsonl, summary.json, curves.png, models/ and state/. Ctrl-C ends the round and saves the state. A fork needs
+a round whose state is still there: the last two saved ones, and those in checkpoint.keep.
+"""
+
+RESUME = """\
+examples:
+  fedsash resume runs/a                 after a crash, a kill or Ctrl-C: the result is that of a run never stopped
+  fedsash resume runs/a --rounds 1000   and on to round 1000
+"""

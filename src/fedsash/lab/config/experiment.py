@@ -1,0 +1,141 @@
+"""An experiment file, checked, and the federation that it describes. An empty file is an experiment, on digits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from numpy.typing import NDArray
+
+from ...aggregation import Mean
+from ...averages import Average, check_names
+from ...basics.errors import check
+from ...basics.layout import Layout
+from ...broadcast import Feed
+from ...data import Digits, Dirichlet, FederatedData, Source
+from ...evaluation import Evaluation
+from ...executors import Engine, LocalEngine
+from ...federation import Federation
+from ...local import Client
+from ...methods import FedAvg, Method
+from ...sampling import Sampling, Uniform
+from ...servers import SGD, Server
+from ..runs import Checkpoint, RunningSums
+from . import tables
+from .errors import located, prefixed
+from .files import overridden, read
+from .model import Model
+
+
+class Dataset(Protocol):
+    """Anything with samples to load."""
+
+    def load(self, seed: int = 0) -> Source: ...
+
+
+Partition = Callable[[NDArray[Any], int], list[NDArray[Any]]]
+"""`partition(labels, seed)`: each client's indices."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """What a run writes beside its own records: with `tensorboard`, event files in its folder."""
+
+    tensorboard: bool = False
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """All that an experiment file says, with every default; its tables are the objects that they describe.
+
+    Every draw follows from `seed`; with a `partition_seed` the data are shared out by that one instead, so that runs
+    with other seeds have the same clients.
+
+    Raises `ValueError` where the parts contradict each other; `federation` finds what only the data can tell.
+    """
+
+    seed: int = 0
+    partition_seed: int | None = None
+    rounds: int = 300
+    device: str = "auto"
+    feed: Feed | None = None
+    data: Dataset = field(default_factory=Digits)
+    partition: Partition = field(default_factory=lambda: Dirichlet(clients=100, alpha=0.1))
+    model: Model = field(default_factory=Model)
+    client: Client = field(default_factory=Client)
+    method: Method = field(default_factory=FedAvg)
+    aggregation: Mean = field(default_factory=Mean)
+    server: Server = field(default_factory=SGD)
+    sampling: Sampling = field(default_factory=lambda: Uniform(10))
+    averages: Mapping[str, Average] = field(default_factory=dict)
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    engine: Engine = field(default_factory=LocalEngine)
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    trajectory: RunningSums = field(default_factory=RunningSums)
+    records: Recording = field(default_factory=Recording)
+
+    def __post_init__(self) -> None:
+        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        for name in ("seed", "partition_seed"):
+            check((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
+        check_names(self.averages)
+        if self.feed is not None:
+            with located("feed"):
+                self.feed.fits(self.averages, self.evaluation.held_out > 0)
+
+    def federated_data(self) -> FederatedData:
+        """The data, shared out over the clients."""
+        with located("data"):
+            source = self.data.load()
+        with located("partition"):
+            return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
+
+    def federation(self) -> Federation:
+        """The federation to train; `ConfigError` where its parts do not fit together."""
+        data = self.federated_data()
+        model = self.model.build(data, self.seed)
+        for name, average in self.averages.items():
+            with located(f"averages.{name}"):
+                Layout(model).ranges(average.part)
+        with located("sampling"):
+            self.sampling.clients(0, data.sizes, self.seed)
+        with located(""):
+            return Federation(
+                model,
+                data,
+                method=self.method,
+                client=self.client,
+                aggregation=self.aggregation,
+                server=self.server,
+                averages=self.averages,
+                feed=self.feed,
+                sampling=self.sampling,
+                evaluation=self.evaluation,
+                engine=self.engine,
+                seed=self.seed,
+                device=self.device,
+            )
+
+    def table(self) -> dict[str, Any]:
+        """The experiment as the content of a file, complete: `parse` makes an equal experiment of it."""
+        table: dict[str, Any] = tables.plain(self)
+        return table
+
+
+def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment in a TOML file, after `overrides` such as `"client.lr=0.05"`, in order.
+
+    An override's value is written as in TOML; what is not TOML is a string. Raises `ConfigError`.
+    """
+    with prefixed(path):
+        return parse(read(path), overrides)
+
+
+def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment that the content of a file describes, after `overrides`. Raises `ConfigError`."""
+    for override in overrides:
+        table = overridden(table, override)
+    experiment: Experiment = tables.build(Experiment, table, "", Experiment())
+    return experiment

@@ -1,0 +1,69 @@
+"""The content of TOML files as tables: read, merged, and changed by one value at a time."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ...basics.errors import one_line
+from .errors import ConfigError
+
+Table = Mapping[str, Any]
+KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
+"""A dotted key of an experiment, such as `client.lr`."""
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """The content of a TOML file; `ConfigError` if there is none."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError("there is no such file") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"can't be read: {one_line(error)}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"is not TOML: {error}") from error
+
+
+def put(table: Table, key: str, value: Any) -> dict[str, Any]:
+    """The table with another value under a dotted key."""
+    first, _, rest = key.partition(".")
+    if rest:
+        inner = _feed(first, table.get(first))
+        value = put(inner if isinstance(inner, Mapping) else {}, rest, value)
+    return {**table, first: value}
+
+
+def merged(base: Table, over: Table) -> dict[str, Any]:
+    """`base` with the values of `over`, table by table; one that gives another `name` takes the whole table's place."""
+    result = dict(base)
+    for key, value in over.items():
+        before = _feed(key, result.get(key))
+        if isinstance(before, Mapping) and isinstance(value, Mapping) and not _names_another(before, value):
+            value = merged(before, value)
+        result[key] = value
+    return result
+
+
+def overridden(table: Table, override: str) -> dict[str, Any]:
+    """A table after `"key.key=value"`; the value is written as in TOML, and what is not TOML is a string."""
+    name, equals, text = override.partition("=")
+    if not equals or not KEY.fullmatch(name.strip()):
+        raise ConfigError(f"--set {override}: must be KEY=VALUE, such as client.lr=0.05")
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()
+    return put(table, name.strip(), value)
+
+
+def _feed(key: str, value: Any) -> Any:
+    """A value as a table where it may be written as a word: `feed = "ima"`."""
+    return {"average": value} if key == "feed" and isinstance(value, str) else value
+
+
+def _names_another(before: Table, over: Table) -> bool:
+    return "name" in over and over["name"] != before.get("name")

@@ -1,0 +1,63 @@
+"""The model that an experiment names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from ... import models
+from ...basics.errors import one_line
+from ...basics.layout import Layout
+from ...data import FederatedData
+from .errors import ConfigError, located
+from .registry import REQUIRED, ROOMS, options, show
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model by its name, a key of `models.MODELS` or `"package.module:function"`, and its options.
+
+    The options are complete: those that are not given have their defaults. Lists in them are tuples.
+    """
+
+    name: str = "mlp"
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        with located("model"):
+            known = options(ROOMS["models"].find(self.name))
+        defaults = {o.name: o.default for o in known.values() if o.name != "**" and o.default is not REQUIRED}
+        object.__setattr__(self, "options", _tuples(defaults | dict(self.options)))
+
+    def build(self, data: FederatedData, seed: int) -> nn.Module:
+        """The model for these data, its initial values a pure function of `seed`; `ConfigError` if it doesn't fit."""
+        x = data.transform.prepare(data.train.x[:2])
+        shape = tuple(x.shape[1:])
+        with located("model"):
+            module = models.build(self.name, self.options, shape=shape, classes=data.classes, seed=seed)
+            dtype = Layout(module).dtype
+        training = module.training
+        try:
+            with torch.no_grad():
+                output = module.eval()(x.to(dtype))
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            line = f"does not take the data's samples of shape {shape}: {one_line(error)}"
+            raise ConfigError(f"model.name = {show(self.name)}: {line}") from error
+        module.train(training)
+        wanted, found = tuple(data.train.y[:2].shape), tuple(getattr(output, "shape", ()))
+        if found[:-1] != wanted or found[-1] < data.classes:
+            form = ", ".join(["samples", "places", "classes"] if len(wanted) > 1 else ["samples", "classes"])
+            line = f"must answer [{form}] for {data.classes} classes; {len(x)} samples give {list(found)}"
+            raise ConfigError(f"model.name = {show(self.name)}: {line}")
+        return module
+
+
+def _tuples(value: Any) -> Any:
+    """The value with every list in it a tuple."""
+    if isinstance(value, Mapping):
+        return {key: _tuples(inner) for key, inner in value.items()}
+    return tuple(_tuples(inner) for inner in value) if isinstance(value, tuple | list) else value

@@ -1,0 +1,215 @@
+"""What a run writes down: every metric on a line of its own, and a summary at the end."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import TYPE_CHECKING, Any
+
+from ..basics.errors import library
+from ..evaluation import Evaluation, Metrics
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
+
+
+Mark = tuple[int, int]
+"""How many rows there are, and their checksum."""
+
+
+def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
+    """The mark of rows that follow others."""
+    return before[0] + len(rows), zlib.crc32(_lines(rows), before[1])
+
+
+class Records:
+    """The metrics of a run in `metrics.jsonl`: one JSON object a line, in the order in which they came about.
+
+    A line is either `Metrics.row()` or names clients whose uploads were refused, those that did not answer, and why the
+    round was skipped, if it was: `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5":
+    "late"}, "skipped": ""}`; without such clients there is no `missing`. JSON has no number for NaN
+    and infinity: both are written as `null`, and `load` gives `None`. Only a line that ends in a newline counts, so
+    what a killed process had half written is never read; call `cut` before going on in a folder where that can have
+    happened.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        self.path = Path(folder) / "metrics.jsonl"
+
+    def create(self, rows: list[dict[str, Any]]) -> None:
+        """Make the file, with these rows, whole or not at all."""
+        replace_file(self.path, _lines(rows))
+
+    def append(self, rows: list[dict[str, Any]]) -> None:
+        """Add the rows in one write; with none, still create the file."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("ab") as file:
+            file.write(_lines(rows))
+
+    def flush(self) -> None:
+        """See to it that the rows are on the disk, not only on their way to it."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+
+    def load(self) -> list[dict[str, Any]]:
+        """All rows. Raises `ValueError` with the file and the line if a finished line is no JSON object."""
+        return [self._row(number, line) for number, line in enumerate(self._lines(), 1)]
+
+    def cut(self, round: int, expected: Mark | None = None) -> None:
+        """Drop everything after `round`, and what was half written; the other lines keep their bytes.
+
+        Raises `ValueError`, with the file as it was, if the others are not those of which `expected` is the mark.
+        """
+        kept = [line for number, line in enumerate(self._lines(), 1) if self._row(number, line)["round"] <= round]
+        content = b"".join(line + b"\n" for line in kept)
+        if expected not in (None, found := (len(kept), zlib.crc32(content))):
+            lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"
+            raise ValueError(f"{self.path} is damaged: {lost}; put the right one back, or fork from a saved state")
+        replace_file(self.path, content)
+
+    def _lines(self) -> list[bytes]:
+        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+
+    def _row(self, number: int, line: bytes) -> dict[str, Any]:
+        try:
+            row = json.loads(line)
+        except ValueError:
+            row = None
+        if not isinstance(row, dict) or "round" not in row:
+            raise ValueError(f"{self.path}, line {number}: must be a JSON object with a round")
+        return row
+
+
+def accuracies(history: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
+    """Each model's accuracy on the central test set by round, ascending; NaN where it was not finite."""
+    found: dict[str, dict[int, float]] = {}
+    for row in history:
+        if row["split"] == "test":
+            accuracy = row["accuracy"]
+            found.setdefault(row["model"], {})[row["round"]] = math.nan if accuracy is None else accuracy
+    return {model: dict(sorted(points.items())) for model, points in found.items()}
+
+
+def summarise(history: list[dict[str, Any]], evaluation: Evaluation) -> dict[str, dict[str, Any]]:
+    """What each model came to on the central test set.
+
+    - `accuracy`: at the last evaluation.
+    - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the accuracies at the last
+      `evaluation.last` evaluations, or at all if there are fewer: the spread over rounds, not over seeds.
+    - `best`: `{"round", "accuracy"}`, the first round of the highest accuracy.
+    - `rounds_to_target`: the first evaluated round with an accuracy of at least `evaluation.target`, None if there
+      is none.
+    - `gain`: `last_mean` minus that of `"model"`.
+
+    Accuracies are shares in [0, 1]. None stands for what a NaN accuracy leaves undefined.
+    """
+    summary = {model: _summarise(points, evaluation) for model, points in accuracies(history).items()}
+    base = summary.get("model", {}).get("last_mean")
+    for of_model in summary.values():
+        mean = of_model["last_mean"]
+        of_model["gain"] = None if mean is None or base is None else mean - base
+    return summary
+
+
+def chosen(history: list[dict[str, Any]], evaluation: Evaluation) -> str | None:
+    """The model that was the most accurate one on held-out data, in the mean of the last evaluations; None without."""
+    points: dict[str, list[float]] = {}
+    for row in history:
+        if row["split"] == "held_out":
+            points.setdefault(row["model"], []).append(row["accuracy"] or 0.0)
+    return max(points, key=lambda name: fmean(points[name][-evaluation.last :]), default=None)
+
+
+def diverged(history: list[dict[str, Any]], rounds: int) -> dict[str, Any] | None:
+    """`{"round", "why"}` of the first of the rounds without a usable update that fill the run's end; None without."""
+    skipped = {row["round"]: row["skipped"] for row in history if row["split"] == "guard"}
+    first = rounds
+    while skipped.get(first - 1):
+        first -= 1
+    return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
+
+
+def _summarise(points: dict[int, float], evaluation: Evaluation) -> dict[str, Any]:
+    last = list(points.values())[-evaluation.last :]
+    defined = all(math.isfinite(accuracy) for accuracy in last)
+    finite = {round: accuracy for round, accuracy in points.items() if math.isfinite(accuracy)}
+    best = max(finite, key=finite.__getitem__, default=None)
+    return {
+        "accuracy": last[-1] if math.isfinite(last[-1]) else None,
+        "last_mean": fmean(last) if defined else None,
+        "last_std": pstdev(last) if defined else None,
+        "best": None if best is None else {"round": best, "accuracy": finite[best]},
+        "rounds_to_target": next((r for r, accuracy in finite.items() if accuracy >= evaluation.target), None),
+    }
+
+
+class TensorBoard:
+    """A callback that writes every evaluation's numbers for TensorBoard.
+
+    Each model is a run of its own under `folder`, so its curves share the pictures `test/accuracy`, `test/loss` and so
+    on. A resumed run takes the place of what its folder holds from its first round on. Raises `ImportError` without
+    the package tensorboard.
+    """
+
+    def __init__(self, folder: Path | str) -> None:
+        with library("tensorboard", "TensorBoard's curves", "tensorboard"):
+            from torch.utils.tensorboard import SummaryWriter
+        self._open = SummaryWriter
+        self._folder = Path(folder)
+        self._writers: dict[str, SummaryWriter] = {}
+
+    def __call__(self, round: int, metrics: list[Metrics]) -> None:
+        """Write the metrics of one round."""
+        for m in metrics:
+            if m.model not in self._writers:
+                self._writers[m.model] = self._open(str(self._folder / m.model), purge_step=round)
+            numbers = {"accuracy": m.accuracy, "loss": m.loss} | m.more
+            for name, value in numbers.items():
+                if isinstance(value, int | float):
+                    self._writers[m.model].add_scalar(f"{m.split}/{name}", value, round)
+        for writer in self._writers.values():
+            writer.flush()
+
+    def close(self) -> None:
+        """Close the files."""
+        for writer in self._writers.values():
+            writer.close()
+
+
+def write_json(path: Path | str, data: Any) -> None:
+    """Write `data` as strict JSON, whole or not at all; numbers that are not finite become `null`."""
+    replace_file(path, (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode())
+
+
+def replace_file(path: Path | str, content: bytes) -> None:
+    """Write a file whole or not at all: a reader, or a crash at any moment, meets the old file or the new one."""
+    path = Path(path)
+    writing = path.with_name(f".{path.name}.tmp")
+    try:
+        with writing.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(writing, path)
+    except BaseException:
+        writing.unlink(missing_ok=True)
+        raise
+
+
+def _lines(rows: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows).encode()
+
+
+def _plain(value: Any) -> Any:
+    """The value as strict JSON knows it: arrays as lists, no NaN, no infinity."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

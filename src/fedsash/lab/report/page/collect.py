@@ -1,0 +1,212 @@
+"""What lies in folders of runs and sweeps, as plain data."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ....evaluation import Evaluation
+from ...records import Records, accuracies, diverged, summarise
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """One file of `analyses/`, or of a recipe's `tables/`; `source` is the run or sweep that it belongs to."""
+
+    source: str
+    file: Path
+    content: dict[str, Any]
+
+    @property
+    def title(self) -> str:
+        return str(self.content.get("title") or self.file.stem)
+
+    @property
+    def kind(self) -> str:
+        return str(self.content.get("kind"))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run: `accuracies` are its curves on the test set, `summary` that of summary.json or, without, of the metrics.
+
+    `config` is empty where the run did not write it; `ended` is whether the summary is that of the last round there
+    is, `wanted` the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
+    round, and the `timeline` that it leaves at its end.
+    """
+
+    name: str
+    folder: Path
+    config: dict[str, Any]
+    config_text: str
+    accuracies: dict[str, dict[int, float]]
+    summary: dict[str, Any]
+    evaluation: Evaluation
+    ended: bool
+    labels: dict[str, str] = field(default_factory=dict)
+    partition: dict[str, Any] | None = None
+    network: dict[int, dict[str, Any]] = field(default_factory=dict)
+    timeline: dict[str, Any] | None = None
+
+    @property
+    def rounds(self) -> int:
+        return int(self.summary["rounds"])
+
+    @property
+    def wanted(self) -> int | None:
+        return self.config.get("rounds")
+
+    @property
+    def finished(self) -> bool:
+        return self.ended and (self.rounds >= (self.wanted or 0) or bool(self.summary.get("ended_early")))
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep: its axes with their labels, and the runs that failed, with the reason."""
+
+    title: str
+    folder: Path
+    axes: dict[str, list[str]]
+    failed: dict[str, str]
+
+
+@dataclass
+class Collection:
+    """All that the page shows; `notes` say what could not be read."""
+
+    runs: list[Run] = field(default_factory=list)
+    sweeps: list[Sweep] = field(default_factory=list)
+    analyses: list[Analysis] = field(default_factory=list)
+    tables: list[Analysis] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def collect(folders: Sequence[Path | str]) -> Collection:
+    """What lies in these folders of runs and sweeps; runs of several sweeps have an axis `sweep` more, with its folder.
+
+    Raises `ValueError` for a folder that is neither, and if its metrics, config.toml or sweep.json are damaged. Within
+    a sweep a damaged run becomes a note, and so do damaged partitions, summaries, analyses and tables.
+    """
+    found = Collection()
+    paths = [Path(folder) for folder in folders]
+    sweeps = [folder for folder in paths if (folder / "sweep.json").exists()]
+    for folder, name in zip(paths, _names(paths), strict=True):
+        if folder in sweeps:
+            _sweep(folder, name if len(paths) > 1 else "", {"sweep": name} if len(sweeps) > 1 else {}, found)
+        elif (folder / "metrics.jsonl").exists():
+            _run(folder, name, {}, found)
+        else:
+            raise ValueError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
+    return found
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """The folders' last parts, as many as it takes to tell them apart."""
+    parts = [folder.resolve().parts for folder in folders]
+    for n in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(of_one[-n:]) for of_one in parts]
+        if len(set(names)) == len(names):
+            return names
+    raise ValueError("a folder is given twice")
+
+
+def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
+    content = _json(folder / "sweep.json")
+    axes, runs, failed = (_table(content, key, folder / "sweep.json") for key in ("axes", "runs", "failed"))
+    axes = {axis: [str(label) for label in labels] for axis, labels in axes.items()}
+    title = str(content.get("title") or folder.resolve().name)
+    reasons = {run: str(reason) for run, reason in failed.items()}
+    found.sweeps.append(Sweep(title, folder, axes, reasons))
+    for run in runs:
+        labels = {axis: str(label) for axis, label in _table(runs, run, folder / "sweep.json").items()}
+        name = f"{prefix}/{run}" if prefix else run
+        if not (folder / "runs" / run / "metrics.jsonl").exists():
+            if run not in failed:
+                found.notes.append(f"run {name} has not begun")
+            continue
+        try:
+            _run(folder / "runs" / run, name, where | labels, found)
+        except ValueError as error:
+            found.notes.append(f"run {name} is left out: {error}")
+    found.tables += _results(folder / "tables", prefix or title, found.notes)
+    found.analyses += _results(folder / "analyses", prefix or title, found.notes)
+
+
+def _table(content: dict[str, Any], key: str, file: Path) -> dict[str, Any]:
+    value = content.get(key, {})
+    if not isinstance(value, dict):
+        raise ValueError(f"{file}: {key} must be a table")
+    return value
+
+
+def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
+    """Read a run's folder, whatever state the run is in."""
+    rows = Records(folder).load()
+    if not all({"model", "split"} <= row.keys() and (row["split"] != "test" or "accuracy" in row) for row in rows):
+        raise ValueError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
+    text, config = _config(folder / "config.toml")
+    known = config.get("evaluation", {})
+    try:
+        evaluation = Evaluation(**known)
+    except TypeError as error:
+        raise ValueError(f"{folder / 'config.toml'}: evaluation: {error}") from error
+    last = max((row["round"] for row in rows), default=0)
+    summary = _optional(folder / "summary.json", found.notes) or {}
+    ended = _whole(summary) and summary["rounds"] >= last
+    if not ended:
+        summary = {"models": summarise(rows, evaluation), "rounds": last, "diverged": diverged(rows, last)}
+    partition = _optional(folder / "partition.json", found.notes)
+    network = {row["round"]: row for row in rows if row["split"] == "network"}
+    timeline = _optional(folder / "timeline.json", found.notes)
+    read = Run(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
+    found.runs.append(replace(read, partition=partition, network=network, timeline=timeline))
+    found.analyses += _results(folder / "analyses", name, found.notes)
+
+
+def _whole(summary: dict[str, Any]) -> bool:
+    """Whether a summary says what a run's summary says."""
+    models, rounds = summary.get("models"), summary.get("rounds")
+    return isinstance(rounds, int) and isinstance(models, dict) and all("last_mean" in of for of in models.values())
+
+
+def _config(file: Path) -> tuple[str, dict[str, Any]]:
+    if not file.exists():
+        return "", {}
+    text = file.read_text(errors="replace")
+    try:
+        return text, tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{file}: {error}") from error
+
+
+def _results(folder: Path, source: str, notes: list[str]) -> Iterator[Analysis]:
+    for file in sorted(folder.glob("*.json"), key=lambda file: file.stem):
+        content = _optional(file, notes)
+        if content is not None:
+            yield Analysis(source, file, content)
+
+
+def _optional(file: Path, notes: list[str]) -> dict[str, Any] | None:
+    """A file that the page can do without; None, with a note, if it is damaged."""
+    if not file.exists():
+        return None
+    try:
+        return _json(file)
+    except ValueError as error:
+        notes.append(f"left out: {error}")
+        return None
+
+
+def _json(file: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{file}: must be a JSON object")
+    return content

@@ -1,0 +1,237 @@
+"""The page as a whole: its sections in their order."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import shlex
+from collections.abc import Sequence
+from importlib.resources import files
+
+from ....basics.errors import library
+from ..comparison import compare
+from . import network, tables
+from .analyses import figures
+from .collect import Collection, Run
+from .curves import curves
+from .figures import Figure
+from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
+from .partitions import partition
+from .settings import common, differing
+
+FEW = 6
+"""So many runs are shown in full at once; details of more are folded."""
+
+
+def document(found: Collection, command: str) -> str:
+    """The page; `command` is the one that makes it. Raises `ImportError` without plotly or scipy."""
+    pictures = _Pictures()
+    wrong = [*found.notes]
+    sections = [
+        ("what", "What was run", _what(found)),
+        ("results", "Results", _results(found.runs, pictures)),
+        ("network", "On the network", _network(found.runs, pictures, wrong)),
+        ("seeds", "Over seeds", _seeds(found.runs, wrong)),
+        ("recipes", "Published and measured", _recipes(found, wrong)),
+        ("analyses", "Analyses", _analyses(found, pictures, wrong)),
+        ("data", "Who holds what", _data(found.runs, pictures, wrong)),
+        ("cost", "Time and memory", tables.cost(found.runs) if found.runs else None),
+        ("repeat", "How to repeat it", _repeat(found, command)),
+    ]
+    shown = [(id, title, content) for id, title, content in sections if content]
+    links = tag("ul", *(tag("li", tag("a", title, href=f"#{id}")) for id, title, _ in shown))
+    warnings = tag("section", tag("h2", "Notes"), notes(wrong), class_="warning") if wrong else None
+    main = [tag("section", tag("h2", title, id=id), content) for id, title, content in shown]
+    body = [
+        tag("a", "Skip to the content", href="#main", class_="skip"),
+        tag("header", tag("h1", _title(found)), tag("p", _subtitle(found), class_="lead")),
+        tag("nav", links, aria_label="Sections"),
+        tag("main", warnings, *main, id="main", tabindex=-1),
+        tag("footer", tag("p", f"Made by fedsash {_fedsash()}. This page is complete in itself; it asks for nothing.")),
+        pictures.scripts(),
+    ]
+    return f"<!doctype html>\n{tag('html', _head(_title(found)), tag('body', *body), lang='en-GB')}\n"
+
+
+class _Pictures:
+    """The figures of a page, each placed where it is asked for, and the scripts that draw them."""
+
+    def __init__(self) -> None:
+        self.figures: list[Figure] = []
+
+    def place(self, figure: Figure, source: str = "") -> Html:
+        id = f"figure-{len(self.figures)}"
+        self.figures.append(figure)
+        title = tag("h3", figure.title, id=f"{id}-title")
+        plot = tag("div", class_="plot", style=f"height: {figure.height}px")
+        caption = tag("figcaption", f"{source}: " if source else None, figure.caption, id=f"{id}-caption")
+        inner = tag("figure", plot, caption, aria_labelledby=f"{id}-title")
+        command = folded("The command", code(figure.command)) if figure.command else None
+        return tag("div", title, inner, command, class_="picture half" if figure.half else "picture", data_figure=id)
+
+    def scripts(self) -> Html | None:
+        if not self.figures:
+            return None
+        with library("plotly", "a page with pictures", "fedsash[report]"):
+            from plotly.offline import get_plotlyjs
+
+        packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
+        specs = {f"figure-{i}": figure.spec() for i, figure in enumerate(self.figures)}
+        return join(
+            [
+                data("figures", specs),
+                tag("script", Html(packed), type="application/gzip;base64", id="plotly"),
+                tag("script", Html(_resource("page.js"))),
+            ]
+        )
+
+
+def _head(title: str) -> Html:
+    return tag(
+        "head",
+        tag("meta", charset="utf-8"),
+        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+        tag("meta", name="color-scheme", content="light"),
+        tag("title", title),
+        tag("style", Html(_resource("style.css"))),
+    )
+
+
+def _resource(name: str) -> str:
+    return (files(__package__) / name).read_text(encoding="utf-8")
+
+
+def _fedsash() -> str:
+    from importlib.metadata import version
+
+    return version("fedsash")
+
+
+def _title(found: Collection) -> str:
+    if found.sweeps:
+        return ", ".join(sweep.title for sweep in found.sweeps)
+    return found.runs[0].name if len(found.runs) == 1 else f"{len(found.runs)} runs"
+
+
+def _subtitle(found: Collection) -> str:
+    runs, rounds = found.runs, sorted({run.rounds for run in found.runs})
+    span = f" of {' to '.join(map(str, dict.fromkeys([rounds[0], rounds[-1]])))} rounds" if rounds else ""
+    failed = sum(len(sweep.failed) for sweep in found.sweeps)
+    unfinished = sum(not run.finished for run in runs)
+    parts = [f"{len(runs)} run{'' if len(runs) == 1 else 's'}{span}"]
+    parts += [f"{unfinished} not finished"] if unfinished else []
+    parts += [f"{failed} failed"] if failed else []
+    return ", ".join(parts)
+
+
+def _what(found: Collection) -> Html:
+    runs = found.runs
+    states: dict[str, list[str]] = {}
+    for run in runs:
+        if text := tables.state(run):
+            states.setdefault(text, []).append(run.name)
+    said = [f"{some(names)}: {text}" for text, names in states.items()]
+    reasons = [[name, reason] for sweep in found.sweeps for name, reason in sweep.failed.items()]
+    parts: list[str | None] = [definitions(common(runs)), notes(said)]
+    if len(runs) > 1:
+        apart = differing(runs)
+        rows = [[run.name, *(values[i] for values in apart.values())] for i, run in enumerate(runs)]
+        shown = table(
+            "Each run's own settings; a dash is one that it does not have",
+            ["run", *apart],
+            [(None, rows)],
+            texts=len(apart) + 1,
+        )
+        parts += [tag("h3", "Settings that differ"), shown]
+    if reasons:
+        shown = table("Why runs failed", ["run", "reason"], [(None, reasons)], texts=2)
+        parts += [tag("h3", "Failed runs"), shown]
+    return join(parts)
+
+
+def _results(runs: Sequence[Run], pictures: _Pictures) -> Html | None:
+    if not runs:
+        return None
+    figure = curves(runs)
+    if figure is None:
+        return tag("p", "No run was evaluated on a test set.")
+    shown = [run for run in runs if run.summary["models"]]
+    every = tables.results(shown)
+    if len(runs) == 1:
+        return join([pictures.place(figure), tag("h3", "Each model"), every])
+    every = folded("Every model of every run", every, opened=len(runs) <= FEW)
+    return join([pictures.place(figure), tag("h3", "Each run"), tables.overview(shown), every])
+
+
+def _network(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
+    """What happened on a simulated network; None where no run was on one."""
+    on_one = [run for run in runs if run.network]
+    if not on_one:
+        return None
+    placed = [pictures.place(figure) for figure in network.figures(on_one, wrong)]
+    return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
+
+
+def _seeds(runs: Sequence[Run], wrong: list[str]) -> Html | None:
+    """Runs that differ in their seed only, side by side; None where no two do."""
+    try:
+        rows = compare([run for run in runs if run.config])
+    except ValueError as error:
+        wrong.append(f"seeds are not compared: {error}")
+        return None
+    return tables.over_seeds(rows) if any(len(row.values) > 1 for row in rows) else None
+
+
+def _recipes(found: Collection, wrong: list[str]) -> Html | None:
+    """The tables of recipes; what is to be said of several of them stands below the first."""
+    parts: list[str | None] = []
+    said: set[str] = set()
+    for result in found.tables:
+        try:
+            rows = tables.recipe(result)
+        except ValueError as error:
+            wrong.append(f"table left out: {result.file}: {error}")
+            continue
+        command = result.content.get("command")
+        told = [line for line in str(result.content.get("note") or "").splitlines() if line not in said]
+        said.update(told)
+        parts += [tag("h3", result.title), rows, *(tag("p", line) for line in told)]
+        parts += [folded("The command", code(str(command)))] if command else []
+    return join(parts) if parts else None
+
+
+def _analyses(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html | None:
+    several = len({analysis.source for analysis in found.analyses}) > 1
+    drawn, left_out = figures(found.analyses)
+    wrong += left_out
+    placed = [pictures.place(figure, analysis.source if several else "") for analysis, figure in drawn]
+    return tag("div", *placed, class_="pictures") if placed else None
+
+
+def _data(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
+    figure = partition(runs, wrong)
+    return None if figure is None else pictures.place(figure)
+
+
+def _repeat(found: Collection, command: str) -> Html:
+    sweeps = [f"fedsash sweep {shlex.quote(str(sweep.folder / 'sweep.toml'))} --out AGAIN" for sweep in found.sweeps]
+    singles = [] if found.sweeps else [run for run in found.runs if run.config]
+    lines = [f"fedsash {_verb(run)} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN" for run in singles]
+    configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
+    missing = [run.name for run in found.runs if not run.config]
+    said = [f"without settings of its own (made from Python): {name}" for name in missing]
+    return join(
+        [
+            tag("p", "These commands train again what is shown here, and make this page."),
+            code("\n".join([*sweeps, *lines, command])),
+            tables.versions(found.runs) if found.runs else None,
+            tag("h3", "Complete settings"),
+            notes(said),
+            *configs,
+        ]
+    )
+
+
+def _verb(run: Run) -> str:
+    """The command that trains a run."""
+    return "network" if "network" in run.config else "run"

@@ -1,0 +1,55 @@
+"""Numbers as papers print them: with deviations, doubts, and targets that were not reached."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ...basics.errors import check
+
+NUMBER = re.compile(r"(?P<value>\d+(\.\d+)?)(?P<beyond>\+)?( ±(?P<std>\d+(\.\d+)?))?(?P<doubt> \?)?")
+
+
+@dataclass(frozen=True)
+class Published:
+    """One printed number: its `text`, and what it says.
+
+    `"81.17"`, `"45.8 ±0.3"` with the paper's own deviation, `"1000+"` (`beyond`: not reached in so many rounds),
+    `"22.75 ?"` (`doubt`: the print is suspicious, or what it belongs to is inferred), `"N/A"` (the paper has none) and
+    `"?"` (lost). The last two have no `value`.
+    """
+
+    text: str
+    value: float | None = None
+    std: float | None = None
+    beyond: bool = False
+    doubt: bool = False
+
+    @classmethod
+    def read(cls, text: str) -> Published:
+        """What a printed number says; `ValueError` if it says nothing."""
+        text = text.strip()
+        if text in ("N/A", "?"):
+            return cls(text, doubt=text == "?")
+        found = NUMBER.fullmatch(text)
+        check(found is not None, "published", text, "must be such as 81.17, 45.8 ±0.3, 1000+, 22.75 ?, N/A or ?")
+        assert found is not None
+        std = found["std"]
+        return cls(
+            text,
+            float(found["value"]),
+            None if std is None else float(std),
+            bool(found["beyond"]),
+            bool(found["doubt"]),
+        )
+
+
+def read_cell(text: str, form: str, count: int) -> tuple[Published, ...]:
+    """The `count` numbers of a printed cell: `"64.37 → 69.95"` of the form `"{} → {}"`; `"?"` alone stands for all."""
+    if text in ("N/A", "?"):
+        return (Published.read(text),) * count
+    between = [re.escape(part) for part in form.split("{}")]
+    found = re.fullmatch("(.+?)".join(between), text)
+    check(found is not None and len(between) == count + 1, "published", text, f"must have the form {form}")
+    assert found is not None
+    return tuple(map(Published.read, found.groups()))

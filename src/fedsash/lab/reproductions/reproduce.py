@@ -1,0 +1,168 @@
+"""A recipe carried out: its runs trained, its tables filled, its figures drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..config import ConfigError
+from ..config.registry import ROOMS, show
+from ..records import replace_file, write_json
+from ..sweeps import Sweep, check_same, execute
+from .draw import draw
+from .reproduction import SCALES, Recipe
+from .results import Results, safe
+
+
+@dataclass
+class Reproduced:
+    """What a recipe came to: its tables as they were written, the pictures, and what could not be made, and why."""
+
+    tables: list[dict[str, Any]] = field(default_factory=list)
+    pictures: list[Path] = field(default_factory=list)
+    note: str = ""
+    missing: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+
+def reproduce(
+    recipe: Recipe,
+    out: Path,
+    *,
+    scale: str = "full",
+    data: Path = Path("data"),
+    only: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+    jobs: int | None = None,
+    progress: bool = True,
+    command: str = "",
+    say: Callable[[str], None] = print,
+) -> Reproduced:
+    """Train the runs of a recipe into `out`, and write its tables, analyses and pictures there.
+
+    `data` holds a folder for each data set, by its name; runs whose data are not there are left out, which `say` is
+    told. What is trained already is not trained again, and counts, asked for or not. `only` and `overrides` are those
+    of `Recipe.plan`. Raises `ConfigError` for labels and settings that there are not, and if `out` holds runs at
+    another scale or with other settings.
+    """
+    overrides = list(overrides)
+    asked = recipe.plan(scale, only, overrides)
+    whole = _whole(recipe, scale, overrides, asked)
+    for run in with_data(whole, data)[0].runs:
+        check_same(run.experiment, out / "runs" / run.name)
+    sweep, missing = with_data(asked, data)
+    for line in dict.fromkeys(missing.values()):
+        say(f"left out: {line}")
+    done = Reproduced()
+    if sweep.runs:
+        executed = execute(sweep, out, jobs, progress)
+        missing |= executed.failed
+        done.interrupted = executed.interrupted
+    results = _results(whole, asked, out, missing)
+    warning = _warning(scale, differences(recipe, asked) if scale != "full" or overrides else [])
+    done.note = "\n".join(filter(None, [warning, recipe.note]))
+    for table in recipe.tables:
+        filled = table.filled(results) | {"command": command}
+        if not filled["rows"]:
+            continue
+        filled["title"] = filled["title"] or recipe.title
+        filled["note"] = "\n".join([*filled["missing"], done.note])
+        done.tables.append(filled)
+        _write(out, table.name, filled)
+    for figure in [] if done.interrupted else recipe.figures(scale):
+        title = figure.title or recipe.title
+        figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
+        done.pictures += draw(figure, results, command, done.missing.append, progress)
+    return done
+
+
+def _whole(recipe: Recipe, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
+    """All runs of a scale; those that are asked for, where the overrides do not suit the others."""
+    try:
+        return recipe.plan(scale, overrides=overrides)
+    except ConfigError:
+        return asked
+
+
+def _results(whole: Sweep, asked: Sweep, out: Path, missing: Mapping[str, str]) -> Results:
+    """What the runs of a scale came to, those that were asked for and those of earlier sittings."""
+    names = {run.name for run in asked.runs}
+    others = [run for run in whole.runs if run.name not in names]
+    axes = {axis: list(dict.fromkeys([*labels, *asked.axes[axis]])) for axis, labels in whole.axes.items()}
+    sweep = replace(whole, axes=axes, runs=[*asked.runs, *others])
+    return Results(sweep, out, missing, frozenset(run.name for run in others))
+
+
+def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
+    """The runs of a sweep whose data are in `folder`, reading them from there; why the others are left out, by name."""
+    runs, missing = [], {}
+    for run in sweep.runs:
+        data = run.experiment.data
+        name = ROOMS["datasets"].name_of(data)
+        place = (folder / name).resolve()
+        if not hasattr(data, "path"):
+            runs.append(run)
+        elif place.exists():
+            found = replace(data, path=str(place))  # type: ignore[type-var]
+            runs.append(replace(run, experiment=replace(run.experiment, data=found)))
+        else:
+            missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/data.md says how)"
+    return replace(sweep, runs=runs), missing
+
+
+def differences(recipe: Recipe, here: Sweep) -> list[str]:
+    """The settings in which runs differ from those of the full scale that have the same labels, a line a key."""
+    shared = {axis: [label for label in labels if label in recipe.axes[axis]] for axis, labels in here.axes.items()}
+    full = recipe.plan("full", [f"{axis}={label}" for axis, labels in shared.items() for label in labels])
+    paper = {tuple(run.labels.items()): run for run in full.runs}
+    found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
+    for run in here.runs:
+        if before := paper.get(tuple(run.labels.items())):
+            old, new = (dict(_flat(r.experiment.table())) for r in (before, run))
+            for key in sorted(old.keys() & new.keys() - {"data.path"}):
+                if old[key] != new[key]:
+                    olds, news = found.setdefault(key, ({}, {}))
+                    olds[show(old[key])] = news[show(new[key])] = None
+    lines = [f"{key} {_few(news)} (paper: {_few(olds)})" for key, (olds, news) in found.items()]
+    fewer = [axis for axis in here.axes if here.axes[axis] != recipe.axes[axis]]
+    return lines + [f"of {axis} only {', '.join(here.axes[axis])}" for axis in fewer]
+
+
+def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{place}{key}.")
+        else:
+            yield place + key, value
+
+
+def _few(values: Iterable[str]) -> str:
+    values = list(values)
+    return ", ".join(values[:4]) + (", ..." if len(values) > 4 else "")
+
+
+def _warning(scale: str, differs: Sequence[str]) -> str:
+    """What is said below all that is made of runs in which something is not as in the paper."""
+    if not differs:
+        return ""
+    which = f"Scale {scale} ({SCALES[scale]})" if scale != "full" else "Not the paper's setting"
+    return f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}."
+
+
+def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:
+    """Write a table as JSON and as Markdown."""
+    folder = out / "tables"
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / f"{safe(name)}.json", table)
+    replace_file(folder / f"{safe(name)}.md", markdown(table).encode())
+
+
+def markdown(table: Mapping[str, Any]) -> str:
+    """A filled table as Markdown."""
+    rows = [table["columns"], ["---"] * len(table["columns"]), *table["rows"]]
+    lines = ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
+    return "\n".join(
+        [f"# {table['title']}", "", *lines, "", table["note"].replace("\n", "\n\n"), "", f"    {table['command']}", ""]
+    )

@@ -1,0 +1,183 @@
+"""A recipe: a paper's table or figure as a sweep, at several scales, with what is made of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any
+
+from ...basics.errors import check
+from ..config import ConfigError
+from ..config.errors import prefixed
+from ..config.files import merged, read
+from ..config.registry import check_known, show
+from ..sweeps import Planned, Sweep
+from ..sweeps import parse as sweep
+from ..sweeps.experiments import parse
+from .figures import Figure
+from .pick import OWN, Axes, Pick, mapping, text
+from .tables import Table
+
+SCALES = {
+    "full": "the paper's own setting",
+    "small": "the same runs, fewer and shorter: an hour or so on two cores",
+    "tiny": "the structure alone, on scikit-learn's digits: about a minute",
+}
+SWEEP = ("title", "base", "axes", "zip")
+KEYS = (*SWEEP, "paper", "shows", "note", "changes", "scales", "tables", "figures")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is set in the runs that `where` takes, after all axes: settings that hang on more than one of them."""
+
+    where: Pick
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, table: Any, axes: Axes, place: str) -> Change:
+        given = mapping(table, place)
+        for key in given:
+            check_known(key, ("where", "set"), f"{place}: unknown key")
+        settings = mapping(given.get("set", {}), f"{place}.set")
+        return cls(Pick.of(given.get("where", {}), axes, f"{place}.where"), settings)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a recipe is cut down: labels that stay (`only`), other `values` of axes, further changes of the runs, and
+    what its `figures`, by name, then show."""
+
+    only: Mapping[str, list[str]] = field(default_factory=dict)
+    values: Mapping[str, list[Any]] = field(default_factory=dict)
+    changes: tuple[Mapping[str, Any], ...] = ()
+    figures: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, table: Any, place: str) -> Scale:
+        given = mapping(table, place)
+        for key in given:
+            check_known(key, [f.name for f in fields(cls)], f"{place}: unknown key")
+        only, values, figures = (mapping(given.get(key, {}), f"{place}.{key}") for key in ("only", "values", "figures"))
+        kept = {axis: [str(label) for label in labels] for axis, labels in only.items()}
+        return cls(kept, values, tuple(given.get("changes", ())), figures)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What reproduces one table or figure.
+
+    `paper` names it, `shows` says what it shows, `note` what is stated there, what is doubtful, and what is our own
+    reading. `content` is its file's: the tables of a sweep (`base`, `axes`, `zip`); `changes`, applied in order to the
+    runs that each of them is for; `scales`; and what is made of the runs, `tables` and `figures`.
+    """
+
+    name: str
+    title: str
+    paper: str
+    shows: str
+    note: str
+    content: Mapping[str, Any] = field(repr=False)
+    folder: Path = Path()
+
+    @classmethod
+    def load(cls, file: Path) -> Recipe:
+        """The recipe in a TOML file. Raises `ConfigError`, which names the file."""
+        with prefixed(file.name):
+            return cls.parse(file.stem, read(file), file.parent)
+
+    @classmethod
+    def parse(cls, name: str, content: Mapping[str, Any], folder: Path = Path()) -> Recipe:
+        """The recipe that the content of a file in `folder` describes; `ConfigError` if something in it can't be."""
+        for key in content:
+            check_known(key, KEYS, "unknown key")
+        title, paper, shows, note = (_words(content, key) for key in ("title", "paper", "shows", "note"))
+        recipe = cls(name, title, paper, shows, note, content, folder)
+        for axis in set(recipe.axes) & set(OWN):
+            raise ConfigError(f"axes: no axis can be called {axis}")
+        for size, scale in recipe.scales.items():
+            check_known(size, SCALES, "scales: there is no scale")
+            for axis in (*scale.only, *scale.values):
+                check_known(axis, recipe.axes, f"scales.{size}: there is no axis")
+        figures = [figure for scale in recipe.scales for figure in recipe.figures(scale)]
+        if not recipe.tables and not figures:
+            raise ConfigError("there is neither [[tables]] nor [[figures]]: nothing is made of its runs")
+        return recipe
+
+    @cached_property
+    def axes(self) -> Axes:
+        """The labels of each axis, at full scale."""
+        given = mapping(self.content.get("axes", {}), "axes")
+        for axis, values in given.items():
+            if not isinstance(values, list | Mapping):
+                raise ConfigError(f"axes.{axis} = {show(values)}: must be a list of values, or a table of labels")
+        return {axis: [_label(value) for value in values] for axis, values in given.items()}
+
+    @cached_property
+    def scales(self) -> dict[str, Scale]:
+        """The scales that the file gives; full needs no words."""
+        given = mapping(self.content.get("scales", {}), "scales")
+        return {"full": Scale()} | {name: Scale.of(table, f"scales.{name}") for name, table in given.items()}
+
+    @cached_property
+    def tables(self) -> list[Table]:
+        """The tables that are made of the runs."""
+        return [Table.of(t, self.axes, self.name, place) for place, t in self._each("tables")]
+
+    def figures(self, scale: str = "full") -> list[Figure]:
+        """The figures that are made of the runs at a scale."""
+        tables = {str(table.get("name", self.name)): (place, table) for place, table in self._each("figures")}
+        over = self.scales[scale].figures
+        for name in over:
+            check_known(name, tables, f"scales.{scale}.figures: there is no figure")
+        return [
+            Figure.of({**table, **over.get(name, {})}, self.axes, self.name, place)
+            for name, (place, table) in tables.items()
+        ]
+
+    def plan(self, scale: str = "full", only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+        """The runs at a scale; `only`, `"axis=label"` each, says more than the scale about the axes that it names, and
+        `overrides` such as `"rounds=50"` win over all else.
+
+        Raises `ConfigError` for what can't be.
+        """
+        check(scale in self.scales, "scale", scale, f"must be one of {', '.join(self.scales)}")
+        chosen, only = self.scales[scale], list(only)
+        named = {choice.partition("=")[0] for choice in only}
+        kept = [f"{axis}={label}" for axis, labels in chosen.only.items() if axis not in named for label in labels]
+        axes = {axis: chosen.values.get(axis, own) for axis, own in self.content.get("axes", {}).items()}
+        content = {key: self.content[key] for key in SWEEP if key in self.content} | {"axes": axes}
+        found = sweep(content, self.folder, [*kept, *only])
+        labels = {axis: list(dict.fromkeys([*own, *found.axes[axis]])) for axis, own in self.axes.items()}
+        changes = [Change.of(table, labels, place) for place, table in self._each("changes")]
+        for i, table in enumerate(chosen.changes):
+            changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
+        overrides = list(overrides)
+        return replace(found, runs=[_changed(run, changes, overrides) for run in found.runs])
+
+    def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        given = self.content.get(key, [])
+        if not isinstance(given, list):
+            raise ConfigError(f"{key} = {show(given)}: must be a list of tables, [[{key}]]")
+        for i, table in enumerate(given):
+            yield f"{key}[{i}]", mapping(table, f"{key}[{i}]")
+
+
+def _label(value: Any) -> str:
+    """What a sweep calls a label, or a value, of an axis."""
+    return value if isinstance(value, str) else show(value)
+
+
+def _words(content: Mapping[str, Any], key: str) -> str:
+    return " ".join(text(content.get(key, ""), key).split())
+
+
+def _changed(run: Planned, changes: Iterable[Change], overrides: Sequence[str]) -> Planned:
+    """The run with what is set by the changes that are for it, and then by the overrides."""
+    settings = [change.settings for change in changes if change.where.takes(run.labels)]
+    if not settings and not overrides:
+        return run
+    with prefixed(run.name):
+        return replace(run, experiment=parse(reduce(merged, settings, run.experiment.table()), overrides))

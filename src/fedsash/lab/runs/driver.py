@@ -1,0 +1,70 @@
+"""What a session drives: a federation, or another that goes from state to state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from torch import Tensor
+
+from ...broadcast import Feed
+from ...data.federated import FederatedData
+from ...evaluation import Evaluation, Metrics
+from ...exchange import Chronicle, Outcome
+from ...state import State
+
+
+class Driver(Protocol):
+    """What makes the rounds of a run; `Federation` is one, and says what each of these is.
+
+    `round` makes the next state, or raises `Ended` where the run is over before its rounds are done. What a driver must
+    remember between two rounds beside the models, `saved` puts into the state, and `prepare` takes up again.
+    `chronicle`, which may be asked for after `prepare`, is what the driver has to tell of the run beside its models.
+    """
+
+    @property
+    def evaluation(self) -> Evaluation: ...
+
+    @property
+    def seed(self) -> int: ...
+
+    @property
+    def feed(self) -> Feed | None: ...
+
+    @property
+    def local_data(self) -> FederatedData | None: ...
+
+    @property
+    def chronicle(self) -> Chronicle | None: ...
+
+    def start(self, folder: Path | None = None) -> State: ...
+
+    def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]: ...
+
+    def round(self, state: State) -> tuple[State, Outcome]: ...
+
+    def evaluate(self, state: State) -> list[Metrics]: ...
+
+    def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]: ...
+
+    def models(self, state: State) -> dict[str, Tensor]: ...
+
+    def export(self, w: Tensor) -> bytes: ...
+
+    def saved(self, state: State) -> State: ...
+
+    def settled(self, began: Mapping[str, Any]) -> Driver: ...
+
+    def described(self) -> dict[str, Any]: ...
+
+    def memory(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> dict[str, str]: ...
+
+    def close(self) -> None: ...
+
+    def __enter__(self) -> Driver: ...
+
+    def __exit__(self, *error: object) -> None: ...

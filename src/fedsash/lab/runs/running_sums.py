@@ -1,0 +1,162 @@
+"""The running sums of a run's models, in its folder: `RUN/trajectory/<round>.safetensors`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from ...averages.running import SUM, RunningSum
+from ...basics.errors import check
+from ...state import State
+from ..records import replace_file
+
+FOLDER = "trajectory"
+NAME = "trajectory.sum"
+"""What the sum so far is called among a state's averages; no average of a user's can have a dot in its name."""
+
+
+@dataclass(frozen=True)
+class RunningSums:
+    """When the sum of all models so far is written down: every `every` rounds, 0 = never.
+
+    Two such sums tell any window between their rounds, exactly, after the run (`fedsash average`). A file takes
+    16 bytes a parameter.
+    """
+
+    every: int = 0
+
+    def __post_init__(self) -> None:
+        check(self.every >= 0, "RunningSums.every", self.every, "must be a number of rounds, or 0 for no running sums")
+
+
+NEVER = RunningSums()
+"""No running sums."""
+
+
+class Bookkeeper:
+    """Adds up the models of a run in `folder`, and writes the sums down.
+
+    The sum so far is part of the run's state, so a resumed run goes on with it. A round that was skipped has no model:
+    it changes neither sum nor count.
+    """
+
+    def __init__(self, settings: RunningSums, folder: Path | None) -> None:
+        check(not settings.every or folder is not None, "trajectory.every", settings.every, "needs a folder, or be 0")
+        self.every = settings.every
+        self.folder = None if folder is None else folder / FOLDER
+
+    def start(self, state: State) -> State:
+        """A run's start, which remembers the sum of no model."""
+        if self.every:
+            state.averages[NAME] = SUM.init(state.w)
+        return state
+
+    def observe(self, state: State, moved: bool) -> None:
+        """Take in the state after a round; `moved` is whether the round has made a model.
+
+        The sum is written before the round's state is: a state that was saved has all sums up to its round.
+        """
+        if not self.every or self.folder is None:
+            return
+        seen = state.averages[NAME]
+        if moved:
+            SUM.take(seen, state.w, state.round, {})
+        if state.round % self.every == 0:
+            write(self.folder, state.round, RunningSum.of(seen))
+
+    def cut(self, state: State | None = None) -> None:
+        """Drop the sums after the state's round, and what was half written; without a state, all.
+
+        All go as well where the state's own sum is empty: sums of models that it has not seen don't go on with it.
+        """
+        if self.folder is None:
+            return
+        for path in self.folder.glob(".*.tmp"):
+            path.unlink()
+        last = -1 if state is None or self._forgot(state) else state.round
+        for round in kept(self.folder):
+            if round > last:
+                place(self.folder, round).unlink()
+
+    def take(self, source: Path, state: State) -> None:
+        """Take over the sums that a fork's source has written up to the fork, if its state knows their sum."""
+        if not self.every or self.folder is None or self._forgot(state):
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for round in kept(source / FOLDER):
+            if round <= state.round:
+                _link(place(source / FOLDER, round), place(self.folder, round))
+
+    def _forgot(self, state: State) -> bool:
+        """Whether the run adds up its models, and has none yet."""
+        return bool(self.every) and not int(state.averages[NAME]["seen"])
+
+
+def kept(folder: Path) -> list[int]:
+    """The rounds whose sums are there, ascending."""
+    return sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
+
+
+def place(folder: Path, round: int) -> Path:
+    """Where the sum after `round` lies."""
+    return folder / f"{round:08d}.safetensors"
+
+
+def write(folder: Path, round: int, found: RunningSum) -> None:
+    """Write the sum after `round`, whole or not at all; raises `OSError`, on a full disk, say."""
+    from safetensors.torch import save
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {"high": found.high, "low": found.low, "count": torch.tensor(found.count)}
+    replace_file(place(folder, round), save(tensors, {"checksum": str(_checksum(found, round))}))
+
+
+def count(folder: Path, round: int) -> int:
+    """How many models are in the sum after `round`. Raises `ValueError` if its file can't be read."""
+    return _open(folder, round, whole=False)[0].count
+
+
+def read(folder: Path, round: int) -> RunningSum:
+    """The sum after `round`. Raises `ValueError` if its file is not what was written."""
+    found, checksum = _open(folder, round, whole=True)
+    if str(_checksum(found, round)) != checksum:
+        raise ValueError(_damaged(folder, round))
+    return found
+
+
+def _open(folder: Path, round: int, whole: bool) -> tuple[RunningSum, str]:
+    """A file's sum, without its vectors unless `whole`, and its checksum."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(place(folder, round), "pt") as file:
+            number, checksum = int(file.get_tensor("count")), file.metadata()["checksum"]
+            if not whole:
+                return RunningSum(torch.empty(0), torch.empty(0), number), checksum
+            return RunningSum(file.get_tensor("high"), file.get_tensor("low"), number), checksum
+    except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
+        raise ValueError(_damaged(folder, round)) from None
+
+
+def _damaged(folder: Path, round: int) -> str:
+    return f"{place(folder, round)} is missing or damaged; without this file the other sums can still be used"
+
+
+def _checksum(found: RunningSum, round: int) -> int:
+    value = zlib.crc32(f"{round} {found.count} {found.high.dtype} {found.low.dtype}".encode())
+    for part in (found.high, found.low):
+        value = zlib.crc32(part.contiguous().numpy().data, value)
+    return value
+
+
+def _link(source: Path, target: Path) -> None:
+    """Give a file a second name; a copy where its file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,286 @@
+"""One sitting at a run: its rounds, and what it writes into its folder."""
+
+from __future__ import annotations
+
+import json
+import logging
+import platform
+import resource
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import torch
+
+from ...basics.errors import check
+from ...basics.fingerprint import differences
+from ...exchange import Chronicle, Ended, Outcome
+from ...state import State
+from .. import checkpoints
+from ..records import Mark, Records, chosen, diverged, mark, replace_file, summarise, write_json
+from ..report import Progress, curves
+from ..report import partition as gallery
+from ..report.network import write_timeline
+from .driver import Driver
+from .interrupts import interrupt_flag
+from .running_sums import NEVER, Bookkeeper, RunningSums
+from .settings import Callback, Checkpoint, Fork, Result, Watch
+
+log = logging.getLogger("fedsash")
+
+
+@dataclass
+class Session:
+    """One sitting at a run: from a state to its end, or to Ctrl-C."""
+
+    federation: Driver
+    rounds: int
+    out: Path | str | None
+    checkpoint: Checkpoint
+    watch: bool | Watch
+    callbacks: Sequence[Callback]
+    config: Mapping[str, Any] | None
+    until: int | None
+    trajectory: RunningSums = NEVER
+
+    def __post_init__(self) -> None:
+        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        self.end = self.rounds if self.until is None else min(self.until, self.rounds)
+        self.progress = Progress(self.rounds, self.watch is True)
+        self.folder = None if self.out is None else Path(self.out)
+        self.records = None if self.folder is None else Records(self.folder)
+        self.sums = Bookkeeper(self.trajectory, self.folder)
+        self.history: list[dict[str, Any]] = []
+        self.mark: Mark = (0, 0)
+        self.wrong = (False, False, "")
+        self.over = False
+        self.chronicle: Chronicle | None = None
+
+    def begin(self, fork: Fork | None) -> State:
+        """The first state: a fresh one, or that of another run with its metrics so far."""
+        if self.records is not None and self.records.path.exists():
+            raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
+        self.sums.cut()  # what a beginning that was killed has left
+        state = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
+        return state if fork is None else self._take(fork, state)
+
+    def _take(self, fork: Fork, state: State) -> State:
+        """Fill the start with another run's state; the history begins with what that run says of models of ours.
+
+        The earlier states that are to be kept for ever are taken over as well.
+        """
+        source = Path(fork.folder)
+        saved = checkpoints.saved_rounds(source / "state")
+        if fork.round not in saved:
+            there = ", ".join(map(str, saved)) or "none"
+            raise ValueError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
+        right = f"must be at least the {fork.round} of the fork's state"
+        check(self.rounds >= fork.round, "rounds", self.rounds, right)
+        own = fork.round, state.lineage[0][1]
+        names = {name: fork.names.get(name, name) for name in state.averages}
+        ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
+        rows = [row for row in Records(source).load() if row["round"] <= fork.round]
+        self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
+        if self.folder is not None:
+            checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+        for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
+            loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
+            state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
+            self.mark = mark([row for row in self.history if row["round"] <= round])
+            self._save(state)
+        self.sums.take(source, state)
+        return state
+
+    def reopen(self) -> State:
+        """The newest readable state of the run in the folder; everything after it is dropped."""
+        if self.folder is None or self.records is None or not self.records.path.exists():
+            raise ValueError(f"{self.folder} holds no run to resume")
+        fresh = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
+        state, notes = checkpoints.load_newest(self.folder / "state", fresh)
+        for note in notes:
+            log.warning(note)
+        if other := differences(self.federation.fingerprint, state.fingerprint):
+            lines = "; ".join(other)
+            raise ValueError(f"{self.folder} holds a run of another experiment: {lines}. To change it on purpose, fork")
+        self.records.cut(state.round, state.records if state.round else None)
+        checkpoints.cut(self.folder / "state", state.round)
+        self.sums.cut(state)
+        state.oldest = min(checkpoints.saved_rounds(self.folder / "state"), default=0)
+        self.history = self.records.load()
+        self.mark = mark(self.history)
+        self._settle_engine(self.folder / "engine.json")
+        return state
+
+    def train(self, state: State) -> Result:
+        """Rounds until the end, or until Ctrl-C, which lets the round end and saves the state."""
+        with ExitStack() as stack:
+            stack.enter_context(self.federation)
+            stop = stack.enter_context(interrupt_flag(self.progress.say))
+            stack.enter_context(self.progress)
+            started = state.round < self.end or bool(state.executor)  # who remembers something has something to tell
+            for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
+                self.progress.say(note)
+            self.progress.update(state.round)
+            self._write_beginning(state, started)
+            self.chronicle = self.federation.chronicle
+            while state.round < self.end and not stop.is_set() and not self.over:
+                state = self._round(state)
+            if self.folder is not None and state.round not in checkpoints.saved_rounds(self.folder / "state"):
+                self._save(state)
+            state = replace(self.federation.saved(state), records=self.mark)
+            summary = self._summary(state, _peak_memory() + self.federation.memory())
+        interrupted = state.round < self.rounds and not self.over
+        result = Result(self.history, summary, state, self.folder, interrupted)
+        self._write_end(result)
+        return result
+
+    def _round(self, state: State) -> State:
+        began = time.perf_counter()
+        try:
+            state, outcome = self.federation.round(state)
+        except Ended:
+            self.over = True
+            return state
+        ended = time.perf_counter()
+        state.samples += outcome.samples
+        state.training_seconds += ended - began
+        self.sums.observe(state, outcome.moved)
+        self._report(outcome)
+        accuracies = None
+        if self.federation.evaluation.due(state.round, self.rounds):
+            metrics = self.federation.evaluate(state)
+            state, more = self.federation.learn(state, metrics)
+            metrics += more
+            rows = [m.row() for m in metrics]
+            self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
+            accuracies = {m.model: m.accuracy for m in metrics if m.split == "test"}
+            for callback in self.callbacks:
+                callback(state.round, metrics)
+        state.seconds += time.perf_counter() - began
+        if self.folder is not None and self.checkpoint.due(state.round, self.rounds):
+            self._save(state)
+        self.progress.update(state.round, accuracies)
+        if callable(self.watch):
+            self.watch(state.round)
+        return state
+
+    def _report(self, outcome: Outcome) -> None:
+        """Name what went wrong in a round, in the log (once for rounds like the one before) and in the metrics."""
+        round, wrong = outcome.round + 1, (bool(outcome.refused), bool(outcome.missing), outcome.skipped)
+        if wrong != self.wrong:
+            for line in outcome.lines():
+                log.warning("round %d: %s", round, line)
+        if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
+            guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
+            missing = {"missing": {str(client): why for client, why in outcome.missing.items()}}
+            self._record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
+        self.wrong = wrong
+
+    def _record(self, rows: list[dict[str, Any]]) -> None:
+        self.history += rows
+        self.mark = mark(rows, self.mark)
+        if self.records is not None:
+            self.records.append(rows)
+
+    def _save(self, state: State) -> None:
+        if self.folder is None:
+            return
+        if self.records is not None and self.records.path.exists():
+            self.records.flush()
+        saved = replace(self.federation.saved(state), records=self.mark)
+        checkpoints.save(saved, self.folder / "state", self.checkpoint.keep)
+        state.oldest = checkpoints.saved_rounds(self.folder / "state")[0]
+
+    def _summary(self, state: State, memory: int) -> dict[str, Any]:
+        target = self.federation.evaluation.target
+        more = {} if self.chronicle is None else self.chronicle.summary(self.history, target)
+        return more | {
+            "models": summarise(self.history, self.federation.evaluation),
+            "chosen": chosen(self.history, self.federation.evaluation),
+            "diverged": diverged(self.history, state.round),
+            "rounds": state.round,
+            "seconds": state.seconds,
+            "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
+            "peak_memory_bytes": memory,
+            "versions": {
+                "python": platform.python_version(),
+                "fedsash": version("fedsash"),
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+            },
+            "device": str(state.w.device),
+            "engine": self.federation.described(),
+            "seed": self.federation.seed,
+        }
+
+    def _settle_engine(self, file: Path) -> None:
+        """Take the engine that the run began with, if it is one that the federation's engine leaves open."""
+        if file.exists():
+            self.federation = self.federation.settled(json.loads(file.read_text()))
+
+    def _write_beginning(self, state: State, started: bool) -> None:
+        """Write how the run begins; the metrics come last, since their file says that there is a run to resume.
+
+        How it is trained is known when training has `started`; a run that has nothing left to train keeps what it has.
+        """
+        if self.folder is None or self.records is None:
+            return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        engine = self.federation.described()
+        if started or not (self.folder / "engine.json").exists():
+            write_json(self.folder / "engine.json", engine)
+        if self.federation.local_data is not None:
+            write_json(self.folder / "partition.json", gallery.record(self.federation.local_data))
+        if self.config is not None:
+            import tomli_w
+
+            config = dict(self.config) | {"rounds": self.rounds, "engine": self.config.get("engine", {}) | engine}
+            replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
+        if not self.records.path.exists():
+            if state.forked is None:
+                checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+            self.records.create(self.history)
+
+    def _write_end(self, result: Result) -> None:
+        if self.folder is None:
+            return
+        write_json(self.folder / "summary.json", result.summary)
+        models = self.federation.models(result.state)
+        models |= {f"{name}-best": best.w for name, best in result.state.best.items()}
+        (self.folder / "models").mkdir(exist_ok=True)
+        for name, w in models.items():
+            replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
+        if self.chronicle is not None:
+            target = self.federation.evaluation.target
+            write_timeline(self.chronicle.timeline(), self.folder, result.history, target)
+        if any(row["split"] == "test" for row in result.history):
+            target, start = self.federation.evaluation.target, self._feed_start(result.state)
+            curves(result.history, self.folder / "curves.png", target=target, feed_start=start)
+
+    def _feed_start(self, state: State) -> int | None:
+        """From which round on the clients have received an average."""
+        feed = self.federation.feed
+        choice = state.choice or (feed.first() if feed else None)
+        return None if choice is None or choice.start is None else max(choice.start + 1, state.forked or 0)
+
+
+def _renamed(state: State, names: Mapping[str, str]) -> State:
+    """The state with its averages under other names."""
+    averages = {names[name]: vectors for name, vectors in state.averages.items()}
+    past = {names[name]: models for name, models in state.past.items()}
+    best = {names.get(name, name): best for name, best in state.best.items()}
+    return replace(state, averages=averages, past=past, best=best)
+
+
+def _peak_memory() -> int:
+    """The largest resident memory of this process so far, in bytes; on a GPU its allocated memory on top."""
+    unit = 1 if sys.platform == "darwin" else 1024
+    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + on_gpu

@@ -1,0 +1,65 @@
+"""What a run can be given besides its federation, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...basics.errors import check
+from ...evaluation import Metrics
+from ...state import State
+
+Callback = Callable[[int, list[Metrics]], None]
+"""`callback(round, metrics)`, called after every evaluation."""
+
+
+Watch = Callable[[int], None]
+"""`watch(round)`, called after every round."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """When the state is saved: every `every` rounds, at the end and on Ctrl-C; the last two states are kept.
+
+    The states after the rounds in `keep` are saved and kept for ever, so that other runs can start from them.
+    """
+
+    every: int = 50
+    keep: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        check(self.every >= 1, "Checkpoint.every", self.every, "must be at least 1")
+        check(min(self.keep, default=1) >= 1, "Checkpoint.keep", self.keep, "must be rounds, 1 or more")
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether the state after `round` of `rounds` rounds is saved."""
+        return round % self.every == 0 or round in self.keep or round == rounds
+
+
+USUAL = Checkpoint()
+"""Every 50 rounds and at the end."""
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Where a run starts: from the state that the run in `folder` saved after `round`, with its metrics up to there.
+
+    `names` says what an average of this run is called there, if it has another name.
+    """
+
+    folder: Path | str
+    round: int
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass
+class Result:
+    """What a run came to: every metric it recorded, its summary, its last state, and its folder if it has one."""
+
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+    state: State
+    folder: Path | None
+    interrupted: bool = False

@@ -1,0 +1,100 @@
+"""The study of time alone: a simulated network without models."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from simpy import Environment
+
+from ...basics.errors import check
+from ...evaluation import Evaluation
+from ...network.chronicle import NetworkChronicle
+from ...network.events import begin, play
+from ...network.learning import Timing
+from ...network.schedulers import Scheduler
+from ...network.settings import Network
+from ...network.site import Site
+from ..records import Records, replace_file, write_json
+from ..report import Progress
+from ..report.network import write_timeline
+
+
+@dataclass
+class Study:
+    """What a study of time came to: its metrics, its summary, who did what when, and its folder if it has one."""
+
+    history: list[dict[str, Any]]
+    summary: dict[str, Any]
+    timeline: dict[str, Any]
+    folder: Path | None
+    interrupted: bool = False
+
+
+def simulate(
+    network: Network,
+    scheduler: Scheduler,
+    learner: Timing,
+    *,
+    rounds: int,
+    evaluation: Evaluation | None = None,
+    seed: int = 0,
+    out: Path | str | None = None,
+    progress: bool | Callable[[int], object] = False,
+    config: Mapping[str, Any] | None = None,
+) -> Study:
+    """Study time alone: let the scheduler work for `rounds` steps, or until the network's `seconds` are over.
+
+    There is nothing to save on the way, since a run on a network goes on by replaying its time, which is the study. So
+    a study is whole, or it is done again. With `out` it leaves `config.toml` (if `config` is given), `summary.json`,
+    `timeline.json`, `timeline.png`, `link.png`, and at last `metrics.jsonl`, with the network's measures after the
+    steps that an `evaluation` names. `progress` shows a bar, or is told the number of every step. A study is a pure
+    function of its arguments. Raises `ValueError` if `out` holds a run already.
+    """
+    evaluation = evaluation or Evaluation()
+    check(rounds >= 1, "rounds", rounds, "must be at least 1")
+    folder = None if out is None else Path(out)
+    if folder is not None and Records(folder).path.exists():
+        raise ValueError(f"{folder} holds a run already: choose another folder")
+    site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
+    process, chronicle = scheduler.run(site), NetworkChronicle(site)
+    history: list[dict[str, Any]] = []
+    began = time.perf_counter()
+    _write_config(folder, config)
+    with Progress(rounds, progress is True) as bar:
+
+        def stepped(site: Site) -> None:
+            if evaluation.due(site.version, rounds):
+                history.append(chronicle.measures(site.version))
+            bar.update(site.version)
+            if callable(progress):
+                progress(site.version)
+
+        site.stepped = stepped
+        play(site, process)
+    summary = chronicle.summary(history, evaluation.target) | {
+        "models": {},
+        "rounds": site.version,
+        "seconds": time.perf_counter() - began,
+        "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
+        "seed": seed,
+    }
+    if folder is not None:
+        write_json(folder / "summary.json", summary)
+        write_timeline(chronicle.timeline(), folder, history, evaluation.target)
+        Records(folder).create(history)
+    return Study(history, summary, site.log.timeline(site), folder)
+
+
+def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:
+    if folder is None:
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    if config is not None:
+        import tomli_w
+
+        replace_file(folder / "config.toml", tomli_w.dumps(config).encode())

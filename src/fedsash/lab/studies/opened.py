@@ -1,0 +1,174 @@
+"""A run's folder, opened to look at it: its data, its saved states, and its models by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...basics.errors import check, check_choice, one_line
+from ...basics.layout import Layout
+from ...data.federated import Samples
+from ...federation import Federation
+from ...network import Synchronous
+from ...state import State
+from .. import checkpoints
+from ..analysis.clients import ClientModels, client_models
+from ..config import Experiment
+from ..config.errors import prefixed
+from ..config.network import NetworkExperiment
+from ..records import write_json
+from ..sweeps.experiments import load, stateless
+
+Progress = Callable[[int, int], None]
+"""`progress(done, all)`, called on the way."""
+
+
+@dataclass(eq=False)
+class Opened:
+    """A run in `folder`, with the `experiment` of its config.toml and the `federation` that it was.
+
+    Of a run on a network that is the federation without it: its models and states are the same.
+    """
+
+    folder: Path
+    experiment: Experiment
+    federation: Federation
+    _round: tuple[int, ClientModels] | None = field(default=None, repr=False)
+
+    def close(self) -> None:
+        """End the processes that trained clients again."""
+        self.federation.close()
+
+    @property
+    def rounds(self) -> list[int]:
+        """The rounds whose states are saved, ascending."""
+        return checkpoints.saved_rounds(self.folder / "state")
+
+    def state(self, round: int) -> State:
+        """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
+        if round not in self.rounds:
+            raise ValueError(f"{self.folder} has no state of round {round}; {self._saved()}")
+        return checkpoints.load(checkpoints.place(self.folder / "state", round), self.federation.start())
+
+    def model(self, name: str) -> Tensor:
+        """The model `[D]` of that name:
+
+        - `model`, an average's name, `NAME-best`: what the run left in models/ at its end
+        - `round:N`, `NAME@N`: the global model, or the average NAME, after the saved round N
+        - `client:K@N`: where client K arrives in the round that follows the saved round N
+        - a path that ends in .safetensors: any file of a state dict of this architecture
+
+        Raises `ValueError`, with all that there is, if there is no such model.
+        """
+        if name.endswith(".safetensors"):
+            return read_model(Path(name), self.federation)
+        if client := re.fullmatch(r"client:(\d+)@(\d+)", name):
+            return self._client(int(client[1]), int(client[2]))
+        if saved := re.fullmatch(r"(round:|[\w-]+@)(\d+)", name):
+            state = self.state(int(saved[2]))
+            there = self.federation.models(state)
+            wanted = "model" if saved[1] == "round:" else saved[1][:-1]
+            self._check(wanted in there, name, f"round {state.round} has {', '.join(there)}")
+            return there[wanted]
+        files = (self.folder / "models").glob("*.safetensors")
+        left = {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
+        self._check(name in left, name, f"models/ has {', '.join(left) or 'none'}")
+        return read_model(left[name], self.federation)
+
+    def samples(self, split: str, count: int | None = None) -> Samples:
+        """The central test set, or all that clients train on (`split`); of these `count`, evenly spaced."""
+        data = self.federation.training_data
+        check_choice("--split", split, "test", "train")
+        if split == "test":
+            check(data.test is not None, "--split", split, "these data have no test set; use train")
+        samples = (data.test if split == "test" else None) or data.train
+        held = np.unique(np.concatenate(data.clients))
+        if split == "train" and len(held) < len(samples):
+            samples = samples[torch.from_numpy(held).to(samples.y.device)]
+        return samples if count is None else samples[spaced(len(samples), count).to(samples.y.device)]
+
+    def _client(self, client: int, round: int) -> Tensor:
+        """The model of one client of the round after `round`; the whole round trains, and is kept for the next one."""
+        experiment = self.experiment
+        rounds = not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
+        check(rounds, "client", client, "must be of a run in rounds; here every client trains in its own time")
+        if self._round is None or self._round[0] != round:
+            self._round = round, client_models(self.federation, self.state(round))
+        clients = self._round[1]
+        ids = clients.ids.tolist()
+        right = f"in the round after {round} take part: {', '.join(map(str, ids))}"
+        check(client in ids, "client", client, right)
+        return clients.w[ids.index(client)]
+
+    def _check(self, found: bool, name: str, there: str) -> None:
+        if not found:
+            raise ValueError(f"{self.folder} has no model {name!r}; {there}; {self._saved()}")
+
+    def _saved(self) -> str:
+        there = ", ".join(map(str, self.rounds)) or "none"
+        return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
+
+
+def open_run(folder: Path) -> Opened:
+    """Open the run in `folder`. Raises `FileNotFoundError` if it holds none, `ConfigError` if it can't be built."""
+    file = folder / "config.toml"
+    if not file.exists():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
+    experiment = load(file)
+    if stateless(experiment):
+        raise ValueError(f"{folder} holds a study of time, which has no models")
+    with prefixed(file):
+        return Opened(folder, experiment, experiment.federation())
+
+
+def read_model(file: Path, federation: Federation) -> Tensor:
+    """The vector `[D]` of a state dict in a .safetensors file. Raises `ValueError` if it is of another architecture."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    if not file.is_file():
+        raise FileNotFoundError(f"there is no file {file}")
+    try:
+        tensors = load_file(file)
+    except SafetensorError as error:
+        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+    layout: Layout = federation.layout
+    for name, shape in zip(layout.names, layout.shapes, strict=True):
+        found = list(tensors[name].shape) if name in tensors else "missing"
+        check(found == list(shape), f"{file}: {name}", found, f"must be {list(shape)}, as in the run's model")
+    like = next(federation.module.parameters())
+    return torch.cat([tensors[name].to(like.device, layout.dtype).reshape(-1) for name in layout.names])
+
+
+def spaced(n: int, count: int) -> Tensor:
+    """`count` of the numbers below n, evenly spaced: samples that lie by class or by user are seen in proportion."""
+    check(1 <= count <= n, "--samples", count, f"must be 1 to {n}")
+    return torch.from_numpy(np.arange(count, dtype=np.int64) * n // count)
+
+
+def names_of(models: Iterable[str]) -> list[str]:
+    """What models are called in pictures: files by their name, without the folder."""
+    return [Path(name).stem if name.endswith(".safetensors") else name for name in models]
+
+
+def write(folder: Path, name: str, analysis: Mapping[str, Any]) -> dict[str, Any]:
+    """Write an analysis as `folder/analyses/NAME.json`; what a reader will find there."""
+    file = place(folder, name, "json")
+    write_json(file, analysis)
+    written: dict[str, Any] = json.loads(file.read_text())
+    return written
+
+
+def place(folder: Path, name: str, ending: str) -> Path:
+    """Where a file of an analysis lies. Raises `ValueError` unless `name` can be a file's."""
+    check(bool(re.fullmatch(r"[\w-]+", name)), "--name", name, "must be letters, digits, _ and -")
+    (folder / "analyses").mkdir(exist_ok=True)
+    return folder / "analyses" / f"{name}.{ending}"

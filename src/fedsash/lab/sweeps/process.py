@@ -1,0 +1,102 @@
+"""A process that trains legs, and what it tells."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from .plan import Leg
+
+
+@dataclass(frozen=True)
+class Message:
+    """What a process tells: a round that is finished; or the end of its leg, whose last round it reached or not.
+
+    `reason` is why a leg has failed, `results` what its models came to. After a `crash` there is no process any more.
+    """
+
+    sender: Process
+    round: int | None = None
+    ended: bool = False
+    reached: int | None = None
+    results: str = ""
+    reason: str = ""
+    crash: bool = False
+
+
+class Process:
+    """Trains one leg after another, and puts what it tells into the queue `heard`.
+
+    It has a session of its own, so that Ctrl-C reaches it by way of `interrupt` only; what it prints goes into `log`.
+    """
+
+    def __init__(self, log: Path, heard: SimpleQueue[Message]) -> None:
+        self._log, self._heard = log, heard
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as file:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fedsash.lab.sweeps.job"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=file,
+                text=True,
+                start_new_session=True,
+            )
+        self._listener = Thread(target=self._listen, daemon=True)
+        self._listener.start()
+
+    def train(self, leg: Leg, out: Path, cores: list[int]) -> None:
+        """Give it a leg of the sweep in the folder `out`."""
+        fork = leg.parent and {"folder": str(out / leg.parent.folder), "round": leg.first, "names": leg.renamed}
+        job = {"experiment": leg.experiment.table(), "folder": str(out / leg.folder), "fork": fork, "until": leg.last}
+        self._write(json.dumps(job | {"cores": cores}) + "\n")
+
+    def interrupt(self) -> None:
+        """Let it end its round and save its state; a second time, end at once."""
+        self._process.send_signal(signal.SIGINT)
+
+    def close(self) -> None:
+        """Let it go home."""
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        self._listener.join()
+
+    def _write(self, line: str) -> None:
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(line)
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            pass  # the listener says why it has ended
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            told = json.loads(line)
+            ended = "reached" in told
+            results, reason = _results(told.get("models", {})), told.get("error", "")
+            self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason))
+        code = self._process.wait()
+        self._heard.put(Message(self, ended=True, reason=self._why(code), crash=True))
+
+    def _why(self, code: int) -> str:
+        """Why a process that says nothing itself has ended."""
+        if code < 0:
+            name = signal.Signals(-code).name
+            return f"killed by {name}" + (", out of memory perhaps" if -code == signal.SIGKILL else "")
+        said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{said[-1].strip() if said else f'exit code {code}'} (see {os.path.relpath(self._log)})"
+
+
+def _results(models: dict[str, Any]) -> str:
+    means = {name: of_model["last_mean"] for name, of_model in models.items()}
+    known = [f"{name} {100 * mean:.1f} %" for name, mean in means.items() if mean is not None]
+    return f": {', '.join(known)}" if known else ""

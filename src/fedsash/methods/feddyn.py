@@ -1,0 +1,135 @@
+"""Dynamic regularisation: FedDyn (Acar et al. 2021) and AdaBest (Varno et al. 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ..basics.errors import check, check_choice, check_strength
+from ..basics.layout import Layout
+from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+
+
+@dataclass(frozen=True)
+class FedDyn(Method):
+    """A regulariser that makes the clients' optima agree with the global one (Acar et al. 2021).
+
+    Each client minimises `f_i(w) - <g_i, w> + (alpha/2) * ||w - w_t||^2`; `g_i` and the server's `h` are `[D]`, zero at
+    first.
+
+        step      w <- w - eta * (g(w) - g_i + alpha * (w - w_t))
+        client    g_i <- g_i - alpha * (w_i - w_t)
+        server    h <- h - (alpha/N) * sum over the round's clients of (w_i - w_t)
+                  w_{t+1} = mean w_i - h / alpha
+
+    so that `h` is the mean of all N `g_i` after every round. What is evaluated is w_{t+1}; the published code plots
+    the mean of all clients' last models instead. Its clients' alpha_i (scaled by their sizes) are not in the paper and
+    not here. The paper's `weighting` is uniform; `"samples"` concerns the model only.
+    """
+
+    alpha: float = 0.01
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+    uniform: ClassVar[tuple[str, ...]] = ("g",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.alpha > 0, "FedDyn.alpha", self.alpha, "must be positive")
+
+    @property
+    def tether(self) -> float:
+        return self.alpha
+
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"h": zeros(w)}
+
+    def mine(self, w: Tensor) -> Vectors:
+        return {"g": zeros(w)}
+
+    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        return w, {}
+
+    def begin(self, local: Local) -> Vectors:
+        return {"constant": local.mine["g"] + self.alpha * local.sent}
+
+    def direction(self, step: Step) -> Tensor:
+        return (step.grad(step.w) - step.work["constant"]).add(step.w, alpha=self.alpha)
+
+    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+        delta = local.delta
+        upload = {"delta": delta} if self.weighting == "uniform" else {"delta": delta, "g": delta}
+        return upload, {"g": local.mine["g"] - self.alpha * delta}
+
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        mean, share = received.mean, received.clients / received.total
+        h = received.shared["h"] - self.alpha * share * mean.get("g", mean["delta"])
+        return received.update - h / self.alpha, {"h": h}
+
+
+@dataclass(frozen=True)
+class AdaBest(Method):
+    """Bias estimates that forget, without the number of clients (Varno et al. 2022).
+
+    `h_i` `[D]` is a client's estimate, zero at first, and t_i the round in which it last took part.
+
+        step      w <- w - eta * (g(w) - h_i)
+        client    h_i <- h_i / (t - t_i) + mu * (w_t - w_i),    t_i <- t
+        server    avg_t = mean w_i,    w_{t+1} = avg_t + beta * (avg_t - avg_{t-1})          avg_{-1} = w_0
+
+    `variant = "code"` follows the published code, which keeps h_i without mu and multiplies it, at each step, by
+    mu * E * m / n_i: E local epochs, n_i samples, m the running mean over all uploads so far of samples a step (0 in
+    the first round). That is about mu / K_i for K_i steps, so a mu of the paper's form is about K_i times smaller. The
+    paper's `weighting` is uniform.
+    """
+
+    mu: float = 0.02
+    beta: float = 0.8
+    variant: Literal["paper", "code"] = "paper"
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+    uniform: ClassVar[tuple[str, ...]] = ("m",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strength("AdaBest.mu", self.mu)
+        check_strength("AdaBest.beta", self.beta)
+        check_choice("AdaBest.variant", self.variant, "paper", "code")
+
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+        code = {"m": w.new_zeros(()), "uploads": w.new_zeros(())} if self.variant == "code" else {}
+        return {"avg": w.clone()} | code
+
+    def mine(self, w: Tensor) -> Vectors:
+        return {"h": zeros(w), "next": zeros(w[:1])}  # t_i + 1, so that 0 is never
+
+    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        return w, {"m": shared["m"]} if self.variant == "code" else {}
+
+    def begin(self, local: Local) -> Vectors:
+        h = local.mine["h"]
+        if self.variant == "code":
+            h = h * (self.mu * local.steps / local.per_epoch * local.shared["m"] / local.size)
+        return {"h": h}
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w) - step.work["h"]
+
+    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+        delta, now = local.delta, torch.full_like(local.mine["next"], local.round + 1)
+        h = local.mine["h"] / (now - local.mine["next"])
+        if self.variant == "paper":
+            return {"delta": delta}, {"h": h - self.mu * delta, "next": now}
+        return {"delta": delta, "m": local.samples / local.steps}, {"h": h - delta, "next": now}
+
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        update, shared = received.update, received.shared
+        avg = received.sent + update
+        kept = {"avg": avg}
+        if self.variant == "code":
+            uploads = shared["uploads"] + received.clients
+            m = shared["m"] + (received.mean["m"].squeeze() - shared["m"]) * received.clients / uploads
+            kept |= {"m": m, "uploads": uploads}
+        return update + self.beta * (avg - shared["avg"]), kept

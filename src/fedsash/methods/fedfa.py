@@ -1,0 +1,139 @@
+"""FedFA: feature anchors (Zhou et al. 2023)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..basics.errors import check, check_strength
+from ..basics.layout import Layout
+from .base import Local, Method, Received, Step, Upload, Vectors
+
+BETAS, EPSILON = (0.9, 0.999), 1e-8
+"""Adam's usual settings, for the calibration."""
+
+
+@dataclass(frozen=True)
+class FedFA(Method):
+    """Shared anchors that features of a class are drawn to, and that calibrate the classifier (Zhou et al. 2023).
+
+    `A` `[classes, d]` are the anchors, h_j the feature of sample j (what enters the last linear layer), b(y) the number
+    of samples of class y in the batch.
+
+        loss         CE + lam * (1/classes) * sum_j ||h_j - A[y_j]||^2 / b(y_j)          A as received
+        calibration  after each step one step of Adam with learning rate `calibration`, fresh in every round, of the
+                     classifier on CE(classifier(A), [0, 1, ...])
+        anchors      after each local epoch A_i[y] <- momentum * A_i[y] + (1 - momentum) * mean feature of class y,
+                     for the client's classes; the server takes the mean of A_i like that of the models
+
+    An epoch's mean feature is the sum of its batches' means over the number of all its batches, as published: a class
+    that some batches miss is drawn to 0. A class that a client does not have keeps the received anchor. The anchors
+    start as rows of the identity (random directions where there are more classes than features).
+
+    `momentum = 0.9` is the paper's, 0.5 the code's default. IMA's code drops the anchor loss in round 0
+    (`anchors_from = 1`) and calibrates from a quarter of all rounds on (`calibrate_from`); both count from 0.
+    `calibration = 0` turns that off; with `lam = 0` as well it is FedAvg.
+    """
+
+    lam: float = 0.1
+    momentum: float = 0.9
+    calibration: float = 1e-3
+    anchors_from: int = 0
+    calibrate_from: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_strength("FedFA.lam", self.lam)
+        check(0 <= self.momentum <= 1, "FedFA.momentum", self.momentum, "must be between 0 and 1")
+        check_strength("FedFA.calibration", self.calibration)
+        check_strength("FedFA.anchors_from", self.anchors_from)
+        check_strength("FedFA.calibrate_from", self.calibrate_from)
+
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+        classes, d = layout.linear(w)[0].shape
+        if classes <= d:
+            return {"anchors": torch.eye(classes, d, dtype=w.dtype, device=w.device)}
+        rows = torch.randn(classes, d, dtype=w.dtype, generator=torch.Generator().manual_seed(0))
+        return {"anchors": F.normalize(rows).to(w.device)}
+
+    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        lam = self.lam if round >= self.anchors_from else 0.0
+        rate = self.calibration if round >= self.calibrate_from else 0.0
+        return w, shared | {"lam": w.new_tensor(lam), "rate": w.new_tensor(rate)}
+
+    def objective(self, features: Tensor, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+        check(y.dim() == 1, "FedFA: labels of a batch", tuple(y.shape), "must be one a sample, as classes have anchors")
+        anchors = shared["anchors"]
+        member = _member(y, weights, len(anchors)).to(features.dtype)
+        share = (member / member.sum(0).clamp(min=1)).sum(-1)
+        return shared["lam"] / len(anchors) * (share @ (features - anchors[y]).square().sum(-1))
+
+    def begin(self, local: Local) -> Vectors:
+        anchors = local.shared["anchors"].expand(len(local.w), -1, -1).clone()
+        moments = torch.zeros_like(_extended(anchors, *local.layout.linear(local.w)))
+        return {
+            "anchors": anchors,
+            "sums": torch.zeros_like(anchors),
+            "met": torch.zeros_like(anchors[..., :1]),
+            "step": torch.zeros_like(local.steps),
+            "per_epoch": local.per_epoch.clone(),
+            "m": moments,
+            "v": moments.clone(),
+        }
+
+    def after(self, step: Step) -> None:
+        active = step.weights.sum(1, keepdim=True) > 0
+        step.work["step"] += active
+        if self.calibration:
+            self._calibrate(step, active)
+        self._track(step, active)
+
+    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, "anchors": local.work["anchors"]}, {}
+
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        return received.update, {"anchors": received.mean["anchors"]}
+
+    def _calibrate(self, step: Step, active: Tensor) -> None:
+        """One step of Adam on the classifier's cross-entropy at the anchors, whose gradient has a closed form."""
+        work, (weight, bias) = step.work, step.layout.linear(step.w)
+        anchors = step.shared["anchors"].expand(len(weight), -1, -1)
+        logits = anchors @ weight.mT + (0 if bias is None else bias.unsqueeze(1))
+        classes = logits.shape[-1]
+        error = (logits.softmax(-1) - torch.eye(classes, dtype=logits.dtype, device=logits.device)) / classes
+        g = error.mT @ _extended(anchors, weight, bias)
+        (b1, b2), n = BETAS, work["step"].clamp(min=1).unsqueeze(-1)
+        work["m"].lerp_(g, 1 - b1)
+        work["v"].lerp_(g * g, 1 - b2)
+        change = work["m"] / (1 - b1**n) / ((work["v"] / (1 - b2**n)).sqrt() + EPSILON)
+        change = step.shared["rate"] * change * active.unsqueeze(-1)
+        weight -= change[..., : weight.shape[-1]]
+        if bias is not None:
+            bias -= change[..., -1]
+
+    def _track(self, step: Step, active: Tensor) -> None:
+        """Add the batch's mean features; after an epoch's last batch, move the client's anchors."""
+        work, features = step.work, step.features()
+        member = _member(step.y, step.weights, work["sums"].shape[1]).to(features.dtype)
+        count = member.sum(1).unsqueeze(-1)
+        work["sums"] += member.mT @ features / count.clamp(min=1)
+        work["met"].copy_(torch.maximum(work["met"], count.clamp(max=1)))
+        ended = (active & (work["step"] % work["per_epoch"] == 0)).unsqueeze(-1)
+        moved = torch.lerp(work["sums"] / work["per_epoch"].unsqueeze(-1), work["anchors"], self.momentum)
+        work["anchors"].copy_(torch.where(ended & (work["met"] > 0), moved, work["anchors"]))
+        work["sums"] *= ~ended
+        work["met"] *= ~ended
+
+
+def _extended(anchors: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The anchors with a 1 for the bias, if there is one."""
+    return anchors if bias is None else torch.cat([anchors, torch.ones_like(anchors[..., :1])], dim=-1)
+
+
+def _member(y: Tensor, weights: Tensor, classes: int) -> Tensor:
+    """Whether each real sample is of each class, `[..., B, classes]`."""
+    same = y.unsqueeze(-1) == torch.arange(classes, device=y.device)
+    return same & (weights > 0).unsqueeze(-1)

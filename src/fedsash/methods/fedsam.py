@@ -1,0 +1,144 @@
+"""Sharpness-aware local training: FedSAM, FedASAM, MoFedSAM, FedLESAM."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from ..basics.errors import check_strength
+from ..basics.layout import Layout
+from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .momentum import check_alpha, with_direction
+
+TINY = 1e-16
+"""Added to a norm before it divides, as in the published codes."""
+
+
+@dataclass(frozen=True)
+class FedSAM(Method):
+    """Clients descend on the worst loss within a distance rho (Qu et al. 2022, Caldarola et al. 2022).
+
+        e = rho * g(w) / ||g(w)||,    w <- w - eta * g(w + e)
+
+    Both gradients are of the same batch with the same dropout; the norm is over the whole model. Weight decay is no
+    part of e and acts at w. `rho = 0` is FedAvg.
+    """
+
+    rho: float = 0.1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_rho("FedSAM", self.rho)
+
+    def direction(self, step: Step) -> Tensor:
+        return _sharp_gradient(step, self.rho)
+
+
+@dataclass(frozen=True)
+class FedASAM(Method):
+    """FedSAM with a distance that scales with the weights (Kwon et al. 2021; Caldarola et al. 2022).
+
+        T = |w| + eta for weights, 1 for biases,    e = rho * T^2 * g / ||T * g||,    w <- w - eta_t * g(w + e)
+
+    element-wise. Weights are parameters whose name contains "weight" (those of norm layers, too). The defaults are
+    those of IMA's CNNs (its table prints rho = 0; its code has 0.7); for its other models 0.2 and 0.05.
+    """
+
+    rho: float = 0.7
+    eta: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_rho("FedASAM", self.rho)
+        check_strength("FedASAM.eta", self.eta)
+
+    def direction(self, step: Step) -> Tensor:
+        scale = torch.where(step.layout.mask("weight", step.w.device), step.w.abs() + self.eta, 1.0)
+        return _sharp_gradient(step, self.rho, scale)
+
+
+@dataclass(frozen=True)
+class MoFedSAM(Method):
+    """FedCM with FedSAM's gradient (Qu et al. 2022).
+
+        e = rho * g(y) / ||g(y)||,    y <- y - eta * (alpha * g(y + e) + (1 - alpha) * Delta_t)
+
+    with FedCM's `Delta` (see there). The factor alpha before the gradient is the paper's; the copy in FedLESAM's code
+    drops it. `alpha = 1` is uniform FedSAM, `rho = 0` FedCM. The paper's `weighting` is uniform.
+    """
+
+    alpha: float = 0.1
+    rho: float = 0.1
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_alpha("MoFedSAM", self.alpha)
+        _check_rho("MoFedSAM", self.rho)
+
+    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"Delta": zeros(w)}
+
+    def direction(self, step: Step) -> Tensor:
+        return torch.lerp(step.shared["Delta"], _sharp_gradient(step, self.rho), self.alpha)
+
+    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+        return with_direction(local), {}
+
+    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+        return received.update, {"Delta": received.mean["Delta"]}
+
+
+@dataclass(frozen=True)
+class FedLESAM(Method):
+    """SAM along the path of the global model, at one gradient a step (Fan et al. 2024).
+
+    `old_i` `[D]` is the model that client i received when it last took part.
+
+        e_i = rho * (old_i - w_t) / ||old_i - w_t||,    w <- w - eta * g(w + e_i),    then old_i <- w_t
+
+    e_i stays the same for the round and is 0 in the client's first one, or where the model has not moved. This is the
+    paper's rule; its published code takes the last global update for all clients, and shifts its entries against the
+    parameters by their number. `rho = 0` is FedAvg. `weighting` is uniform as in its code.
+    """
+
+    rho: float = 0.1
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_rho("FedLESAM", self.rho)
+
+    def mine(self, w: Tensor) -> Vectors:
+        return {"old": zeros(w), "known": zeros(w[:1])}
+
+    def begin(self, local: Local) -> Vectors:
+        way = (local.mine["old"] - local.sent) * local.mine["known"]
+        norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)
+        return {"e": way * (self.rho / (norm + TINY))}
+
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w + step.work["e"])
+
+    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+        kept = {"old": local.sent.expand_as(local.w).clone(), "known": torch.ones_like(local.mine["known"])}
+        return {"delta": local.delta}, kept
+
+
+def _sharp_gradient(step: Step, rho: float, scale: Tensor | None = None) -> Tensor:
+    """The gradient `[C, D]` at the worst point within the distance `rho`, in coordinates scaled by T = `scale`."""
+    g = step.grad(step.w)
+    if rho == 0:
+        return g
+    way = g if scale is None else scale * g
+    norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)
+    e = (way if scale is None else scale * way) * (rho / (norm + TINY))
+    return step.grad(step.w + e)
+
+
+def _check_rho(method: str, rho: float) -> None:
+    check_strength(f"{method}.rho", rho)

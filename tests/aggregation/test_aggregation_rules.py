@@ -1,0 +1,90 @@
+"""What holds for every rule of aggregation, with every server, feed and method on every engine."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash.aggregation import AGGREGATIONS, FedGMA, FedNova, Mean
+from fedsash.averages import Window
+from fedsash.broadcast import Feed
+from fedsash.exchange import Effort
+from fedsash.local import Client
+from fedsash.methods import FedDyn, FedProx, Method, Scaffold
+from fedsash.schedules import SawTooth
+from fedsash.servers import SGD, Adam
+from support.uploads import aggregate, updated
+from support.worlds import ENGINES, after, federation, snapshot
+
+RULES: dict[str, Mean] = {
+    "nova": FedNova(),
+    "nova, steps": FedNova(tau="steps"),
+    "gma": FedGMA(threshold=0.4),
+    "gma, hard": FedGMA(threshold=0.4, mask="hard"),
+    "gma, code": FedGMA(threshold=0.4, mask="code"),
+}
+COMPOSED: dict[str, dict[str, Any]] = {
+    "momentum": {"server": SGD(lr=0.7, momentum=0.9)},
+    "Adam, fed after": {"server": Adam(lr=0.02), "feed": Feed("wima", 1)},
+    "Adam, fed before": {"server": Adam(lr=0.02), "feed": Feed("wima", 1, "before")},
+    "momentum, fed as the code": {"server": SGD(momentum=0.5), "feed": Feed("wima", 1, "code")},
+    "tether and local momentum": {"method": FedProx(0.3), "client": Client(lr=0.1, batch=5, epochs=2, momentum=0.5)},
+    "variates": {"method": Scaffold(), "client": Client(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.2))},
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("composed", COMPOSED)
+def test_engines_agree_on_every_rule_with_servers_feeds_and_methods(rule: str, composed: str) -> None:
+    settings = {"averages": {"wima": Window(2)}} | COMPOSED[composed]
+    states = {e: after(federation(**settings, aggregation=RULES[rule], engine=ENGINES[e]), 4) for e in ENGINES}
+    one = states["sequential"]
+    assert torch.isfinite(one.w).all() and not torch.equal(one.w, after(federation(**settings), 4).w)
+    assert snapshot(states["workers"]) == snapshot(one)
+    for (name, a), (_, b) in zip(one.tensors(), states["vectorised"].tensors(), strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("method", [Scaffold(), FedDyn(0.3), FedDyn(0.3, weighting="samples")])
+def test_the_servers_variate_stays_the_mean_of_the_clients_under_every_rule(method: Method, rule: str) -> None:
+    """It says what clients remember, and those don't know how the server weighs their updates."""
+    server, client = ("c", "c") if isinstance(method, Scaffold) else ("h", "g")
+    state = after(federation(method=method, aggregation=RULES[rule]), 4)
+    torch.testing.assert_close(state.shared[server], state.mine[client].mean(0), rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules_leave_every_upload_its_mean(rule: str) -> None:
+    rng = np.random.default_rng(0)
+    upload = {name: torch.from_numpy(rng.normal(size=(4, 5))) for name in ("delta", "c")}
+    steps = np.array([1, 2, 3, 4])
+    effort = Effort(10 * steps, steps, np.array([1.0, 1.9, 2.7, 3.4]))
+    sums, plain = (aggregate([1, 2, 3, 4], upload, (2,), None, r, effort) for r in (RULES[rule], Mean()))
+    assert all(torch.equal(sums.mean()[name], value) for name, value in plain.mean().items())
+    assert torch.equal(updated(plain), plain.mean()["delta"]) and not torch.equal(updated(sums), updated(plain))
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: FedNova(tau="epochs"), "FedNova.tau = 'epochs': must be 'coefficients' or 'steps'"),
+        (lambda: FedNova(limit=0), "FedNova.limit = 0: must be positive"),
+        (lambda: FedGMA(threshold=1.1), "FedGMA.threshold = 1.1: must be between 0 and 1"),
+        (lambda: FedGMA(threshold=math.nan), "FedGMA.threshold = nan: must be between 0 and 1"),
+        (lambda: FedGMA(mask="firm"), "FedGMA.mask = 'firm': must be 'soft' or 'hard' or 'code'"),
+        (lambda: FedGMA(limit=-1.0), "FedGMA.limit = -1.0: must be positive"),
+    ],
+)
+def test_a_rule_that_cannot_be_is_refused_with_one_line(make: Any, line: str) -> None:
+    with pytest.raises(ValueError) as error:
+        make()
+    assert str(error.value) == line
+
+
+def test_every_rule_has_a_name() -> None:
+    assert set(AGGREGATIONS.values()) == {Mean, FedNova, FedGMA}

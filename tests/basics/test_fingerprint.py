@@ -1,0 +1,147 @@
+"""Fingerprints: equal for equal settings in every process, different for whatever changes a number."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fedsash.aggregation import FedGMA, FedNova, Mean
+from fedsash.averages import Window
+from fedsash.basics.fingerprint import differences, text
+from fedsash.broadcast import Feed
+from fedsash.evaluation import Evaluation
+from fedsash.executors import LocalEngine
+from fedsash.local import Client
+from fedsash.servers import SGD, Adam
+from support.feeding import ALONE, noisy
+from support.worlds import data, federation, mlp
+
+
+def weighted(output: Tensor, y: Tensor, factor: float = 1.0) -> Tensor:
+    return factor * F.cross_entropy(output, y, reduction="none")
+
+
+class Weighted:
+    """A loss with a setting, as people write it."""
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, output: Tensor, y: Tensor) -> Tensor:
+        return weighted(output, y, self.factor)
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        return weighted(output, y, self.factor)
+
+
+def closure(factor: float) -> Callable[[Tensor, Tensor], Tensor]:
+    return lambda output, y: weighted(output, y, factor)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Something with fields, one of which changes no number."""
+
+    lr: float
+    storage: str = field(default="auto", metadata={"numbers": False})
+
+
+PAIRS: dict[str, tuple[Any, Any]] = {
+    "numbers": (0.1, 0.2),
+    "functions with arguments": (partial(weighted, factor=2.0), partial(weighted, factor=3.0)),
+    "methods of objects": (Weighted(1.0).loss, Weighted(9.0).loss),
+    "objects": (Weighted(1.0), Weighted(2.0)),
+    "lambdas": (lambda x: x, lambda x: x + 1),
+    "what lambdas have captured": (closure(1.0), closure(2.0)),
+    "settings": (Settings(0.1), Settings(0.2)),
+    "long lists of arrays": ([np.zeros(2000), np.arange(2000)], [np.zeros(2000), np.arange(2000) + 1]),
+    "losses that are modules": (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.3)),
+    "activations": (nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Sequential(nn.Linear(2, 2), nn.ReLU())),
+    "dropout": (mlp(0.0), mlp(0.5)),
+    "weights in half precision": (torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)),
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_what_differs_has_another_text(name: str) -> None:
+    one, other = PAIRS[name]
+    assert text(one) != text(other)
+    assert text(one) == text(one)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (1, 1.0),
+        (0.1, np.float64(0.1)),
+        (Settings(1, "disk"), Settings(1.0)),
+        (Window(3, storage="host"), Window(3)),
+        ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
+        ({"x", "y"}, {"y", "x"}),
+        (closure(2.0), closure(2.0)),
+        (Weighted(2.0), Weighted(2.0)),
+        (mlp(seed=1), mlp(seed=1)),
+    ],
+)
+def test_equal_settings_have_equal_texts(one: Any, other: Any) -> None:
+    assert text(one) == text(other)
+
+
+def test_texts_are_the_same_in_another_process() -> None:
+    """No address in memory, and no order of a set, gets into them."""
+    program = "import sys; sys.path[:] = sys.argv[1:]; import test_fingerprint as t; print(t.everything())"
+    command = [sys.executable, "-c", program, *sys.path]
+    answers = {subprocess.run(command, capture_output=True, text=True, check=True).stdout for _ in range(2)}
+    assert answers == {everything() + "\n"} and "0x" not in everything()
+
+
+def everything() -> str:
+    given = [each for pair in PAIRS.values() for each in pair if not isinstance(each, nn.Module)]
+    world = federation(loss=partial(weighted, factor=2.0), evaluation=Evaluation(held_out=0.3))
+    return "\n".join([*map(text, given), text({"some", "words", "in", "a", "set"}), *world.fingerprint.values()])
+
+
+OTHERS: dict[str, dict[str, Any]] = {
+    "aggregation": {"aggregation": FedNova()},
+    "server": {"server": SGD(lr=0.5)},
+    "loss": {"loss": partial(weighted, factor=2.0)},
+    "engine.pieces": {"engine": LocalEngine(pieces=2)},
+    "evaluation.held_out": {"evaluation": Evaluation(held_out=0.3)},
+    "model": {"model": mlp(dropout=0.5)},
+    "client": {"client": Client(lr=0.1, batch=5, epochs=3)},
+    "seed": {"seed": 8},
+    "partition": {"data": data().shard(range(5))},
+    "averages": {"averages": {"w": Window(2)}, "feed": Feed("w", 1)},
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_whatever_changes_a_number_is_named(name: str) -> None:
+    base: dict[str, Any] = {"averages": {"w": Window(3)}, "feed": Feed("w", 1)} if name == "averages" else {}
+    found = differences(federation(**OTHERS[name]).fingerprint, federation(**base).fingerprint)
+    assert any(line.startswith(f"{name} is ") for line in found)
+
+
+def test_how_often_is_evaluated_counts_only_where_a_feed_decides_by_it() -> None:
+    often, seldom = Evaluation(every=1, held_out=0.4), Evaluation(every=5, held_out=0.4)
+    plain = [federation(evaluation=evaluation).fingerprint for evaluation in (often, seldom)]
+    assert not differences(*plain)
+    fed = [noisy(feed=ALONE, evaluation=evaluation).fingerprint for evaluation in (often, seldom)]
+    assert [line.split(" is ")[0] for line in differences(*fed)] == ["evaluation.every"]
+
+
+def test_what_changes_no_number_is_no_difference() -> None:
+    same = federation(engine=LocalEngine("vectorised", workers=1), averages={"w": Window(3)}, server=SGD(lr=1))
+    assert not differences(same.fingerprint, federation().fingerprint)
+    assert differences(federation(server=Adam()).fingerprint, federation(aggregation=FedGMA()).fingerprint)
+    assert not differences(federation(aggregation=Mean(limit=1e6)).fingerprint, federation().fingerprint)

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsash.averages import Window
+from fedsash.data import FederatedData, Samples, Transform
+from fedsash.evaluation import Evaluation
+from support.worlds import after, federation, snapshot
+from support.worlds import data as world
+
+X = np.arange(12, dtype=np.float64).reshape(6, 2)
+Y = [0, 1, 2, 0, 1, 2]
+
+
+def test_lists_arrays_and_tensors_give_the_same_data() -> None:
+    clients = [[0, 3], [5, 1, 2]]
+    lists = FederatedData.from_arrays(X.tolist(), Y, clients)
+    arrays = FederatedData.from_arrays(X, np.array(Y, dtype=np.uint8), [np.array(c, dtype=np.int32) for c in clients])
+    tensors = FederatedData.from_arrays(torch.tensor(X), torch.tensor(Y), [torch.tensor(c) for c in clients])
+    for data in (lists, arrays, tensors):
+        assert torch.equal(data.train.x, torch.tensor(X, dtype=torch.float32))
+        assert data.train.y.tolist() == Y
+        assert [c.tolist() for c in data.clients] == clients
+        assert {c.dtype for c in data.clients} == {np.dtype(np.int64)}
+        assert data.classes == 3
+
+
+def test_float64_is_kept_only_where_it_is_asked_for() -> None:
+    assert FederatedData.from_arrays(X, Y, [[0]]).train.x.dtype == torch.float32
+    assert FederatedData.from_arrays(X, Y, [[0]], dtype=torch.float64).train.x.dtype == torch.float64
+
+
+def test_images_stay_uint8_and_get_a_channel_and_integers_become_int64() -> None:
+    grey = np.zeros((6, 8, 9), dtype=np.uint8)
+    assert FederatedData.from_arrays(grey, Y, [[0]]).train.x.shape == (6, 8, 9, 1)
+    tokens = np.zeros((6, 4), dtype=np.int32)
+    assert FederatedData.from_arrays(tokens, Y, [[0]]).train.x.dtype == torch.int64
+
+
+def test_an_array_that_can_not_be_written_is_accepted() -> None:
+    x = X.copy()
+    x.flags.writeable = False
+    assert torch.equal(FederatedData.from_arrays(x[::-1], Y, [[0]]).train.x, torch.tensor(X[::-1].copy()).float())
+
+
+def test_sizes_and_counts() -> None:
+    data = FederatedData.from_arrays(X, Y, [[0, 3, 1], [5], [2, 2]], classes=4)
+    assert data.sizes.tolist() == [3, 1, 2]
+    assert data.counts().tolist() == [[2, 1, 0, 0], [0, 0, 1, 0], [0, 0, 2, 0]]
+    assert data.counts().dtype == data.sizes.dtype == np.int64
+
+
+def test_the_number_of_classes_looks_at_the_test_set_too() -> None:
+    assert FederatedData.from_arrays(X, Y, [[0]], test=(X[:2], [0, 6])).classes == 7
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_to_a_device_moves_samples_and_keeps_clients(device: str) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    data = FederatedData.from_arrays(X, Y, [[0, 3]], test=(X, Y), label_names=("a", "b", "c"))
+    moved = data.to(device)
+    assert moved.test is not None
+    assert {moved.train.x.device.type, moved.train.y.device.type, moved.test.x.device.type} == {device}
+    assert torch.equal(moved.train.x.cpu(), data.train.x)
+    assert moved.clients[0].tolist() == [0, 3]
+    assert (moved.classes, moved.label_names) == (3, ("a", "b", "c"))
+
+
+def test_samples_are_chosen_with_their_labels_and_domains() -> None:
+    samples = Samples(torch.tensor(X), torch.tensor(Y), torch.tensor([0, 0, 0, 1, 1, 1]))
+    some = samples[torch.tensor([5, 0])]
+    assert some.domain is not None
+    assert (some.y.tolist(), some.domain.tolist(), len(some)) == ([2, 0], [1, 0], 2)
+    assert torch.equal(some.x, torch.tensor(X[[5, 0]]))
+
+
+REFUSED = {
+    r"FederatedData.clients = \[\]: must hold at least one client": {"clients": []},
+    r"clients\[1\] = \[\]: must hold at least one sample": {"clients": [[0], []]},
+    r"clients\[1\] = 6: must be indices from 0 to 5": {"clients": [[0], [1, 6, -1]]},
+    r"clients\[0\] = -1: must be indices from 0 to 5": {"clients": [[0, -1]]},
+    r"clients\[0\] = 'float64 \[2\]': must be a list of indices": {"clients": [[0.0, 1.5]]},
+    r"train.y\[2\] = 2: must be 0 to 1": {"classes": 2},
+    r"train.y\[1\] = -1: must be 0 to 2": {"y": [0, -1, 2, 0, 1, 2]},
+    r"test.y\[0\] = 3: must be 0 to 2": {"test": (X[:1], [3]), "classes": 3},
+    r"Samples.y = \(5,\): must be one number for each of 6": {"y": Y[:5]},
+    r"labels must be integers": {"y": [0.0] * 6},
+    r"train.x\[3\] = 'nan or infinite': features must be finite": {"x": np.where(X == 7, np.nan, X)},
+    r"test.x = \(3,\): a sample must have the training samples' \(2,\)": {"test": (np.zeros((1, 3)), [0])},
+    r"Samples.x = \(0, 2\): must hold at least one sample": {"x": X[:0], "y": np.zeros(0, int), "classes": 3},
+    r"must be images \[n, height, width, channels\]": {"x": np.zeros((6, 3, 8, 8), dtype=np.uint8)},
+    r"Transform.mean = \(0.5,\): must have one number for each of 3 channels": {
+        "x": np.zeros((6, 8, 8, 3), dtype=np.uint8),
+        "transform": Transform((0.5,), (0.5,)),
+    },
+    r"acts on uint8 images, and the data are torch.float32 features": {"transform": Transform(flip=True)},
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_bad_data_are_refused_in_one_line(line: str) -> None:
+    with pytest.raises(ValueError, match=line) as caught:
+        FederatedData.from_arrays(**{"x": X, "y": Y, "clients": [[0]]} | REFUSED[line])
+    assert "\n" not in str(caught.value)
+
+
+def test_a_domain_out_of_range_is_refused() -> None:
+    samples = Samples(torch.tensor(X), torch.tensor(Y), torch.tensor([0, 0, 0, 0, 0, 2]))
+    with pytest.raises(ValueError, match=r"train.domain\[5\] = 2: must be 0 to 1"):
+        FederatedData(samples, None, [np.array([0])], 3, domain_names=("photo", "sketch"))
+
+
+# Held-out samples.
+
+N = 60
+fractions = st.floats(0, 0.999)
+seeds = st.integers(0, 2**31)
+
+
+def shared_out(clients: list[list[int]]) -> FederatedData:
+    """`N` samples, of which each client holds the given ones."""
+    return FederatedData.from_arrays(np.zeros((N, 1)), np.zeros(N, dtype=int), clients)
+
+
+@st.composite
+def disjoint(draw: st.DrawFn) -> list[list[int]]:
+    """Clients that share no sample."""
+    order = draw(st.permutations(range(N)))
+    cuts = sorted(draw(st.sets(st.integers(1, N - 1), max_size=8)))
+    return [order[a:b] for a, b in zip([0, *cuts], [*cuts, N], strict=True)]
+
+
+def held_in(data: FederatedData) -> np.ndarray:
+    """All samples that are held out, ascending."""
+    return np.sort(np.concatenate([*data.held, np.empty(0, dtype=np.int64)]))
+
+
+overlapping = st.lists(st.lists(st.integers(0, N - 1), min_size=1, max_size=30), min_size=1, max_size=6)
+"""Clients that may hold the same sample, and one sample more than once, as rules that re-use samples make them."""
+
+
+@settings(deadline=None)
+@given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
+def test_no_client_trains_on_a_held_out_sample_and_each_keeps_at_least_one(
+    clients: list[list[int]], fraction: float, seed: int
+) -> None:
+    data = shared_out(clients).hold_out(fraction, seed)
+    held = held_in(data)
+    assert sorted(set(held.tolist())) == held.tolist(), "no sample is held by two clients"
+    assert all(set(own.tolist()) <= set(client) for own, client in zip(data.held, clients, strict=False))
+    for kept, own in zip(data.clients, clients, strict=True):
+        assert kept.tolist() == [index for index in own if index not in set(held.tolist())]
+        assert len(kept) > 0
+    assert set(held.tolist()) <= {index for own in clients for index in own}
+
+
+@settings(deadline=None)
+@given(clients=disjoint(), fraction=fractions, seed=seeds)
+def test_of_n_samples_a_client_gives_the_whole_part_of_its_fraction(
+    clients: list[list[int]], fraction: float, seed: int
+) -> None:
+    data = shared_out(clients).hold_out(fraction, seed)
+    given = [len(own) - len(kept) for own, kept in zip(clients, data.clients, strict=True)]
+    assert given == [math.floor(fraction * len(own)) for own in clients]
+    assert [len(own) for own in data.held] == (given if fraction else [])
+
+
+@settings(deadline=None)
+@given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
+def test_what_is_held_out_is_a_function_of_the_data_and_the_seed(
+    clients: list[list[int]], fraction: float, seed: int
+) -> None:
+    source = shared_out(clients)
+    one, other = source.hold_out(fraction, seed), source.hold_out(fraction, seed)
+    assert [h.tolist() for h in one.held] == [h.tolist() for h in other.held]
+    assert [c.tolist() for c in one.clients] == [c.tolist() for c in other.clients]
+    assert [c.tolist() for c in source.clients] == clients, "the source stays as it is"
+
+
+def test_other_seeds_hold_out_other_samples_and_other_clients_draw_on_their_own() -> None:
+    source = shared_out([list(range(30)), list(range(30, 60))])
+    held = [held_in(source.hold_out(0.5, seed)) for seed in range(4)]
+    assert len({tuple(h.tolist()) for h in held}) == 4
+    assert all((h[:15] + 30).tolist() != h[15:].tolist() for h in held)
+    alone = held_in(shared_out([list(range(30))]).hold_out(0.5, 0))
+    assert alone.tolist() == held[0][:15].tolist()
+
+
+@given(clients=disjoint() | overlapping, seed=seeds)
+def test_nothing_is_held_out_of_a_fraction_of_nothing(clients: list[list[int]], seed: int) -> None:
+    data = shared_out(clients).hold_out(0.0, seed)
+    assert len(held_in(data)) == 0 and [c.tolist() for c in data.clients] == clients
+
+
+def test_samples_that_are_held_out_are_evaluated_on_and_not_trained_on() -> None:
+    """The run is that on the clients' other samples; what is held out may as well be anything else."""
+    averages = {"wima": Window(2)}
+    holding = federation(averages=averages, evaluation=Evaluation(held_out=0.4))
+    less = world().hold_out(0.4, holding.seed)
+    held, less = held_in(less), replace(less, held=())
+    assert len(held) > 0 and holding.sizes.tolist() == less.sizes.tolist()
+    other = less.train.x.clone()
+    other[held] = 1e6
+    without = federation(averages=averages, data=replace(less, train=replace(less.train, x=other)))
+    one, two = after(holding, 4), after(without, 4)
+    splits = {m.split for m in holding.evaluate(one)}, {m.split for m in without.evaluate(two)}
+    assert splits == ({"test", "held_out"}, {"test"})
+    assert snapshot(one) == snapshot(two)
+
+
+def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples() -> None:
+    holding = federation(evaluation=Evaluation(held_out=0.4))
+    less = world().hold_out(0.4, holding.seed)
+    tested = federation(data=replace(less, test=less.train[torch.from_numpy(held_in(less))], held=()))
+    state = after(holding, 2)
+    own = next(m for m in holding.evaluate(state) if m.split == "held_out")
+    theirs = next(m for m in tested.evaluate(state) if m.split == "test")
+    assert own.accuracy == theirs.accuracy and own.loss == pytest.approx(theirs.loss, rel=1e-14)
+
+
+def test_a_run_that_holds_nothing_out_is_the_run_bitwise() -> None:
+    assert snapshot(after(federation(evaluation=Evaluation(held_out=0.0)), 4)) == snapshot(after(federation(), 4))
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.0, math.nan])
+def test_a_fraction_to_hold_out_is_a_share_below_one(fraction: float) -> None:
+    with pytest.raises(ValueError, match=rf"Evaluation.held_out = {fraction}: must be at least 0 and below 1"):
+        Evaluation(held_out=fraction)

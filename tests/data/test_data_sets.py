@@ -1,0 +1,360 @@
+"""The papers' data sets by name: from whatever form people have, what must be in them, and what the papers do to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedsash.data import (
+    CIFAR10,
+    CIFAR100,
+    DATASETS,
+    FEMNIST,
+    IID,
+    MNIST,
+    PACS,
+    DigitFive,
+    Domains,
+    FashionMNIST,
+    Landmarks,
+    TinyImageNet,
+    Users,
+)
+from fedsash.data.known import DIGIT_FIVE, KNOWN
+from fedsash.data.named import Named
+from fedsash.lab.config import load, parse
+from support.forms import (
+    classes,
+    pixels,
+    png,
+    write,
+    write_cifar10,
+    write_cifar100,
+    write_fedbn,
+    write_idx,
+    write_landmarks,
+    write_leaf,
+)
+from support.parquets import write as write_parquet
+from support.places import ROOT
+
+PAGE = (ROOT / "docs" / "data.md").read_text()
+
+
+pytestmark = pytest.mark.usefixtures("cache")
+
+
+def prepared(source: Any) -> torch.Tensor:
+    """What a model sees, `[n, channels, H, W]`."""
+    return source.transform.prepare(source.train.x)
+
+
+# One form or another.
+
+
+@pytest.mark.parametrize("make", [MNIST, FashionMNIST])
+def test_idx_and_parquet_of_the_same_images_are_the_same_data(tmp_path: Path, make: type[Named]) -> None:
+    x, y = write_idx(tmp_path / "idx", n=20, gz=True)
+    for split in ("train", "test"):
+        file = tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet"
+        write_parquet(file, x[..., None], [str(i) for i in range(10)], label=y.tolist())
+    a, b = make(str(tmp_path / "idx")).load(), make(str(tmp_path / "hub")).load()
+    assert a.test is not None and b.test is not None
+    assert torch.equal(a.train.x, b.train.x) and torch.equal(a.test.x, b.test.x)
+    assert torch.equal(a.train.y, b.train.y)
+    assert a.classes == b.classes == 10
+    torch.testing.assert_close(prepared(a), torch.from_numpy(x / 255.0).float()[:, None])
+
+
+def test_cifar10_from_pickles_and_parquet_is_the_same_data(tmp_path: Path) -> None:
+    x, y = write_cifar10(tmp_path / "pickles")
+    names = [f"class {i}" for i in range(10)]
+    write_parquet(tmp_path / "hub" / "train.parquet", x[:10], names, image="img", label=y[:10])
+    write_parquet(tmp_path / "hub" / "test.parquet", x[10:], names, image="img", label=y[10:])
+    a, b = CIFAR10(str(tmp_path / "pickles")).load(), CIFAR10(str(tmp_path / "hub")).load()
+    assert a.test is not None and b.test is not None
+    assert torch.equal(a.train.x, b.train.x) and torch.equal(a.test.x, b.test.x)
+    assert torch.equal(a.train.y, b.train.y) and torch.equal(a.test.y, b.test.y)
+    assert a.label_names == b.label_names == tuple(names)
+    assert a.transform.augments and not CIFAR10(str(tmp_path / "hub"), augment=False).load().transform.augments
+
+
+@pytest.mark.parametrize("form", ["pickles", "parquet"])
+def test_cifar100_learns_fine_or_coarse_labels_and_knows_the_other(tmp_path: Path, form: str) -> None:
+    x = write_cifar100(tmp_path / "pickles")
+    for split in ("train", "test"):
+        columns: dict[str, Any] = {"fine_label": list(range(100)), "coarse_label": [i // 5 for i in range(100)]}
+        write_parquet(tmp_path / "parquet" / f"{split}.parquet", x, image="img", **columns)
+    fine, coarse = CIFAR100(str(tmp_path / form)).load(), CIFAR100(str(tmp_path / form), labels="coarse").load()
+    assert (fine.classes, coarse.classes) == (100, 20)
+    assert fine.train.coarse is not None and coarse.train.coarse is not None
+    assert fine.train.y.tolist() == list(range(100))
+    assert torch.equal(fine.train.coarse, fine.train.y // 5)
+    assert torch.equal(coarse.train.y, fine.train.coarse)
+    assert torch.equal(coarse.train.coarse, fine.train.coarse)
+    assert len(list((tmp_path / "cache").iterdir())) == 1
+
+
+def test_femnist_has_its_writers_and_one_minus_the_stored_pixels(tmp_path: Path) -> None:
+    write_leaf(tmp_path)
+    source = FEMNIST(str(tmp_path)).load()
+    assert source.classes == 62 and source.label_names[9:12] == ("9", "A", "B") and source.label_names[61] == "z"
+    first = torch.from_numpy(pixels(3, 28, 28, 1, seed=0))
+    assert torch.equal(source.train.x[:3], 255 - first)
+    torch.testing.assert_close(prepared(source)[:3, 0], 1 - first[..., 0] / 255)
+    assert source.train.user is not None and source.train.user.tolist() == [0] * 3 + [1] * 4 + [2] * 3 + [3] * 4
+    assert Users()(source.train.user.numpy(), 0)[2].tolist() == [7, 8, 9]
+
+
+def test_femnist_from_the_hub_holds_out_a_share_of_each_writer(tmp_path: Path) -> None:
+    writers = ["f0001_41"] * 20 + ["f0000_14"] * 10 + ["f3999_00"] * 3
+    columns: dict[str, Any] = {"writer_id": writers, "hsf_id": [0] * 33, "character": [i % 62 for i in range(33)]}
+    write_parquet(tmp_path / "train.parquet", pixels(33, 28, 28, 1), **columns)
+    source = FEMNIST(str(tmp_path), test=0.2).load()
+    assert source.test is not None and source.train.user is not None and source.test.user is not None
+    assert source.test.user.bincount().tolist() == [2, 4, 1]
+    assert source.train.user.bincount().tolist() == [8, 16, 2]
+
+
+def test_landmarks_has_its_photographers_and_squares(tmp_path: Path) -> None:
+    write_landmarks(tmp_path)
+    source = Landmarks(str(tmp_path), size=8).load()
+    assert source.test is not None and source.train.user is not None
+    assert source.train.user.tolist() == [0, 0, 1, 1]
+    assert (source.train.x.shape, source.test.x.shape) == ((4, 8, 8, 3), (2, 8, 8, 3))
+    assert torch.equal(source.train.x[0], torch.from_numpy(pixels(1, 8, 12, 3)[0, :, 2:10]))
+    assert source.classes == 4
+
+
+def write_digit_five(folder: Path) -> None:
+    write_idx(folder / "MNIST" / "raw", n=30)
+    x, y = pixels(20, 32, 32, 3), [i % 10 for i in range(20)]
+    for split in ("train", "test"):
+        write_parquet(folder / "SVHN" / f"{split}.parquet", x, label=y)
+        classes(folder / "synth-digits" / split, n=1, names=tuple("0123456789"))
+    write_fedbn(folder / "usps", shape=(16, 16))
+    write_fedbn(folder / "MNIST_M", shape=(28, 28, 3))
+    (folder / "synth-digits").rename(folder / "Synth_Digits")
+
+
+def test_digit_five_puts_five_domains_in_any_form_into_one_shape(tmp_path: Path) -> None:
+    write_digit_five(tmp_path)
+    source = DigitFive(str(tmp_path), count=25).load()
+    assert source.test is not None and source.train.domain is not None and source.test.domain is not None
+    assert source.domain_names == DIGIT_FIVE
+    assert source.train.x.shape == (25 + 20 + 25 + 10 + 25, 28, 28, 3)
+    assert source.train.domain.bincount().tolist() == [25, 20, 25, 10, 25]
+    assert source.test.domain.bincount().tolist() == [30, 20, 5, 10, 5]
+    mnist = source.train.x[source.train.domain == 0]
+    assert (mnist == mnist[..., :1]).all()
+    assert [float(prepared(source).min()), float(prepared(source).max())] == pytest.approx([-1, 1])
+    clients = Domains(2, IID(2))(source.train.domain.numpy(), source.train.y.numpy(), 0)
+    assert len(clients) == 10
+
+
+def test_what_digit_five_draws_depends_on_the_seed_and_keeps_the_order(tmp_path: Path) -> None:
+    write_digit_five(tmp_path)
+    whole = DigitFive(str(tmp_path)).load().train
+    a, b, c = (DigitFive(str(tmp_path), count=7).load(seed).train for seed in (1, 1, 2))
+    assert torch.equal(a.x, b.x) and not torch.equal(a.x, c.x)
+    rows = {image.numpy().tobytes(): i for i, image in enumerate(whole.x)}
+    places = [rows[image.numpy().tobytes()] for image in a.x]
+    assert places == sorted(places) and len(set(places)) == 35
+
+
+PACS_CLASSES = ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+PACS_DOMAINS = ("art_painting", "cartoon", "photo", "sketch")
+
+
+def test_pacs_from_folders_holds_out_a_share_of_each_domain(tmp_path: Path) -> None:
+    for domain in PACS_DOMAINS:
+        classes(tmp_path / domain, n=3, names=PACS_CLASSES)
+    source = PACS(str(tmp_path), size=14, test=0.2).load()
+    assert source.test is not None and source.test.domain is not None
+    assert source.domain_names == PACS_DOMAINS and source.label_names == PACS_CLASSES
+    assert source.train.x.shape[1:] == (14, 14, 3)
+    assert source.test.domain.bincount().tolist() == [4] * 4
+
+
+def write_tiny_imagenet(folder: Path) -> None:
+    names = [f"n{i:08d}" for i in range(200)]
+    for i, name in enumerate(names):
+        png(folder / "train" / name / "images" / f"{name}_0.JPEG", pixels(1, 4, 4, 3, seed=i)[0])
+        png(folder / "val" / "images" / f"val_{i}.JPEG", pixels(1, 4, 4, 1, seed=i)[0])
+    lines = "".join(f"val_{i}.JPEG\t{name}\t0\t0\t3\t3\n" for i, name in enumerate(reversed(names)))
+    write(folder / "val" / "val_annotations.txt", lines.encode())
+
+
+def test_tiny_imagenet_is_rgb_and_tests_on_its_validation_images(tmp_path: Path) -> None:
+    write_tiny_imagenet(tmp_path)
+    source = TinyImageNet(str(tmp_path), size=4).load()
+    assert source.test is not None
+    assert (source.train.x.shape, source.test.x.shape) == ((200, 4, 4, 3), (200, 4, 4, 3))
+    assert source.classes == 200
+    assert sorted(source.test.y.tolist()) == source.train.y.tolist() == list(range(200))
+    assert TinyImageNet(str(tmp_path), size=6).load().train.x.shape == (200, 6, 6, 3)
+
+
+# What is wrong.
+
+
+def parquet(at: Path, shape: tuple[int, ...], **columns: Any) -> str:
+    write_parquet(at / "train.parquet", pixels(len(next(iter(columns.values()))), *shape), **columns)
+    write_parquet(at / "test.parquet", pixels(len(next(iter(columns.values()))), *shape), **columns)
+    return str(at)
+
+
+def fewer_domains(at: Path) -> str:
+    for domain in PACS_DOMAINS[:3]:
+        classes(at / domain, n=1, names=PACS_CLASSES)
+    return str(at)
+
+
+def one_image(at: Path) -> str:
+    png(at / "train" / "n1" / "a.png", pixels(1, 4, 4, 3)[0])
+    return str(at)
+
+
+REFUSED: dict[str, Callable[[Path], Named]] = {
+    r"height and width of images = \(28, 28\): must be \(32, 32\)": lambda at: CIFAR10(
+        parquet(at, (28, 28, 3), label=[0])
+    ),
+    r"labels of train, row 1 = 10: must be 0 to 9": lambda at: MNIST(parquet(at, (28, 28, 1), label=[0, 10])),
+    r"labels of train, row 0 = -1: must be 0 to 9": lambda at: MNIST(parquet(at, (28, 28, 1), label=[-1, 0])),
+    r"number of different labels = 3: must be 10": lambda at: MNIST(parquet(at, (28, 28, 1), label=["a", "b", "c"])),
+    r"coarse labels of train, row 0 = 20: must be 0 to 19": lambda at: CIFAR100(
+        parquet(at, (32, 32, 3), fine_label=[0], coarse_label=[20])
+    ),
+    r"label = 'fine_label': there is no such column in .*, only image, label": lambda at: CIFAR100(
+        parquet(at, (32, 32, 3), label=[0])
+    ),
+    r"number of different domains = 3: must be 4": lambda at: PACS(fewer_domains(at)),
+    r"test_split = 'valid': there is no such split in": lambda at: TinyImageNet(one_image(at)),
+    r"must hold a folder for each of mnist, svhn, .*; there is none for mnist": lambda at: DigitFive(str(at)),
+    r"path = '': the hub has no such set: fetch the five data sets .* and set path": lambda at: DigitFive(),
+    r"path = '': the hub has no such set: fetch Landmarks-User-160k's .* and set path": lambda at: Landmarks(),
+    r"path = './nowhere': there is no such folder": lambda at: CIFAR10("./nowhere"),
+    r"CIFAR100.labels = 'both': must be 'fine' or 'coarse'": lambda at: CIFAR100(labels="both"),  # type: ignore[arg-type]
+    r"PACS.size = 0: must be at least 1": lambda at: PACS(size=0),
+    r"PACS.test = 1: must be at least 0 and below 1": lambda at: PACS(test=1),
+    r"FEMNIST.test = -1: must be at least 0 and below 1": lambda at: FEMNIST(test=-1),
+    r"DigitFive.count = 0: must be at least 1": lambda at: DigitFive(count=0),
+}
+
+
+@pytest.mark.parametrize("line", REFUSED)
+def test_what_is_not_the_named_data_set_is_refused_in_one_line(tmp_path: Path, line: str) -> None:
+    with pytest.raises(ValueError, match=line) as caught:
+        REFUSED[line](tmp_path).load()
+    assert "\n" not in str(caught.value)
+
+
+def test_another_number_of_images_than_published_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_idx(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        MNIST(str(tmp_path)).load()
+    assert "mnist: 6 training and 6 test images, where the published data have 60000 and 10000" in caplog.text
+
+
+def test_without_a_network_each_name_says_what_to_fetch() -> None:
+    """Offline as the hub's library knows it."""
+    pytest.importorskip("datasets", reason="fedsash[data] is not installed")
+    names = [name for name, known in KNOWN.items() if known.hub]
+    code = f"""
+from fedsash.data import DATASETS
+for name in {names}:
+    try:
+        DATASETS[name]().load()
+    except ValueError as error:
+        print(error)
+"""
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    for name, line in zip(names, done.stdout.splitlines(), strict=True):
+        hub = KNOWN[name].hub
+        assert line.startswith(f"path = {hub!r}: is no folder here, and the hub did not give it (")
+        assert f"hf download {hub} --repo-type dataset --local-dir FOLDER" in line
+
+
+# The page and the experiment file.
+
+
+def test_the_page_has_one_row_for_every_name_with_its_hub_and_its_counts() -> None:
+    table = {row.split("|")[1].strip(" `"): row for row in re.findall(r"^\| `\w+` .*\|$", PAGE, re.MULTILINE)}
+    assert {name for name, make in DATASETS.items() if issubclass(make, Named)} == KNOWN.keys() <= table.keys()
+    for name, known in KNOWN.items():
+        assert (f"`{known.hub}`" if known.hub else "none") in table[name]
+        assert all(f"{count:,}" in table[name] for count in known.sizes or () if count)
+        mean = known.recipe.transform.mean
+        assert not mean or f"{mean[0]:g}" in table[name] or "ImageNet" in table[name]
+
+
+def test_an_experiment_file_names_them(tmp_path: Path) -> None:
+    write_cifar10(tmp_path)
+    file = tmp_path / "experiment.toml"
+    file.write_text(f'data = {{ name = "cifar10", path = {json.dumps(str(tmp_path))} }}\npartition.name = "iid"')
+    experiment = load(file)
+    assert experiment.data == CIFAR10(str(tmp_path))
+    assert parse(experiment.table()) == experiment
+    assert experiment.table()["data"] == {"name": "cifar10", "path": str(tmp_path), "augment": True}
+
+
+def test_what_a_name_needs_is_said_with_the_key_of_the_experiment_file(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text('data = { name = "digit_five" }')
+    with pytest.raises(ValueError, match=r"^data.path = '': the hub has no such set: fetch the five data sets"):
+        load(file).federation()
+
+
+# Real data.
+
+
+def real(name: str) -> str:
+    if "FEDSASH_DATA" not in os.environ:
+        pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")
+    return str(Path(os.environ["FEDSASH_DATA"]) / name)
+
+
+def test_real_cifar10_is_decoded_in_ten_seconds_and_read_again_in_one(caplog: pytest.LogCaptureFixture) -> None:
+    path = real("cifar10")
+    start = time.perf_counter()
+    source = CIFAR10(path).load()
+    first = time.perf_counter()
+    again = CIFAR10(path, augment=False).load()
+    second = time.perf_counter()
+    assert first - start < 20 and second - first < 2  # twice what a machine at rest needs
+    assert torch.equal(again.train.x, source.train.x)
+    assert source.train.y.bincount().tolist() == [5000] * 10
+    whole = prepared(again)
+    assert whole.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=0.02)
+    assert whole.std((0, 2, 3)).tolist() == pytest.approx([1, 1, 1], abs=0.02)
+    assert caplog.text == ""
+
+
+def test_real_mnist_and_fashion_mnist_are_grey_images_of_ten_classes() -> None:
+    digits, clothes = MNIST(real("mnist10k")).load(), FashionMNIST(real("fashion_mnist")).load()
+    assert (digits.train.x.shape, clothes.train.x.shape) == ((8_000, 28, 28, 1), (60_000, 28, 28, 1))
+    assert clothes.test is not None and clothes.test.y.bincount().tolist() == [1000] * 10
+    assert clothes.label_names[9] == "Ankle boot"
+
+
+def test_real_pacs_is_shared_out_over_eighty_clients_of_one_domain_each() -> None:
+    source = PACS(real("pacs"), size=64).load(seed=1)
+    assert source.test is not None and source.test.domain is not None and source.train.domain is not None
+    data = source.partition(Domains(20, IID(20)), seed=1)
+    assert len(data.clients) == 80
+    domains = [source.train.domain[torch.from_numpy(client)].unique().tolist() for client in data.clients]
+    assert sorted(k for held in domains for k in held) == [k for k in range(4) for _ in range(20)]
+    share = source.test.domain.bincount() / (source.test.domain.bincount() + source.train.domain.bincount())
+    assert share.tolist() == pytest.approx([0.1] * 4, abs=1e-3)

@@ -1,0 +1,216 @@
+"""The contract of executors, which each one and any user's own passes: every place once, in order, whatever happens."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from fedsash.exchange import Request
+from fedsash.methods import Local, Method, Scaffold, Upload
+from fedsash.sampling import Uniform
+from fedsash.tasks import Classification
+from support.executors import Own, answers, request_of
+from support.worlds import ENGINES, SIZES, SPAWNED, after, data, federation, mlp, snapshot
+
+EVERYBODY = Uniform(len(SIZES))
+
+
+ALL = ENGINES | {"own": Own(), "spawned": SPAWNED}
+EACH = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name == "spawned" else ()) for name in ALL]
+)
+"""Spawned workers take seconds to start."""
+
+
+@EACH
+def test_every_place_is_answered_once_in_the_rounds_order(name: str) -> None:
+    with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
+        request = request_of(world)
+        found = answers(world, request)
+        assert np.concatenate([reply.places for reply in found]).tolist() == list(range(len(SIZES)))
+        for reply in found:
+            count = len(reply.places)
+            tensors = [*reply.upload.values(), *reply.clients.values(), reply.norms]
+            assert {len(t) for t in tensors} == {len(reply.effort.samples)} == {len(reply.effort.steps)} == {count}
+            assert reply.effort.samples.tolist() == (2 * np.array(SIZES)[request.ids[reply.places]]).tolist()
+            assert reply.effort.steps.tolist() == (2 * -(-np.array(SIZES)[request.ids[reply.places]] // 5)).tolist()
+
+
+@EACH
+def test_an_answer_is_not_written_to_again(name: str) -> None:
+    """Neither by the answers after it, nor by the next request, and the request stays as it was."""
+    with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
+        request, other = request_of(world), request_of(world, 1)
+        sent, state = request.sent.clone(), {name: rows.clone() for name, rows in (request.clients or {}).items()}
+        first = answers(world, request)
+        kept = [{name: value.clone() for name, value in (reply.upload | reply.clients).items()} for reply in first]
+        answers(world, other)
+        for reply, before in zip(first, kept, strict=True):
+            assert all(torch.equal(value, before[name]) for name, value in (reply.upload | reply.clients).items())
+        assert torch.equal(request.sent, sent)
+        assert all(torch.equal(rows, state[name]) for name, rows in (request.clients or {}).items())
+
+
+@EACH
+@pytest.mark.parametrize("taken", [0, 1])
+def test_a_request_that_is_given_up_leaves_no_trace(name: str, taken: int) -> None:
+    """The next request is answered as if it were the first, also while the old iterator is still there."""
+    with federation(engine=ALL[name], sampling=EVERYBODY) as world:
+        expected = [reply.upload["delta"] for reply in answers(world, request_of(world, 1))]
+        given_up = world.executor.work(request_of(world))
+        for _ in range(taken):
+            next(given_up)
+        again = [reply.upload["delta"] for reply in answers(world, request_of(world, 1))]
+        assert all(map(torch.equal, again, expected))
+        given_up.close()
+        again = [reply.upload["delta"] for reply in answers(world, request_of(world, 1))]
+        assert all(map(torch.equal, again, expected))
+
+
+@EACH
+def test_ctrl_c_in_the_middle_of_a_round_of_ones_own_loop_does_not_change_the_next(name: str) -> None:
+    """`Federation.round` without a runner around it: what is interrupted is done again from the state before."""
+    whole, inside, interrupted = after(federation(engine=ALL[name]), 3).w, False, 0
+
+    def interrupt(number: int, frame: object) -> None:
+        if inside:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with federation(engine=ALL[name]) as world:
+            state = world.start()
+            world.prepare()
+            while state.round < 3:
+                timer = threading.Timer(0.001 * (1 + interrupted), os.kill, (os.getpid(), signal.SIGUSR1))
+                try:
+                    inside = interrupted < 6
+                    timer.start()
+                    after_it, _ = world.round(state)
+                    inside = False
+                except KeyboardInterrupt:
+                    inside, interrupted = False, interrupted + 1
+                else:
+                    state = after_it
+                timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert torch.equal(state.w, whole) and interrupted > 0
+
+
+def loss_that_fails(output: Tensor, y: Tensor) -> Tensor:
+    if len(y) == 4:  # the last batch of the client with nine samples
+        raise RuntimeError("this batch can't be learned")
+    return Classification().loss(output, y)
+
+
+@pytest.mark.parametrize("name", ["sequential", "workers", "own"])
+def test_an_exception_names_its_clients_and_the_next_request_is_answered(name: str) -> None:
+    with federation(engine=ALL[name], loss=loss_that_fails, sampling=EVERYBODY) as world:
+        request = replace(request_of(world), ids=np.array([2, 5]), last=np.zeros(2, dtype=np.int64))
+        expected = [reply.upload["delta"] for reply in answers(world, request)]
+        with pytest.raises(RuntimeError, match="can't be learned") as error:
+            answers(world, request_of(world))
+        assert any("clients [4]" in note and "round 0" in note for note in error.value.__notes__)
+        assert all(map(torch.equal, [reply.upload["delta"] for reply in answers(world, request)], expected))
+
+
+@pytest.mark.timeout(120)
+def test_spawned_workers_give_the_bytes_of_forked_ones() -> None:
+    settings: Any = {"method": Scaffold(), "sampling": EVERYBODY}
+    spawned, forked = (after(federation(**settings, engine=engine), 3) for engine in (SPAWNED, ENGINES["workers"]))
+    assert snapshot(spawned) == snapshot(forked)
+
+
+def test_what_cannot_be_sent_to_a_spawned_worker_is_refused_in_a_line() -> None:
+    def local(output: Tensor, y: Tensor) -> Tensor:
+        return Classification().loss(output, y)
+
+    with pytest.raises(ValueError, match=r"^Federation.loss = .*: can't be sent to another process .*top of a module$"):
+        federation(engine=SPAWNED, loss=local).prepare()
+
+
+# Shards: who holds some of the clients draws what he would among all.
+
+
+@pytest.mark.parametrize("name", ENGINES)
+def test_a_shard_of_the_clients_draws_what_the_whole_draws(name: str) -> None:
+    settings: Any = {"engine": ENGINES[name], "sampling": EVERYBODY, "model": mlp(dropout=0.3), "method": Scaffold()}
+    with federation(**settings) as whole:
+        request = request_of(whole)
+        expected = {}
+        for reply in answers(whole, request):
+            expected |= dict(zip(request.ids[reply.places].tolist(), reply.upload["delta"], strict=True))
+        for numbers in ([0, 3, 4], [1, 2, 5]):
+            shard = data().shard(numbers)
+            with federation(**settings | {"data": shard, "sampling": Uniform(3)}) as part:
+                asked = request.only(np.array(numbers))
+                for reply in answers(part, asked):
+                    for number, delta in zip(asked.ids[reply.places].tolist(), reply.upload["delta"], strict=True):
+                        tolerance = 0 if name != "vectorised" else 1e-15
+                        torch.testing.assert_close(delta, expected[number], rtol=0, atol=tolerance)
+
+
+def test_who_does_not_hold_a_client_says_so() -> None:
+    with federation(data=data().shard([1, 2]), sampling=Uniform(2)) as part:
+        one = np.array([4])
+        request = Request("train", 0, one, part.start().w, {}, {}, np.zeros_like(one))
+        with pytest.raises(ValueError, match=r"clients = \[4\]: their samples are not held here"):
+            list(part.executor.work(request))
+
+
+def test_a_shard_holds_out_what_the_whole_holds_out() -> None:
+    whole = data().hold_out(0.4, seed=3)
+    for numbers in ([0, 3, 4], [1, 2, 5]):
+        shard = data().shard(numbers).hold_out(0.4, seed=3)
+        assert [own.tolist() for own in shard.held] == [whole.held[i].tolist() for i in numbers]
+        assert [own.tolist() for own in shard.clients] == [whole.clients[i].tolist() for i in numbers]
+
+
+# What a method may say before the training.
+
+
+@dataclass(frozen=True)
+class Silent(Method):
+    """A method that overrides `probe` and has nothing to ask."""
+
+    def probe(self, local: Local) -> Upload:
+        return {}
+
+
+@EACH
+def test_a_probe_that_sends_nothing_changes_nothing(name: str) -> None:
+    silent = after(federation(method=Silent(), engine=ALL[name]), 3).w
+    assert torch.equal(silent, after(federation(engine=ALL[name]), 3).w)
+
+
+def test_a_worker_that_died_between_two_rounds_is_named_and_the_next_round_has_others() -> None:
+    with federation(engine=ENGINES["workers"]) as world:
+        expected = after(federation(), 1).w
+        state = world.start()
+        world.prepare()
+        for child in multiprocessing.active_children():
+            child.kill()
+            child.join()
+        with pytest.raises(RuntimeError, match=r"worker \d died \(exit code -9\)"):
+            world.round(state)
+        state, _ = world.round(world.start())
+        assert torch.equal(state.w, expected)
+
+
+def test_workers_do_not_go_on_with_a_request_that_was_given_up() -> None:
+    with federation(engine=ENGINES["workers"], sampling=EVERYBODY) as world:
+        answers_ = world.executor.work(request_of(world))
+        next(answers_)
+        assert len(multiprocessing.active_children()) == 2
+        answers_.close()
+        assert not multiprocessing.active_children()

@@ -1,0 +1,61 @@
+"""Pieces of a round: the bytes depend on their number, and on nothing else."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash.aggregation import FedGMA
+from fedsash.exchange import Effort, Missing
+from fedsash.methods import FedAvg, Method, Scaffold
+from fedsash.sampling import Uniform
+from support.executors import Cluster
+from support.uploads import reply, sums_of
+from support.worlds import ENGINES, SEQUENTIAL, SIZES, after, federation, snapshot
+
+EVERYBODY = Uniform(len(SIZES))
+
+
+@pytest.mark.parametrize("pieces", [1, 2, 3, 5, 9])
+@pytest.mark.parametrize("method", [Scaffold(), Scaffold("I")])
+def test_parts_summed_elsewhere_give_the_bytes_of_replies_at_the_same_pieces(pieces: int, method: Method) -> None:
+    settings: Any = {"method": method, "sampling": EVERYBODY}
+    replies = after(federation(**settings, engine=replace(SEQUENTIAL, pieces=pieces)), 4)
+    parts = after(federation(**settings, engine=Cluster(pieces=pieces)), 4)
+    assert snapshot(parts) == snapshot(replies)
+    workers = after(federation(**settings, engine=replace(ENGINES["workers"], pieces=pieces)), 4)
+    assert snapshot(workers) == snapshot(replies)
+    one = after(federation(**settings, engine=SEQUENTIAL), 4).w
+    torch.testing.assert_close(replies.w, one, rtol=0, atol=1e-14)
+
+
+def test_a_part_says_who_was_refused_and_who_was_missing() -> None:
+    upload = {"delta": torch.tensor([[1.0], [math.nan], [3.0]], dtype=torch.float64)}
+    whole = sums_of([1, 1, 2, 1, 1], FedAvg(), pieces=2)
+    places, own = whole.piece(0)
+    assert places.tolist() == [0, 1, 2]
+    own.take(reply(0, upload, Effort(np.array([4, 5, 6]), np.array([1, 1, 1]))))
+    whole.take(own.part())
+    rest, other = whole.piece(1)
+    other.take(Missing(rest[:1], "late"))
+    other.take(reply(4, {"delta": torch.tensor([[8.0]], dtype=torch.float64)}))
+    whole.take(other.part())
+    whole.complete()
+    assert (whole.refused, whole.missing, whole.places.tolist(), whole.samples) == ([1], {3: "late"}, [0, 2, 4], 15)
+    assert float(whole.mean()["delta"]) == pytest.approx((1 * 1 + 2 * 3 + 1 * 8) / 4)
+
+
+def test_a_part_that_is_no_piece_of_the_round_is_refused() -> None:
+    one = {"delta": torch.ones(1, 2)}
+    whole, wrong = sums_of([1] * 4, FedAvg(), pieces=2), sums_of([1] * 4, FedAvg(), pieces=4)
+    _, own = wrong.piece(0)
+    own.take(reply(0, one))
+    with pytest.raises(RuntimeError, match=r"a part of the places \[0\] is none of the round's 2 pieces"):
+        whole.take(own.part())
+    with pytest.raises(ValueError, match="needs every single update"):
+        sums_of([1] * 4, FedAvg(), FedGMA(mask="code"), pieces=2).piece(0)

@@ -1,0 +1,122 @@
+"""A federation is a value: nothing overwrites its fields, and looking at it changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import FrozenInstanceError, fields, replace
+from typing import Any
+
+import pytest
+import torch
+
+from fedsash.aggregation import Mean
+from fedsash.evaluation import Evaluation
+from fedsash.exchange import Reply
+from fedsash.executors import LocalEngine
+from fedsash.federation import Federation
+from fedsash.local import Client
+from fedsash.methods import Scaffold
+from fedsash.schedules import Exponential, Mild
+from support.feeding import ALONE, noisy
+from support.worlds import after, federation, learned, mlp, snapshot
+
+HOLDING: Any = {"evaluation": Evaluation(held_out=0.4), "method": Scaffold()}
+
+
+@pytest.mark.parametrize("name", [field.name for field in fields(Federation)])
+def test_no_field_can_be_overwritten_and_none_is_by_training(name: str) -> None:
+    world = federation(**HOLDING)
+    before = getattr(world, name)
+    with pytest.raises(FrozenInstanceError):
+        setattr(world, name, before)
+    after(world, 2)
+    assert getattr(world, name) is before
+
+
+def test_replacing_a_setting_gives_the_federation_made_with_it() -> None:
+    """Also where data are held out: they are held out of what was given, once."""
+    made = federation(**HOLDING, seed=1)
+    replaced = replace(federation(**HOLDING, seed=0), seed=1)
+    assert replaced.sizes.tolist() == made.sizes.tolist()
+    assert [h.tolist() for h in replaced.training_data.held] == [h.tolist() for h in made.training_data.held]
+    assert snapshot(after(replaced, 3)) == snapshot(after(made, 3))
+    again = replace(made, seed=0)
+    assert snapshot(after(again, 3)) == snapshot(after(federation(**HOLDING, seed=0), 3))
+
+
+def test_a_replaced_federation_has_an_executor_of_its_own() -> None:
+    with federation() as one, replace(one, seed=7) as other:
+        assert one.executor is not other.executor
+
+
+def test_the_model_is_copied_so_later_changes_of_it_change_nothing() -> None:
+    model = mlp()
+    world = federation(model=model)
+    expected = after(federation(), 3).w
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(after(world, 3).w, expected)
+
+
+def test_evaluating_twice_changes_nothing() -> None:
+    """Not the state, not the training after it, and not what an adaptive feed decides."""
+    with noisy(feed=ALONE) as world:
+        state = after(world, 3)
+        kept = snapshot(state)
+        one, two = world.evaluate(state), world.evaluate(state)
+        assert one == two and snapshot(state) == kept and not state.best
+        assert state.choice is not None and state.choice.better == 0
+        assert learned(world, state).best.keys() == {"model", "wima", "ema"}
+        assert snapshot(state) == kept, "what is learned is in the state that `learn` gives back"
+
+
+def test_learning_from_an_evaluation_keeps_the_first_of_equally_good_models() -> None:
+    with federation() as world:
+        first = learned(world, after(world, 2))
+        later, more = world.learn(replace(first, round=9), world.evaluate(first))
+        assert later.best["model"].round == 2 and not more
+
+
+@pytest.mark.parametrize("settings", [{"kind": "sequental"}, {"kind": "vectorized"}, {"memory_format": "nchw"}])
+def test_an_engine_that_there_is_not_is_refused(settings: dict[str, Any]) -> None:
+    (name, value), *_ = settings.items()
+    with pytest.raises(ValueError, match=rf"^LocalEngine.{name} = '{value}': must be '"):
+        LocalEngine(**settings)
+
+
+@pytest.mark.parametrize("value", [0, -1, "two", 1.5])
+def test_numbers_of_an_engine_are_positive_integers_or_auto(value: Any) -> None:
+    for name in ("workers", "block", "threads"):
+        with pytest.raises(ValueError, match=rf"^LocalEngine.{name} = .*: must be at least 1, or \"auto\"$"):
+            LocalEngine(**{name: value})
+    with pytest.raises(ValueError, match=r"^LocalEngine.pieces = 0: must be at least 1$"):
+        LocalEngine(pieces=0)
+
+
+def test_a_round_is_so_many_steps_or_so_many_epochs() -> None:
+    line = r"^Client.steps = 3: can't go with epochs, or with a schedule of epochs"
+    with pytest.raises(ValueError, match=line):
+        Client(epochs=5, steps=3)
+    with pytest.raises(ValueError, match=line):
+        Client(steps=3, schedule=Mild(start=2, scheme="epochs"))
+    Client(steps=3, schedule=Exponential(0.9))
+
+
+def test_only_accepted_clients_have_a_new_version_of_their_state() -> None:
+    """A client whose upload is refused goes on from the state that it had."""
+    world = federation(method=Scaffold())
+    state = after(world, 1)
+    with world:
+        replies = [answer for answer in world.executor.work(world.ask(state)) if isinstance(answer, Reply)]
+    limit = float(torch.cat([reply.norms for reply in replies]).median())
+    strict = replace(world, aggregation=Mean(limit=limit))
+    with strict:
+        before = {name: rows.clone() for name, rows in state.mine.items()}
+        last = state.last.clone()
+        moved, outcome = strict.round(state)
+    accepted = [i for i in outcome.clients.tolist() if i not in outcome.refused]
+    assert outcome.refused and accepted, "the limit lies between the norms"
+    for i in range(len(last)):
+        assert moved.last[i] == (2 if i in accepted else last[i])
+        if i in outcome.refused:
+            assert all(torch.equal(moved.mine[name][i], before[name][i]) for name in before)

@@ -1,0 +1,235 @@
+"""The command line: what it prints, where, and with which exit code."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from fedsash import __version__
+from fedsash.lab import reproductions as recipes
+from fedsash.lab.cli import main
+from fedsash.lab.cli.listing import rooms
+from fedsash.lab.config import load
+from fedsash.lab.config.registry import options
+from support.places import ROOT
+
+ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
+WINDOW = '[averages.w]\nname = "window"\nsize = 2\n'
+SMALL = "rounds = 2\n" + WINDOW + ENGINE
+
+
+@pytest.fixture(autouse=True)
+def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`main` puts the current folder on the path: take it off again."""
+    monkeypatch.setattr(sys, "path", [*sys.path])
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "experiment.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def fedsash(*arguments: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    command = [sys.executable, "-m", "fedsash", *map(str, arguments)]
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=200)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line on standard error of a command that ends with exit code 2."""
+    try:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as stop:
+        assert isinstance(stop.code, int)
+        code = stop.code
+    out, error = capsys.readouterr()
+    assert code == 2 and out == "" and error.count("\n") == 1
+    return error
+
+
+@pytest.mark.parametrize("name", ["scaffold", "ima_adam", "trace"])
+def test_examples_run_from_the_command_line(name: str, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    done = fedsash("run", f"examples/{name}.toml", "--out", out, "--rounds", 2, "--set", "evaluation.every=1")
+    assert done.returncode == 0, done.stderr
+    experiment = load(out / "config.toml")
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["rounds"] == experiment.rounds == 2
+    assert set(summary["models"]) == {"model", *experiment.averages}
+    assert all(model in done.stdout for model in summary["models"]) and str(out) in done.stdout
+    for row in map(json.loads, (out / "metrics.jsonl").read_text().splitlines()):
+        assert {"round", "model", "split", "accuracy", "loss"} <= set(row)
+
+
+def test_a_run_resumes_to_the_bytes_of_a_longer_run(experiment: Path, tmp_path: Path) -> None:
+    once, twice = tmp_path / "once", tmp_path / "twice"
+    assert main(["run", str(experiment), "--out", str(once), "--rounds", "4", "--set", "evaluation.every=4"]) == 0
+    assert main(["run", str(experiment), "--out", str(twice), "--set", "evaluation.every=4"]) == 0
+    assert main(["resume", str(twice), "--rounds", "4", "--no-progress"]) == 0
+    assert load(once / "config.toml") == load(twice / "config.toml")
+    for name in ("model", "w"):
+        file = f"models/{name}.safetensors"
+        assert (once / file).read_bytes() == (twice / file).read_bytes()
+
+
+def test_a_fork_is_the_run_that_fed_from_that_round_on(experiment: Path, tmp_path: Path) -> None:
+    base, fork, whole = tmp_path / "base", tmp_path / "fork", tmp_path / "whole"
+    feed = ["--rounds", "4", "--set", "feed=w", "--set", "feed.start=2"]
+    assert main(["run", str(experiment), "--out", str(base), "--set", "checkpoint.keep=[2]"]) == 0
+    assert main(["run", str(experiment), "--out", str(fork), *feed, "--fork", f"{base}@2"]) == 0
+    assert main(["run", str(experiment), "--out", str(whole), *feed]) == 0
+    file = "models/model.safetensors"
+    assert (fork / file).read_bytes() == (whole / file).read_bytes() != (base / file).read_bytes()
+
+
+def test_what_is_set_on_the_command_line_is_in_the_runs_config(experiment: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    main(["run", str(experiment), "--out", str(out), "--set", "client.lr=0.5", "--seed", "0", "--rounds", "1"])
+    config = tomllib.loads((out / "config.toml").read_text())
+    assert config["client"]["lr"] == 0.5 and config["seed"] == 0 and config["rounds"] == 1
+
+
+def test_no_progress_leaves_only_the_table(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["run", str(experiment), "--out", str(tmp_path / "run"), "--no-progress"])
+    out = capsys.readouterr().out
+    assert "round 2/2" not in out and "at the end" in out
+
+
+def test_tensorboard_gets_a_folder_in_the_run(experiment: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    out = tmp_path / "run"
+    assert main(["run", str(experiment), "--out", str(out), "--set", "records.tensorboard=true"]) == 0
+    assert sorted(path.name for path in (out / "tensorboard").iterdir()) == ["model", "w"]
+
+
+def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
+    path, out = tmp_path / "experiment.toml", tmp_path / "run"
+    path.write_text(SMALL.replace("rounds = 2", "rounds = 1_000_000") + "[evaluation]\nevery = 1\n")
+    command = [sys.executable, "-m", "fedsash", "run", str(path), "--out", str(out)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    until = time.monotonic() + 100
+    while not (out / "metrics.jsonl").exists() or not (out / "metrics.jsonl").stat().st_size:
+        assert process.poll() is None and time.monotonic() < until
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 130
+    assert error == f"stopped; go on with: fedsash resume {out}\n"
+    done = fedsash("resume", out, "--rounds", 1)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_error_in_the_file_is_one_line(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--set", "client.lr=fast")
+    assert line == f'fedsash: {experiment}: client.lr = "fast": must be a number\n'
+    line = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--set", "sampling.count=101")
+    assert line.startswith(f"fedsash: {experiment}: sampling.count = 101: must be at most")
+    line = refused(capsys, "partition", experiment, "--set", "partition.clients=0")
+    assert line == f"fedsash: {experiment}: partition.clients = 0: must be at least 1\n"
+    assert not (tmp_path / "run").exists()
+
+
+def test_missing_files_are_one_line(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "run", "none.toml", "--out", tmp_path / "run")
+    assert line == "fedsash: none.toml: there is no such file\n"
+    assert "holds no run to resume" in refused(capsys, "resume", tmp_path)
+    fork = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--fork", f"{tmp_path}@3")
+    assert f"{tmp_path} has no state of round 3" in fork
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_holds_a_run_is_left_alone(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    main(["run", str(experiment), "--out", str(out), "--no-progress"])
+    before = (out / "metrics.jsonl").read_bytes()
+    capsys.readouterr()
+    assert "resume it, or choose another folder" in refused(capsys, "run", experiment, "--out", out, "--seed", 1)
+    assert (out / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["train"], "invalid choice: 'train'"),
+        (["run", "x.toml"], "the following arguments are required: --out"),
+        (["run", "x.toml", "--out", "a", "--fork", "runs/a"], "'runs/a' must be RUN@ROUND, such as runs/a@300"),
+        (["run", "x.toml", "--out", "a", "--rounds", "many"], "invalid int value: 'many'"),
+        (["list", "rooms"], "there is no room 'rooms'; there are methods, aggregations, servers"),
+        (["list", "servers", "adan"], 'server.name = "adan": must be one of'),
+    ],
+)
+def test_a_wrong_command_line_is_one_line(arguments: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert line in refused(capsys, *arguments)
+
+
+def test_a_bug_in_a_users_own_code_keeps_its_traceback(experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def model():\n    return 1 / 0\n")
+    done = fedsash("run", experiment, "--out", "run", "--set", "model.name=mine:model", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and done.stderr.endswith("ZeroDivisionError: division by zero\n")
+
+
+def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    picture = tmp_path / "clients.png"
+    arguments = ["partition", str(experiment), "--set", "partition.clients=7", "--out", str(picture)]
+    assert main(arguments) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("7 clients, 10 classes, 1,438 training samples\n") and str(picture) in out
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_list_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    things = [*(name for room in rooms().values() for name in room.things), *recipes.names()]
+    assert [line.split()[0] for line in lines if line.startswith("  ")] == things
+    assert all(len(line.split()) > 3 for line in lines if line.startswith("  "))
+
+
+@pytest.mark.parametrize("room", rooms())
+def test_list_tells_all_options_of_each_thing(room: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", room]) == 0
+    overview = capsys.readouterr().out
+    for name, make in rooms()[room].things.items():
+        assert name in overview
+        assert main(["list", room, name]) == 0
+        table = capsys.readouterr().out.partition("Options and defaults:\n")[2]
+        assert [line.split()[0] for line in table.splitlines()] == ["name", *options(make)]
+
+
+def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main(["--version"])
+    assert capsys.readouterr().out == f"fedsash {__version__}\n"
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["resume"], ["partition"], ["list"]])
+def test_help_teaches_by_examples(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([*command, "--help"])
+    out = capsys.readouterr().out
+    assert "examples:\n  fedsash " in out and all(len(line) <= 120 for line in out.splitlines())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the command is a file in the folder of the interpreter")
+def test_the_installed_command_is_the_module() -> None:
+    script = Path(sys.executable).with_name("fedsash")
+    if not script.exists():
+        pytest.skip("fedsash is not installed as a command here")
+    done = subprocess.run([script, "--version"], capture_output=True, text=True, env=os.environ, timeout=100)
+    assert done.stdout == f"fedsash {__version__}\n"

@@ -1,0 +1,90 @@
+"""Experiment files: what they leave out is as in the default, whole numbers, users' own things, overrides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsash import EMA, Client, Feed, Scaffold, Window
+from fedsash.data import IID, Dirichlet, Images
+from fedsash.lab.config import ConfigError, Experiment, Model, load, parse
+from fedsash.sampling import Uniform
+from fedsash.schedules import Cosine
+from support.experiments import WINDOW, Halved, file_with
+
+
+def test_an_empty_file_is_the_default_experiment_on_digits(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.toml"
+    file.touch()
+    experiment = load(file)
+    assert experiment == Experiment()
+    federation = experiment.federation()
+    assert len(federation.data.clients) == 100 and federation.data.classes == 10
+
+
+def test_what_a_table_leaves_out_is_as_in_the_default_experiment() -> None:
+    assert parse({"partition": {"alpha": 2}}).partition == Dirichlet(clients=100, alpha=2.0)
+    assert parse({"partition": {"name": "iid"}}).partition == IID(clients=100)
+    assert parse({"sampling": {"dropout": 0.5}}).sampling == Uniform(10, dropout=0.5)
+    assert parse({"sampling": {"fraction": 0.5}}).sampling == Uniform(fraction=0.5)
+    assert parse({"model": {"hidden": [3, 4]}}).model == Model("mlp", {"hidden": (3, 4)})
+    assert parse({"client": {"schedule": {"name": "cosine", "rounds": 9}}}).client == Client(schedule=Cosine(9))
+
+
+def test_whole_numbers_are_numbers_too() -> None:
+    lr = parse({"client": {"lr": 1}}).client.lr
+    assert lr == 1.0 and isinstance(lr, float)
+
+
+def test_feed_may_be_the_name_of_an_average() -> None:
+    window = {"w": {"name": "window", "size": 3}}
+    assert parse({"feed": "w", "averages": window}).feed == Feed("w")
+    assert parse({"feed": {"average": "w", "start": 4}, "averages": window}).feed == Feed("w", 4)
+
+
+def test_a_users_own_dataclass_and_function_are_named_by_their_module() -> None:
+    own = {"name": "experiments:Halved", "by": 4, "layers": ["a"]}
+    experiment = parse({"method": own, "model": {"name": "experiments:linear", "features": 64, "bias": False}})
+    assert experiment.method == Halved(4.0, ("a",))
+    assert experiment.table()["method"] == own | {"weighting": "samples"}
+    assert experiment.model.options == {"features": 64, "classes": 10, "bias": False}
+    assert experiment.federation().layout.size == 640
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("seed=3", Experiment(seed=3)),
+        ("client.lr=1e-3", Experiment(client=Client(lr=1e-3))),
+        (" client.lr = 2 ", Experiment(client=Client(lr=2.0))),
+        ("client.batch=full", Experiment(client=Client(batch="full"))),
+        ('client.batch="full"', Experiment(client=Client(batch="full"))),
+        ("model.hidden=[8, 8]", Experiment(model=Model("mlp", {"hidden": (8, 8)}))),
+        ("client.drop_last=true", Experiment(client=Client(drop_last=True))),
+        ("data={name='images', path='a=b'}", Experiment(data=Images("a=b"))),
+        ("averages.w={name='ema', decay=0.5}", Experiment(averages={"w": EMA(0.5)})),
+        ("method.name=scaffold", Experiment(method=Scaffold())),
+    ],
+)
+def test_an_override_is_a_toml_value_or_a_bare_word(override: str, expected: Experiment, tmp_path: Path) -> None:
+    assert load(file_with("", tmp_path), [override]) == expected
+
+
+def test_overrides_change_the_file_in_order(tmp_path: Path) -> None:
+    path = file_with('seed = 1\nfeed = "w"\nclient.lr = 1\n' + WINDOW, tmp_path)
+    experiment = load(path, ["seed=2", "seed=3", "feed.start=7", "averages.w.size=9", "client={epochs=2}"])
+    assert experiment.seed == 3
+    assert experiment.feed == Feed("w", 7)
+    assert experiment.averages == {"w": Window(9)}
+    assert experiment.client == Client(epochs=2)
+
+
+def test_runs_with_one_partition_seed_have_the_same_clients_whatever_their_seed() -> None:
+    def clients(**table: int) -> list[list[int]]:
+        return [client.tolist() for client in parse(table).federated_data().clients]
+
+    assert clients(seed=1, partition_seed=0) == clients(seed=2, partition_seed=0) == clients(seed=0)
+    assert clients(seed=1) != clients(seed=0)
+    with pytest.raises(ConfigError, match="partition_seed = -1: must not be negative"):
+        parse({"partition_seed": -1})

@@ -1,0 +1,142 @@
+"""Every error in an experiment file or an override is one line that names the key."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fedsash.lab.config import ConfigError, load, parse
+from support.experiments import WINDOW, file_with
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ('client.lr = "fast"', 'client.lr = "fast": must be a number'),
+        ('client.lr = "0.1"', 'client.lr = "0.1": must be a number'),
+        ("client.lr = true", "client.lr = true: must be a number"),
+        ("client.lr = [0.1]", "client.lr = [0.1]: must be a number"),
+        ("client.lr = 1979-05-27", 'client.lr = "1979-05-27": must be a number'),
+        ("client.lr = -1", "client.lr = -1.0: must not be negative"),
+        ("client.clip = inf", "client.clip = inf: must be finite"),
+        ('client.batch = "half"', 'client.batch = "half": must be an integer or "full"'),
+        ("client.epochs = 1.5", "client.epochs = 1.5: must be an integer"),
+        ("client.drop_last = 1", "client.drop_last = 1: must be true or false"),
+        ("client.learning_rate = 1", "unknown key client.learning_rate; did you mean client.lr?"),
+        ("client.batch_size = 1", "unknown key client.batch_size; did you mean client.batch?"),
+        ("client = 3", "client = 3: must be a table, [client]"),
+        ('client.schedule = "mild"', 'client.schedule = "mild": must be a table, [client.schedule] with name = "mild"'),
+        ('client.schedule.name = "step"', "client.schedule.every is missing: must be an integer"),
+        ("client.schedule.pace = 3", "unknown key client.schedule.pace; known are name"),
+        ("seed = true", "seed = true: must be an integer"),
+        ("rounds = 0", "rounds = 0: must be at least 1"),
+        ("sed = 3", "unknown key sed; did you mean seed?"),
+        ('method.name = "fedpro"', "did you mean fedprox?"),
+        ("method.name = 3", "method.name = 3: must be one of fedavg, fedprox, ewc, scaffold, "),
+        ('method.name = "fednova"', 'package.module:Class"; there is aggregation.name = "fednova"'),
+        ('aggregation.name = "fedsam"', 'package.module:Class"; there is method.name = "fedsam"'),
+        ('method.name = "nowhere:Method"', 'method.name = "nowhere:Method": can\'t be imported: No module named'),
+        ('method.name = "experiments:linear"', "must be a dataclass that extends fedsash.methods.base.Method"),
+        ('method = { name = "fedprox", wight = 1 }', "unknown key method.wight; did you mean method.weighting?"),
+        ('method = { name = "fedprox", weighting = "size" }', 'must be "samples" or "uniform"'),
+        ("partition = { name = 'iid', alpha = 1 }", "unknown key partition.alpha; known are clients, name"),
+        ("partition.alpha = -1", "partition.alpha = -1.0: must be positive"),
+        ('data.name = "images"', "data.path is missing: must be a string"),
+        ("model.hidden = 64", "model.hidden = 64: must be a list of integers"),
+        ("model.depth = 3", "unknown key model.depth; known are hidden, name"),
+        ('model.name = "resnet"', "must be one of mlp, fmnist_cnn, "),
+        ('model.name = "math:pi"', 'model.name = "math:pi": must be a function that returns an nn.Module'),
+        ("averages.w.size = 3", "averages.w.name is missing: must be one of window, swa, ema"),
+        ('averages.w.name = "windows"', 'averages.w.name = "windows": must be one of window, swa, ema, or "package'),
+        ("averages = 3", "averages = 3: must be a table, [averages]"),
+        ('averages.w = { name = "window", size = 0 }', "averages.w.size = 0: must be at least 1"),
+        ('averages.w = { name = "window", size = 3, part = 3 }', "must be a string or a list of strings"),
+        ('averages."a/b" = { name = "window", size = 3 }', "averages = 'a/b': must be a name of letters"),
+        ('averages.model = { name = "window", size = 3 }', "averages = 'model': must be a name"),
+        ('feed = "w"', "feed.average = 'w': must be an average; there is none, add one"),
+        ('feed = "x"\n' + WINDOW, "feed.average = 'x': must be an average; there is w"),
+        ('feed = { average = "w", start = "auto" }\n' + WINDOW, "feed.start: to be chosen it needs held-out data"),
+        ("feed = { start = 3 }\n" + WINDOW, "feed.average is missing: must be a string"),
+        ('feed = { average = "w", start = -3 }\n' + WINDOW, 'feed.start = -3: must be 0 or more, or "auto"'),
+        ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be a count"),
+        ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),
+        ('engine = { kind = "sequential", block = 4 }', 'compile and block go with kind = "vectorised"'),
+        ("checkpoint.keep = [0]", "checkpoint.keep = (0,): must be rounds, 1 or more"),
+        ("trajectory.every = -1", "trajectory.every = -1: must be a number of rounds, or 0 for no running sums"),
+        ("client.lr = ", "is not TOML: Invalid value (at end of document)"),
+        ("client.lr = 1\nclient.lr = 2", "is not TOML: Cannot overwrite a value (at end of document)"),
+    ],
+)
+def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_path: Path) -> None:
+    path = file_with(content, tmp_path)
+    with pytest.raises(ConfigError) as error:
+        load(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: ") and line in message and "\n" not in message
+
+
+@pytest.mark.parametrize(
+    ("content", "line"),
+    [
+        ("sampling.count = 101", "sampling.count = 101: must be at most the number of clients, 100"),
+        ("sampling.trace = 'none.csv'", "sampling.trace = 'none.csv': can't be read"),
+        ("partition.clients = 2000", "partition.clients = 2000: must be at most 1438, for 1438 samples"),
+        ('data = { name = "images", path = "./nowhere" }', "data.path = './nowhere': there is no such folder"),
+        ('model.name = "cifar_cnn"', "shape of one input = (64,): must be (channels, height, width)"),
+        (
+            'model = { name = "experiments:linear", features = 63 }',
+            'model.name = "experiments:linear": does not take the data\'s samples of shape (64,): mat1 and mat2',
+        ),
+        (
+            'model = { name = "experiments:linear", features = 64, classes = 9 }',
+            "must answer [samples, classes] for 10 classes; 2 samples give [2, 9]",
+        ),
+        ('model.name = "torch.nn:ReLU"', "model: ReLU has no trainable parameters"),
+        (
+            'averages.w = { name = "window", size = 3, part = "head" }',
+            "averages.w.part = 'head': nothing",
+        ),
+        ('device = "abacus"', "device = 'abacus': not available here"),
+    ],
+)
+def test_what_does_not_fit_together_is_found_before_training(content: str, line: str, tmp_path: Path) -> None:
+    try:
+        load(file_with(content, tmp_path)).federation()
+    except ConfigError as error:
+        assert line in str(error) and "\n" not in str(error)
+    else:
+        pytest.fail("nothing was found")
+
+
+def test_an_error_in_a_users_own_code_stays_what_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        parse({"model": {"name": "experiments:broken", "features": 1}}).federation()
+
+
+def test_a_file_that_is_missing_or_unreadable_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"none\.toml: there is no such file$"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"can't be read: .*directory"):
+        load(tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"# caf\xe9")
+    with pytest.raises(ConfigError, match=r"latin\.toml: can't be read: 'utf-8' codec"):
+        load(tmp_path / "latin.toml")
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("client.lr", "--set client.lr: must be KEY=VALUE, such as client.lr=0.05"),
+        ("=3", "--set =3: must be KEY=VALUE"),
+        ("client..lr=3", "--set client..lr=3: must be KEY=VALUE"),
+        ("client.lr=", 'client.lr = "": must be a number'),
+        ("client.lr=1 2", 'client.lr = "1 2": must be a number'),
+        ("seed.lr=1", "seed = {lr = 1}: must be an integer"),
+        ("client.rate=1", "unknown key client.rate"),
+    ],
+)
+def test_a_wrong_override_is_one_line(override: str, line: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(file_with("", tmp_path), [override])
+    assert line in str(error.value)

@@ -1,0 +1,215 @@
+"""Every experiment, written as a file, loads as an equal experiment, and its table is complete."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import tomli_w
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsash import (
+    EMA,
+    SWA,
+    Checkpoint,
+    Client,
+    Evaluation,
+    FedAvg,
+    FedProx,
+    Feed,
+    LocalEngine,
+    Mean,
+    RunningSums,
+    Window,
+)
+from fedsash.averages import Average
+from fedsash.data import IID, Digits, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Images, Shards
+from fedsash.lab.config import Experiment, Model, Recording, parse
+from fedsash.lab.config.registry import ROOMS, describe, options
+from fedsash.sampling import Fixed, Function, Uniform, Weighted
+from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth
+from fedsash.schedules import Step as StepDecay
+from fedsash.servers import SGD, Adagrad, Adam, Yogi
+from support.choices import AGGREGATIONS, METHODS
+from support.experiments import Halved
+
+# Strategies for every class that an experiment file can name.
+
+ints = st.integers(1, 1000)
+small = st.floats(0, 0.99)
+positive = st.floats(1e-6, 1e6)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+names = st.from_regex(r"[a-z][a-z0-9_-]{0,6}", fullmatch=True).filter(lambda name: name != "model")
+auto = st.just("auto")
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+@st.composite
+def images(draw: st.DrawFn) -> Images:
+    channels = draw(st.integers(0, 3))
+    mean = draw(st.lists(st.floats(0, 1), min_size=channels, max_size=channels))
+    std = draw(st.lists(positive, min_size=channels, max_size=channels))
+    return draw(
+        st.builds(
+            Images,
+            path=text.filter(bool),
+            image=maybe(text.filter(bool)),
+            domain=maybe(text.filter(bool)),
+            channels=st.sampled_from([None, 1, 3]),
+            test=small,
+            mean=st.just(tuple(mean)),
+            std=st.just(tuple(std)),
+            crop=st.integers(0, 4),
+            flip=st.booleans(),
+        )
+    )
+
+
+plain = st.recursive(st.booleans() | ints | small | text, lambda inner: st.lists(inner) | st.dictionaries(text, inner))
+partitions = st.one_of(
+    st.builds(IID, ints),
+    st.builds(Shards, ints, ints),
+    st.builds(Dirichlet, ints, st.just(0) | positive),
+    st.builds(DirichletClasses, ints, positive, maybe(ints), ints),
+    st.builds(DirichletReuse, ints, positive),
+    st.builds(Flwr, ints, text, st.dictionaries(text, plain, max_size=3)),
+)
+models = st.one_of(
+    st.builds(Model, st.just("mlp"), st.fixed_dictionaries({}, optional={"hidden": st.lists(ints, max_size=3)})),
+    st.builds(Model, st.sampled_from(["cifar_cnn", "fmnist_cnn", "resnet20_gn"])),
+    st.builds(
+        Model,
+        st.just("experiments:linear"),
+        st.fixed_dictionaries({"features": ints}, optional={"bias": st.booleans()}),
+    ),
+)
+schedules = st.one_of(
+    st.builds(Constant),
+    st.builds(Exponential, st.floats(0.1, 1)),
+    st.builds(Cosine, ints, small),
+    st.builds(StepDecay, ints, st.floats(0.1, 1)),
+    st.builds(Cyclic, ints, ints, small),
+    st.builds(Mild, ints, st.sampled_from(["exponential", "constant", "cyclic", "epochs", "none"])),
+)
+local: Any = {
+    "lr": positive,
+    "batch": ints | st.just("full"),
+    "momentum": small,
+    "clip": maybe(positive),
+    "drop_last": st.booleans(),
+    "local_schedule": st.builds(Flat) | st.builds(SawTooth, small),
+}
+clients = st.builds(Client, **local, epochs=ints, schedule=schedules) | st.builds(
+    Client, **local, steps=ints, schedule=schedules.filter(lambda schedule: not schedule.moves_epochs)
+)
+weighting = st.sampled_from(["samples", "uniform"])
+methods = st.one_of(
+    st.builds(FedAvg, weighting=weighting),
+    st.builds(FedProx, small, weighting=weighting),
+    st.sampled_from(list(METHODS.values())),
+    st.builds(Halved, positive, st.lists(text).map(tuple)),
+)
+servers = st.one_of(
+    st.builds(SGD, positive, small),
+    st.builds(Adagrad, positive, small, positive, small),
+    st.builds(Adam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower"])),
+    st.builds(Yogi, positive, small, small, positive, small),
+)
+samplings = st.one_of(
+    st.builds(Uniform, ints, dropout=small),
+    st.builds(Uniform, fraction=st.floats(0.01, 1)),
+    st.builds(Weighted, ints, dropout=small),
+    st.builds(Fixed, st.lists(st.sets(st.integers(0, 99)).map(sorted), min_size=1, max_size=3).map(tuple)),
+    st.builds(Function, st.just("math:hypot")),
+)
+parts = st.sampled_from(["all", "classifier", "extractor"]) | st.lists(text, min_size=1, max_size=2).map(tuple)
+averages = st.one_of(
+    st.builds(Window, ints, ints, ints, st.sampled_from(["auto", "device", "host", "disk"]), part=parts),
+    st.builds(SWA, ints, ints, st.sampled_from(["bottom", "top"]), part=parts),
+    st.builds(EMA, small, st.sampled_from(["first", "initial", "zero"]), part=parts),
+)
+engines = st.builds(
+    LocalEngine,
+    pieces=ints,
+    start=st.sampled_from(["auto", "fork", "spawn"]),
+    kind=st.sampled_from(["auto", "vectorised"]),
+    workers=ints | auto,
+    block=ints | auto,
+    compile=st.booleans() | auto,
+    memory_format=st.sampled_from(["auto", "contiguous", "channels_last"]),
+    threads=ints | auto,
+)
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> Experiment:
+    observed: dict[str, Average] = draw(st.dictionaries(names, averages, max_size=3))
+    one = st.sampled_from(sorted(observed) or [""])
+    feeds = st.builds(Feed, one, ints, st.sampled_from(["after", "before", "code"])) | st.builds(
+        Feed, one | st.just(tuple(observed)), ints | st.just("auto"), patience=ints
+    )
+    return draw(
+        st.builds(
+            Experiment,
+            seed=st.integers(0, 2**40),
+            rounds=ints,
+            device=st.sampled_from(["auto", "cpu", "cuda:1", "mps"]),
+            feed=maybe(feeds) if observed else st.none(),
+            data=st.builds(Digits, small, st.booleans()) | images(),
+            partition=partitions,
+            model=models,
+            client=clients,
+            method=methods,
+            aggregation=st.builds(Mean, limit=positive) | st.sampled_from(list(AGGREGATIONS.values())),
+            server=servers,
+            sampling=samplings,
+            averages=st.just(observed),
+            evaluation=st.builds(
+                Evaluation, ints, ints, st.floats(0.01, 1), st.booleans(), ints, st.floats(0.01, 0.99)
+            ),
+            engine=engines,
+            checkpoint=st.builds(Checkpoint, ints, st.lists(ints).map(tuple)),
+            trajectory=st.builds(RunningSums, st.integers(0, 1000)),
+            records=st.builds(Recording, st.booleans()),
+        )
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(experiments())
+def test_an_experiment_written_as_a_file_loads_as_an_equal_experiment(experiment: Experiment) -> None:
+    file = tomli_w.dumps(experiment.table())
+    assert parse(tomllib.loads(file)) == experiment
+
+
+@settings(max_examples=30, deadline=None)
+@given(experiments())
+def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
+    def check(thing: Any, table: Any) -> None:
+        if isinstance(thing, Model):
+            assert set(table) == {"name"} | {k for k in options(ROOMS["models"].find(thing.name)) if k != "**"} | {
+                *thing.options
+            }
+        elif is_dataclass(thing):
+            given = {f.name: getattr(thing, f.name) for f in fields(thing) if getattr(thing, f.name) is not None}
+            assert set(table) - {"name"} == set(given)
+            for name, value in given.items():
+                check(value, table[name])
+        elif isinstance(thing, dict):
+            assert set(table) == set(thing)
+            for name, value in thing.items():
+                check(value, table[name])
+
+    check(experiment, experiment.table())
+
+
+def test_every_registered_thing_has_options_that_a_file_can_hold() -> None:
+    for room in ROOMS.values():
+        for make in room.things.values():
+            for option in options(make).values():
+                assert not describe(option.kind).startswith("of type"), (make, option)

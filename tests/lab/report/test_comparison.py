@@ -1,0 +1,148 @@
+"""`fedsash compare`: means over seeds, gains paired by seed, and their confidence intervals."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import ttest_rel
+
+from fedsash.lab.cli import main
+from fedsash.lab.report.comparison import Row, compare, table
+
+
+@dataclass
+class Run:
+    name: str
+    config: dict[str, Any]
+    labels: dict[str, str]
+    means: dict[str, float | None]
+    summary: dict[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.summary = {"models": {name: {"last_mean": mean} for name, mean in self.means.items()}}
+
+
+def run(seed: int, labels: dict[str, str], **means: float | None) -> Run:
+    return Run(f"{labels}-{seed}", {"seed": seed}, labels | {"seed": str(seed)}, means)
+
+
+def only(rows: list[Row], model: str, **labels: str) -> Row:
+    (row,) = (row for row in rows if row.model == model and row.labels == labels)
+    return row
+
+
+shares = st.floats(0, 1)
+
+
+@given(st.lists(st.tuples(shares, shares), min_size=2, max_size=6))
+def test_gain_and_interval_are_those_of_student_s_paired_test(pairs: list[tuple[float, float]]) -> None:
+    rows = compare([run(seed, {}, model=a, wima=b) for seed, (a, b) in enumerate(pairs)])
+    row = next(row for row in rows if row.model == "wima")
+    test = ttest_rel([b for _, b in pairs], [a for a, _ in pairs])
+    low, high = test.confidence_interval(0.95)
+    assert row.gain is not None and row.interval is not None
+    np.testing.assert_allclose([row.gain], np.mean([b - a for a, b in pairs]), atol=1e-12)
+    if np.isfinite([low, high]).all():
+        np.testing.assert_allclose([row.gain - row.interval, row.gain + row.interval], [low, high], atol=1e-9)
+
+
+def test_mean_and_the_sample_s_deviation() -> None:
+    (row,) = compare([run(0, {}, model=0.2), run(1, {}, model=0.4)])
+    assert row.mean == pytest.approx(0.3) and row.std == pytest.approx(0.2 / np.sqrt(2))
+    assert row.gain is None, "a model gains nothing over itself"
+
+
+def test_a_single_seed_has_no_deviation_and_no_interval() -> None:
+    rows = compare([run(0, {}, model=0.25, wima=0.75)])
+    wima = only(rows, "wima", run="{}-0")
+    assert (wima.mean, wima.std, wima.gain, wima.interval) == (0.75, None, 0.5, None)
+
+
+def test_against_another_label_gains_are_over_the_model_there() -> None:
+    off = [run(s, {"m": "a", "ima": "off"}, model=0.5, ima=0.75) for s in (0, 1)]
+    on = [run(s, {"m": "a", "ima": "on"}, model=0.25, ima=1.0) for s in (0, 1)]
+    rows = compare([*off, *on], "ima=off")
+    gains = {(row.labels["ima"], row.model): row.gain for row in rows}
+    assert gains == {("off", "model"): None, ("off", "ima"): 0.25, ("on", "model"): -0.25, ("on", "ima"): 0.5}
+
+
+def test_only_seeds_that_both_have_are_compared() -> None:
+    off = [run(s, {"ima": "off"}, model=0.5) for s in (0, 1)]
+    rows = compare([*off, run(1, {"ima": "on"}, model=0.75)], "ima=off")
+    assert only(rows, "model", ima="on").gain == 0.25
+    assert only(rows, "model", ima="on").interval is None
+
+
+def test_an_undefined_mean_makes_the_group_s_undefined() -> None:
+    (row,) = compare([run(0, {}, model=0.5), run(1, {}, model=None)])
+    assert row.mean is None and row.std is None and row.gain is None
+
+
+def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine() -> None:
+    same = {"client": {"lr": 0.1}}
+    runs = [
+        Run("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
+        Run("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
+        Run("c", {"client": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
+    ]
+    rows = compare(runs, "run=a")
+    assert only(rows, "model", run="a").mean == 0.5
+    assert only(rows, "model", run="c").gain == 0.75
+
+
+def test_what_can_t_be_compared_is_refused() -> None:
+    with pytest.raises(ValueError, match="there is another run of this experiment with seed 0"):
+        compare([run(0, {"m": "a"}, model=0.5), run(0, {"m": "a"}, model=0.5)])
+    with pytest.raises(ValueError, match="--against m=b: must be one of m=a"):
+        compare([run(0, {"m": "a"}, model=0.5)], "m=b")
+
+
+def sweep(out: Path, accuracies: list[tuple[float, float]], failed: dict[str, str] | None = None) -> None:
+    """A sweep's folder with a run for each seed: the accuracies of its model and of its window."""
+    index: dict[str, Any] = {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": failed or {}}
+    for seed, (model, wima) in enumerate(accuracies):
+        folder = out / "runs" / f"seed={seed}"
+        folder.mkdir(parents=True)
+        (folder / "config.toml").write_text(tomli_w.dumps({"seed": seed, "rounds": 1}))
+        rows = [
+            {"round": 1, "model": m, "split": "test", "accuracy": a, "loss": 1}
+            for m, a in (("model", model), ("wima", wima))
+        ]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        index["runs"][folder.name] = {"seed": str(seed)}
+    (out / "sweep.json").write_text(json.dumps(index))
+
+
+def test_the_command_prints_every_model_and_names_what_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path, [(0.5, 0.625), (0.25, 0.5)], {"seed=7": "no data"})
+    assert main(["compare", str(tmp_path)]) == 0
+    printed = capsys.readouterr()
+    assert "56.25 ± 8.84 %" in printed.out and "+18.75 ±" in printed.out
+    assert "seed=7 failed: no data" in printed.err
+
+
+def test_the_same_runs_of_two_sweeps_are_told_apart_and_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path / "old", [(0.5, 0.625), (0.25, 0.5)])
+    sweep(tmp_path / "new", [(0.75, 0.75), (0.5, 0.5)])
+    folders = [str(tmp_path / name) for name in ("old", "new")]
+    assert main(["compare", *folders, "--against", "sweep=old"]) == 0
+    (new,) = [line for line in capsys.readouterr().out.splitlines() if "new" in line and "model" in line]
+    assert "62.50 ± 17.68 %" in new and "+25.00 ± 0.00" in new
+
+
+def test_runs_of_several_sweeps_stand_under_their_own_axes() -> None:
+    rows = compare([run(0, {"ima": "off"}, model=0.5), run(0, {"method": "FedAvg", "lr": "0.1"}, model=0.25)])
+    columns = {str(column.header): list(column.cells) for column in table(rows).columns}
+    assert columns["ima"] == ["off", "-"] and columns["lr"] == ["-", "0.1"] and columns["model"] == ["model"] * 2

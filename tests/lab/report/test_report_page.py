@@ -1,0 +1,159 @@
+"""The page of runs and sweeps: the numbers and pictures that are in it, and the command that writes it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import re
+import sys
+from base64 import b64decode
+from pathlib import Path
+
+import pytest
+
+from fedsash.lab.cli import main
+from fedsash.lab.records import Records, accuracies
+from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.page.smoothing import ORDER, WINDOW, smooth
+from support.pages import ANALYSES, BOWL, HOSTILE, LIMIT, Outline, everything, figure, page_of, put, specs, written
+
+
+@pytest.fixture(scope="module")
+def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return everything(tmp_path_factory.mktemp("sweep"))
+
+
+@pytest.fixture(scope="module")
+def page(sweep: Path) -> Path:
+    return page_of(sweep)
+
+
+def test_without_plotly_one_line_says_what_to_install(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(
+        ImportError, match=r"plotly is needed for a page with pictures: pip install 'fedsash\[report\]'"
+    ):
+        document(collect([sweep]), "")
+
+
+# What is in the page
+
+
+def test_curves_and_tables_are_the_numbers_of_the_runs(page: Path, sweep: Path) -> None:
+    text = page.read_text()
+    series, cells = figure(text, "Accuracy over the rounds")["series"], Outline(text).cells
+    for i, name in enumerate("ab"):
+        folder = sweep / "runs" / name
+        for model, points in accuracies(Records(folder).load()).items():
+            drawn = series[f"{i}:{model}"]
+            assert drawn["x"] == list(points)
+            assert drawn["y"] == pytest.approx([100 * share for share in points.values()], abs=1e-4)
+            assert drawn["smooth"] == pytest.approx([100 * s for s in smooth(list(points.values()))], abs=0.01)
+        for model in json.loads((folder / "summary.json").read_text())["models"].values():
+            mean = f"{100 * model['last_mean']:.2f} ± {100 * model['last_std']:.2f}"
+            assert any(cell.removesuffix(" (best)") == mean for cell in cells)
+            assert f"{100 * model['accuracy']:.2f}" in cells
+            assert f"{100 * model['best']['accuracy']:.2f}" in cells
+            assert str(model["rounds_to_target"] or "not reached") in cells
+
+
+def test_every_line_of_every_run_is_in_some_view_and_no_two_of_a_view_look_alike(page: Path) -> None:
+    found = figure(page.read_text(), "Accuracy over the rounds")
+    assert {t["series"] for view in found["views"] for t in view["data"]} == found["series"].keys()
+    for view in found["views"]:
+        styles = [(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in view["data"]]
+        assert len(set(styles)) == len(styles)
+
+
+def test_smoothing_fits_parabolas_and_keeps_what_is_too_short() -> None:
+    """A filter of order 2 fits a parabola exactly; an even window gives it half a step on, but at the ends."""
+
+    def parabola(t: float) -> float:
+        return 0.1 + 0.02 * t - 0.001 * t * t
+
+    n, few = WINDOW + 5, [0.0, 1.0, 0.0]
+    fitted = [parabola(t + (0.5 if 5 <= t < n - 5 else 0)) for t in range(n)]
+    smoothed = smooth([*(parabola(t) for t in range(n)), math.nan, *few])
+    assert ORDER == 2 and smoothed[:n] == pytest.approx(fitted, abs=1e-12)
+    assert math.isnan(smoothed[n]) and smoothed[n + 1 :] == few
+
+
+def test_all_kinds_of_analyses_are_drawn_and_damaged_ones_are_named(page: Path) -> None:
+    text = page.read_text()
+    views = {kind: figure(text, f"{kind} {HOSTILE}")["views"] for kind in ANALYSES}
+    assert [view["data"][0]["type"] for view in views["surface"]] == ["surface", "surface", "contour", "contour"]
+    assert views["plane"][0]["data"][0]["z"] == BOWL
+    assert views["plane"][1]["data"][0]["z"] == [pytest.approx([10 * value for value in row]) for row in BOWL]
+    assert views["line"][1]["data"][0]["y"] == [20, None, 30]
+    assert len(views["decomposition"]) == 3 and len(views["flatness"]) == 2 and len(views["window"]) == 3
+    assert [[trace["y"] for trace in view["data"]] for view in views["averages"]] == [
+        [[50, 60], [50, 50], [50, 70]], [[1, None], [1, 1]],
+    ]  # fmt: skip
+    assert len(specs(text)) == len(ANALYSES) + 2, "and the curves, and the partition"
+    for name in ("damaged.json", "short.json", "bare.json", "two.json"):
+        assert re.search(rf"<li>[^<]*left out: [^<]*{name}", text), name
+
+
+def test_surfaces_of_a_page_share_their_scales(tmp_path: Path) -> None:
+    folder = written(tmp_path / "r", {"model": [0.5]})
+    for factor in (1, 3):
+        loss = [[factor * value for value in row] for row in BOWL]
+        put(folder, f"analyses/s{factor}.json", {"kind": "surface"} | ANALYSES["surface"] | {"loss": loss})
+    drawn = [spec for spec in specs(document(collect([folder]), "")).values() if len(spec["views"]) == 4]
+    scales = [(s["views"][0]["data"][0]["cmin"], s["views"][0]["data"][0]["cmax"]) for s in drawn]
+    assert scales == [(0.5, 7.5)] * 2
+
+
+def test_the_partition_is_that_of_the_run(page: Path, sweep: Path) -> None:
+    counts = json.loads((sweep / "runs" / "a" / "partition.json").read_text())["counts"]
+    bubbles = figure(page.read_text(), "Partition")["views"][0]["data"][0]
+    drawn = dict(zip(zip(bubbles["x"], bubbles["y"], strict=True), bubbles["marker"]["size"], strict=True))
+    assert drawn == {(k, c): n for k, held in enumerate(counts) for c, n in enumerate(held) if n}
+
+
+def test_the_page_says_how_a_sweep_stands_and_compares_its_seeds(page: Path) -> None:
+    text = page.read_text()
+    assert "run d has not begun" in text
+    cells = Outline(text).cells
+    assert cells[cells.index("c") + 1] == f"lr {HOSTILE}"
+    assert "Over seeds" in text and "2" in cells
+    assert all(cell in cells for cell in ("72.75 ?", "71.5"))
+
+
+def test_it_is_one_small_file_in_good_order(page: Path) -> None:
+    text = page.read_text()
+    outline = Outline(text)
+    assert len(text.encode()) < LIMIT
+    assert outline.headings[0] == 1 and outline.headings.count(1) == 1
+    assert all(after - before <= 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
+    assert outline.tags.count("table") == outline.tags.count("caption")
+    assert outline.tags.count("figure") == outline.tags.count("figcaption")
+    assert {"header", "nav", "main", "footer"} <= set(outline.tags)
+    assert not {"img", "link", "iframe"} & set(outline.tags), "and nothing of a hostile name is an element"
+    packed = re.search(r'id="plotly">(.*?)</script>', text, re.S)
+    assert packed is not None and b"plotly.js" in gzip.decompress(b64decode(packed[1]))[:200]
+
+
+# The command
+
+
+def test_the_command_writes_the_page_and_the_pictures(
+    tmp_path: Path, sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, figures = tmp_path / "new" / "page.html", tmp_path / "figures"
+    assert main(["report", str(sweep / "runs" / "a"), "--out", str(out), "--figures", str(figures)]) == 0
+    assert f"page: {out}" in capsys.readouterr().out
+    assert out.read_text().startswith("<!doctype html>")
+    assert sorted(path.name for path in figures.iterdir()) == ["a-curves.pdf", "a-curves.png"]
+
+
+@pytest.mark.parametrize("folder, words", [("missing", "neither a run nor a sweep"), ("damaged", "must be a JSON")])
+def test_what_is_no_run_is_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str, words: str
+) -> None:
+    put(tmp_path / "damaged", "metrics.jsonl", "[]\n")
+    assert main(["report", str(tmp_path / folder), "--out", str(tmp_path / "p.html")]) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1 and folder in error and words in error
+    assert not (tmp_path / "p.html").exists()

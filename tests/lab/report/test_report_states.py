@@ -1,0 +1,89 @@
+"""The page shows runs in all states, unfinished, diverged, damaged and many, as far as they got."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash.lab.records import Records
+from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.page.curves import MOST
+from support.pages import LIMIT, Outline, figure, put, written
+
+
+def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
+    config = "rounds = 50\n[evaluation]\nlast = 2\n"
+    folder = written(tmp_path / "going", {"model": [0.25, 0.5, 0.75], "w": [0.1, None, 0.5]}, config)
+    text = document(collect([folder]), "")
+    assert "after round 3 of 50" in text
+    cells = Outline(text).cells
+    assert "62.50 ± 12.50" in cells and "75.00" in cells
+    assert figure(text, "Accuracy over the rounds")["series"]["0:w"]["y"] == [10, None, 50]
+
+
+@pytest.mark.parametrize("rows", [[], [{"round": 1, "model": "model", "split": "clients", "accuracy": 0.5}]])
+def test_a_run_without_test_accuracies_says_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+    (tmp_path / "r").mkdir()
+    Records(tmp_path / "r").create(rows)
+    assert "No run was evaluated on a test set" in document(collect([tmp_path / "r"]), "")
+
+
+def test_what_several_tables_of_a_recipe_say_stands_once_below_the_first(tmp_path: Path) -> None:
+    put(tmp_path, "sweep.json", {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": {}})
+    for name in ("first-more", "first"):
+        table = {"title": f"Title of {name}", "columns": ["method", "here"], "rows": [["FedAvg", f"cell of {name}"]]}
+        put(tmp_path, f"tables/{name}.json", table | {"note": f"shared\nonly {name}"})
+    text = document(collect([tmp_path]), "")
+    assert text.count(">shared<") == 1
+    order = [
+        "Title of first<",
+        "cell of first<",
+        ">shared<",
+        ">only first<",
+        "Title of first-more<",
+        ">only first-more<",
+    ]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+
+
+def test_a_diverged_run_says_so(tmp_path: Path) -> None:
+    folder = written(tmp_path / "r", {"model": [0.5, None]})
+    guard = {"model": "model", "split": "guard", "refused": [1], "skipped": "no upload can be used"}
+    Records(folder).append([{"round": 2} | guard])
+    assert "diverged in round 2: no upload can be used" in document(collect([folder]), "")
+
+
+def test_a_damaged_run_of_a_sweep_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
+    written(tmp_path / "runs" / "good", {"model": [0.5]})
+    written(tmp_path / "runs" / "bad", {"model": [0.5]})
+    put(tmp_path, "runs/bad/metrics.jsonl", "nonsense\n")
+    put(tmp_path, "runs/good/partition.json", {"classes": ["a"], "counts": [[1, 2]]})
+    put(tmp_path, "runs/good/summary.json", "{")
+    put(tmp_path, "sweep.json", {"title": "s", "axes": {}, "runs": {"good": {}, "bad": {}}, "failed": {}})
+    text = document(collect([tmp_path]), "")
+    assert re.search("run bad is left out: [^<]*metrics.jsonl, line 1", text)
+    assert "the partition of good is left out" in text and "summary.json is not JSON" in text
+    assert "50.00" in text
+
+
+@pytest.mark.slow
+def test_forty_long_runs_stay_small(tmp_path: Path) -> None:
+    values: list[float | None] = [0.5 + 0.4 * math.sin(i / 7) for i in range(1000)]
+    folders = [written(tmp_path / f"r{i}", {f"m{k}": values for k in range(6)}) for i in range(40)]
+    text = document(collect(folders), "")
+    assert len(text.encode()) < LIMIT
+    found = figure(text, "Accuracy over the rounds")
+    assert sum(len(points["y"]) for points in found["series"].values()) <= MOST
+    assert "One evaluation in 2 is drawn" in text
+
+
+def test_each_of_forty_runs_has_a_look_of_its_own(tmp_path: Path) -> None:
+    folders = [written(tmp_path / f"r{i}", {"model": [0.1, 0.2]}) for i in range(40)]
+    found = figure(document(collect(folders), ""), "Accuracy over the rounds")
+    looks = {(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in found["views"][0]["data"]}
+    assert len(looks) == 40

@@ -1,0 +1,163 @@
+"""Recipes: that every file parses at every scale, keeps what its figures need, and is refused in one line otherwise."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash.data import CIFAR10
+from fedsash.lab.config import ConfigError
+from fedsash.lab.reproductions import FOLDER, names
+from fedsash.lab.reproductions.pick import Pick
+from fedsash.lab.reproductions.reproduce import with_data
+from fedsash.lab.reproductions.results import Results
+from fedsash.lab.sweeps import plan
+from fedsash.schedules import Mild
+from support.recipes import load, recipe
+
+PAPERS = {
+    **{f"wima-table-{n}": n for n in range(2, 6)},
+    **{f"wima-figure-{n}": n for n in range(1, 4)},
+    **{f"ima-table-{n}": n for n in range(1, 4)},
+    **{f"ima-figure-{n}": n for n in range(1, 11)},
+    "fedswa-table-3": 3,
+    "fedswa-surfaces": 0,
+    "fedwindow-table-1": 1,
+    **{f"fedwindow-figure-{n}": n for n in (3, 4)},
+}
+
+
+def test_every_table_and_figure_of_the_papers_has_its_recipe() -> None:
+    assert {name for name in names() if name.split("-")[0] in ("wima", "ima", "fedswa", "fedwindow")} == set(PAPERS)
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_recipe_parses_at_every_scale_into_runs_that_its_tables_and_figures_take(name: str) -> None:
+    found = load(name)
+    assert found.paper and found.shows and "Our reading" in found.note + "Our reading" * ("Stated" in found.note)
+    assert set(found.scales) == {"full", "small", "tiny"}
+    for scale in found.scales:
+        sweep = found.plan(scale, ["seed=0"])
+        asked = {run.name for run in sweep.runs}
+        results = Results(sweep, Path("nowhere"))
+        used: set[str] = set()
+        for table in found.tables:
+            picks = [
+                table.where | r | c | x
+                for r in table.rows.values()
+                for c in table.columns.values()
+                for x in table.cells.values()
+            ]
+            used |= {run.name for pick in picks for run in results.asked(pick)}
+        for figure in found.figures(scale):
+            lines = figure.lines.values() or [Pick()]
+            xs = figure.x.values() or [Pick()]
+            used |= {run.name for line in lines for x in xs for run in results.asked(figure.where | line | x)}
+        assert used == asked, "a run that nothing is made of"
+        models = {model for run in sweep.runs for model in ("model", "sent", *run.experiment.averages)}
+        for table in found.tables:
+            for pick in (*table.rows.values(), *table.columns.values(), *table.cells.values(), table.where):
+                assert pick.model in ("", *models)
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_tiny_scale_needs_no_data_and_few_rounds(name: str) -> None:
+    sweep = load(name).plan("tiny")
+    assert with_data(sweep, Path("nowhere"))[1] == {}
+    assert plan(sweep.runs).to_train <= 200
+    assert len(sweep.runs[0].experiment.federated_data().clients) <= 10
+
+
+@pytest.mark.parametrize("name", [name for name in names() if "figure" in name or "surfaces" in name])
+def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
+    """At every scale, and after the beginnings that runs share, whose states are not in their own folders."""
+    found = load(name)
+    for scale in found.scales:
+        sweep = found.plan(scale)
+        legs = {leg.runs[0]: leg for leg in plan(sweep.runs).legs if len(leg.runs) == 1}
+        for figure in found.figures(scale):
+            rounds = [int(there[1]) for model in figure.models if (there := re.search(r"(?:@|round:)(\d+)$", model))]
+            for run in sweep.runs:
+                if figure.where.takes(run.labels):
+                    last, keep = run.experiment.rounds, run.experiment.checkpoint.keep
+                    wanted = {*rounds, *figure.rounds}
+                    assert wanted <= {*keep, last}, f"{scale}: {figure.name}: {run.name}"
+                    assert min(wanted, default=last) >= legs[run.name].first
+
+
+def test_with_ima_and_without_share_their_beginning_in_every_method_of_ima_table_1() -> None:
+    """To the end of round 225, whose clients still receive the model, or to its beginning where the feed acts before
+    the server's step, as with FedAdam and FedYogi."""
+    sweep = load("ima-table-1").plan("full", ["row=FMNIST #C=2"])
+    assert plan(sweep.runs).to_train == 6 * (226 + 2 * 74) + 2 * (225 + 2 * 75)
+
+
+def test_ima_starts_at_three_quarters_of_the_rounds_in_every_row_of_table_1() -> None:
+    for run in load("ima-table-1").plan().runs:
+        schedule, feed = run.experiment.client.schedule, run.experiment.feed
+        if run.labels["IMA"] == "on":
+            assert feed is not None and isinstance(schedule, Mild)
+            assert feed.start == schedule.start == 0.75 * run.experiment.rounds
+        else:
+            assert feed is None or feed.start == 1_000_000
+
+
+def test_a_file_in_the_wheel_is_there_for_every_base() -> None:
+    for name in names():
+        base = load(name).content["base"]
+        assert not isinstance(base, str) or (FOLDER / base).is_file()
+
+
+@pytest.mark.parametrize(
+    "wrong, line",
+    [
+        ({"tabels": []}, "unknown key tabels"),
+        ({"tables": []}, "nothing is made of its runs"),
+        ({"title": 3}, "title = 3: must be a string"),
+        ({"tables": [{"rows": "methods", "columns": "seed"}]}, "there is no axis methods; did you mean method?"),
+        ({"tables": [{"rows": "method", "columns": {"x": {"seed": 5}}}]}, "axis seed has no label 5"),
+        ({"tables": [{"rows": "method", "columns": "seed", "published": {"A": ["1"]}}]}, "must be a list of 2 cells"),
+        ({"tables": [{"rows": "method", "columns": "seed", "published": {"C": ["1", "2"]}}]}, "there is no row C"),
+        ({"tables": [{"rows": "method", "columns": "seed", "published": {"A": ["1", "x"]}}]}, "must be such as"),
+        ({"tables": [{"rows": {"A": {"statistic": "mean"}}, "columns": "seed"}]}, "statistic"),
+        ({"figures": [{"kind": "cake"}]}, "there is no kind cake"),
+        ({"figures": [{"kind": "plane", "models": ["model"]}]}, "a plane has 3 of them"),
+        ({"figures": [{"kind": "values", "lines": "method"}]}, "x is missing"),
+        ({"figures": [{"kind": "curves"}]}, "lines is missing"),
+        ({"scales": {"huge": {}}}, "there is no scale huge"),
+        ({"scales": {"tiny": {"onyl": {}}}}, "unknown key onyl"),
+        ({"scales": {"tiny": {"values": {"sead": [0]}}}}, "scales.tiny: there is no axis sead; did you mean seed?"),
+        ({"scales": {"tiny": {"figures": {"x": {}}}}}, "there is no figure x"),
+        ({"axes": {"seed": 3, "method": {"A": {}}}}, "axes.seed = 3: must be a list of values"),
+    ],
+)
+def test_a_wrong_recipe_is_refused_in_one_line(wrong: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        recipe(**wrong)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+def test_a_change_that_no_experiment_takes_names_the_run() -> None:
+    given = recipe(changes=[{"where": {"method": "B"}, "set": {"client": {"lr": "fast"}}}])
+    with pytest.raises(ConfigError, match=r"seed=0,B: client\.lr"):
+        given.plan()
+
+
+def test_an_axis_that_is_called_like_a_picks_own_words_is_refused() -> None:
+    with pytest.raises(ConfigError, match="axes: no axis can be called model"):
+        recipe(axes={"model": {"a": {}}, "seed": [0]})
+
+
+def test_settings_of_ones_own_win_over_the_recipes() -> None:
+    chosen = ["row=PACS #C=2", "method=FedAvg", "IMA=on"]
+    (run,) = load("ima-table-1").plan("full", chosen, ["feed.start=100", "client.lr=0.1"]).runs
+    assert run.experiment.feed.start == 100 and run.experiment.client.lr == 0.1
+
+
+def test_another_data_set_takes_the_place_of_a_recipes_with_all_its_keys() -> None:
+    chosen = ["data=CIFAR-100", "alpha=Dir 0.1", "method=FedAvg"]
+    for run in load("fedswa-table-3").plan("small", chosen, ['data={name="cifar10"}']).runs:
+        assert run.experiment.data == CIFAR10()

@@ -1,0 +1,157 @@
+"""Recipes: what is made of runs, in tables beside the published numbers and in pictures."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import rich
+
+from fedsash.lab.cli.reproduce import _table
+from fedsash.lab.records import Records, write_json
+from fedsash.lab.reproductions.draw import draw
+from fedsash.lab.reproductions.pick import Pick
+from fedsash.lab.reproductions.reproduce import differences, markdown
+from fedsash.lab.reproductions.results import Measured
+from support.recipes import load, pretend, recipe
+
+
+def test_a_table_sets_measured_beside_published_and_says_why_numbers_are_missing(tmp_path: Path) -> None:
+    given = recipe()
+    results = pretend(tmp_path, given, {"seed=0,A": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "seed=1,A": [0.5] * 6})
+    filled = given.tables[0].filled(results)
+    assert filled["rows"] == [
+        ["A", "paper", "50.0", "60.0"],
+        ["A", "here", "55.00", "50.00"],
+        ["A", "difference", "+5.00", "-10.00"],
+        ["B", "paper", "70.0", "?"],
+        ["B", "here", "not run", "not run"],
+    ]
+    assert filled["missing"] == ["B: not trained"]
+    assert filled["numbers"][0]["measured"] == pytest.approx(55) and filled["numbers"][3]["measured"] is None
+
+
+def test_runs_of_an_earlier_sitting_count_and_the_other_ones_are_not_missed(tmp_path: Path) -> None:
+    given = recipe()
+    results = pretend(tmp_path, given, {"seed=0,A": [0.5] * 6})
+    others = frozenset(run.name for run in results.sweep.runs if run.labels["method"] == "A")
+    filled = given.tables[0].filled(replace(results, others=others))
+    assert [row[:2] for row in filled["rows"]] == [
+        [row, kind] for row in "AB" for kind in ("paper", "here", "difference")
+    ][:5]
+    assert filled["rows"][1] == ["A", "here", "50.00", "-"]
+    assert filled["missing"] == ["B: not trained"]
+
+
+def test_a_run_that_has_diverged_says_so_below_the_table(tmp_path: Path) -> None:
+    given = recipe()
+    results = pretend(tmp_path, given, {f"seed={seed},{method}": [0.5] * 6 for seed in (0, 1) for method in "AB"})
+    stopped = {"diverged": {"round": 4, "why": "every upload was not finite"}}
+    write_json(tmp_path / "runs" / "seed=1,B" / "summary.json", stopped)
+    assert given.tables[0].filled(results)["missing"] == ["B: diverged in round 4: every upload was not finite"]
+
+
+def test_a_number_over_several_seeds_has_their_deviation(tmp_path: Path) -> None:
+    results = pretend(tmp_path, recipe(), {"seed=0,A": [0.4] * 6, "seed=1,A": [0.6] * 6})
+    found = results.measured(Pick({"method": ("A",)}, "model", "last_mean"))
+    assert (found.value, found.std, found.runs) == (pytest.approx(50), pytest.approx(200**0.5), 2)
+    assert str(found) == "50.00 ±14.14"
+
+
+def test_rounds_to_the_target_are_of_single_rounds_and_beyond_the_last_where_a_run_does_not_reach_it(
+    tmp_path: Path,
+) -> None:
+    accuracies = {"seed=0,A": [0.1, 0.6, 0.2, 0.2, 0.2, 0.2], "seed=1,A": [0.1] * 6}
+    results = pretend(tmp_path, recipe(), accuracies)
+    one, other, both = (
+        Pick(where, "model", "rounds_to_target")
+        for where in ({"seed": ("0",), "method": ("A",)}, {"seed": ("1",), "method": ("A",)}, {"method": ("A",)})
+    )
+    assert results.measured(one).value == 2
+    assert str(results.measured(other)) == "6+" and str(results.measured(both)) == "6+"
+
+
+def test_a_speed_up_is_the_rounds_of_the_other_runs_divided_by_the_own(tmp_path: Path) -> None:
+    table = {
+        "rows": "method",
+        "columns": {"": {"seed": "0"}},
+        "cells": {"x": {"statistic": "speed_up"}},
+        "against": {"method": "A"},
+    }
+    given = recipe(tables=[table])
+    results = pretend(tmp_path, given, {"seed=0,A": [0.0] * 5 + [0.9], "seed=0,B": [0.0, 0.9] + [0.0] * 4})
+    assert [number.measured.value for number in given.tables[0].numbers(results)] == [1.0, 3.0]
+
+
+def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path: Path) -> None:
+    """A round of A is five client trips, one of B a single one; of C there is none at the target."""
+    cells = {"trips": {"statistic": "trips_to_target"}, "speed-up": {"statistic": "trips_speed_up"}}
+    table = {"rows": "method", "columns": {"": {}}, "cells": cells, "form": "{} ({})", "against": {"method": "A"}}
+    axes = {"seed": [0], "method": {"A": {}, "B": {"client": {"lr": 0.05}}, "C": {"client": {"lr": 0.01}}}}
+    given = recipe(axes=axes, tables=[table])
+    results = pretend(tmp_path, given, {"seed=0,A": [0.0, 0.9], "seed=0,B": [0.0] * 3 + [0.9], "seed=0,C": [0.0] * 6})
+    for run, each in zip(results.sweep.runs, (5, 1, 1), strict=True):
+        rows = [row | {"trips": each * row["round"]} for row in Records(results.folder(run)).load()]
+        Records(results.folder(run)).create(rows)
+    assert [row[-1] for row in given.tables[0].filled(results)["rows"]] == ["10 (1.00)", "4 (2.50)", "6+ (-)"]
+    assert results.curve(results.sweep.runs[0], "model", "trips") == {5: 0.0, 10: 90.0}
+
+
+def test_what_clients_are_sent_is_the_model_until_the_feed_begins_and_then_the_average(tmp_path: Path) -> None:
+    """With start = 3 the average takes the model's place at the end of round 3, counted from 0: after 4 rounds."""
+    axes = {
+        "seed": [0],
+        "method": {
+            "A": {"feed": {"average": "ima", "start": 3}},
+            "B": {"feed": {"average": "ima", "start": 3, "order": "code"}},
+        },
+    }
+    given = recipe(axes=axes, tables=[{"rows": "method", "columns": "seed"}])
+    results = pretend(tmp_path, given, {"seed=0,A": [0.8] * 6, "seed=0,B": [0.8] * 6})
+    after, before = results.sweep.runs
+    assert results.curve(after, "sent") == pytest.approx({1: 80, 2: 80, 3: 80, 4: 40, 5: 40, 6: 40})
+    assert set(results.curve(before, "sent").values()) == {80.0}
+
+
+def test_on_several_domains_the_accuracy_is_their_unweighted_mean(tmp_path: Path) -> None:
+    given = recipe()
+    results = pretend(tmp_path, given, {})
+    run = results.sweep.runs[0]
+    folder = results.folder(run)
+    folder.mkdir(parents=True)
+    row = {"round": 6, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": 0.5}}
+    Records(folder).create([row])
+    assert results.curve(run, "model") == {6: 75.0}
+
+
+def test_the_settings_that_differ_from_the_papers_are_named() -> None:
+    found = load("ima-table-1")
+    only = ["row=FMNIST #C=2", "method=FedAvg"]
+    lines = differences(found, found.plan("tiny", only))
+    assert "rounds 12 (paper: 300)" in lines
+    assert 'data.name "digits" (paper: "fashion_mnist")' in lines
+    assert not any("data.path" in line for line in lines)
+    assert "of method only FedAvg" in lines
+    assert differences(found, found.plan("full", only)) == lines[-2:]
+
+
+def test_labels_are_plain_text_wherever_they_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    label = "[bold]$x^2$ | ../../<b>"
+    axes = {"seed": [0], "method": {label: {}}}
+    figure = {"name": f"fig {label}", "title": label, "kind": "curves", "lines": "method"}
+    given = recipe(axes=axes, tables=[{"name": label, "rows": "method", "columns": "seed"}], figures=[figure])
+    run = given.plan().runs[0]
+    results = pretend(tmp_path, given, {run.name: [0.5] * 6})
+    filled = given.tables[0].filled(results) | {"note": "", "command": ""}
+    assert "\\|" in markdown(filled)
+    rich.print(_table(filled))
+    assert "[bold]" in capsys.readouterr().out.replace("\n", "")
+    (picture,) = draw(given.figures()[0], results, "", print)
+    assert picture.parent == tmp_path / "pictures" and picture.exists()
+
+
+def test_a_measured_number_reads_as_a_paper_prints_it() -> None:
+    assert str(Measured(81.174)) == "81.17"
+    assert str(Measured(beyond=300, runs=1)) == "300+"
+    assert str(Measured(why="not trained")) == "not run"

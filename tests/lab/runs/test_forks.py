@@ -1,0 +1,156 @@
+"""Runs that start from a state of another one, and runs that stop for others to go on from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash import EMA, Checkpoint, Evaluation, Feed, Fork, Window, run
+from fedsash.lab.checkpoints import saved_rounds
+from fedsash.servers import Adam
+from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
+from support.worlds import mlp
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of 8 rounds whose states after 4, 6 and 8 are there."""
+    folder = tmp_path_factory.mktemp("source") / "a"
+    run(observed(), 8, out=folder, checkpoint=Checkpoint(2, keep=(4,)), progress=False)
+    return folder
+
+
+def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
+    result = start(observed(), 8, tmp_path / "b", fork=Fork(source, 4))
+    assert final(tmp_path / "b").keys() == final(source).keys()
+    assert final(tmp_path / "b") == final(source)
+    assert result.state.forked == 4
+
+
+@pytest.mark.parametrize("average", ["window", "ema", "swa"])
+@pytest.mark.parametrize(("order", "start_of_feed"), [("after", 3), ("after", 4), ("before", 4)])
+def test_a_fork_that_feeds_is_the_run_that_fed_from_there_on(
+    order: Any, start_of_feed: int, average: str, source: Path, tmp_path: Path
+) -> None:
+    settings = {"feed": Feed(average, start=start_of_feed, order=order)}
+    start(observed(**settings), 8, tmp_path / "whole")
+    start(observed(**settings), 8, tmp_path / "fork", fork=Fork(str(source), 4))
+    assert final(tmp_path / "fork") == final(tmp_path / "whole")
+    assert final(tmp_path / "fork") != final(source)
+    shared = [row for row in rows(source) if row["round"] <= 4]
+    assert rows(tmp_path / "fork")[: len(shared)] == shared
+
+
+@pytest.mark.parametrize(("order", "start_of_feed"), [("after", 3), ("before", 4)])
+def test_a_fork_whose_feed_should_have_begun_before_feeds_from_the_fork_on(
+    order: Any, start_of_feed: int, source: Path, tmp_path: Path
+) -> None:
+    for name, round in {"at the fork": start_of_feed, "from the start": 0}.items():
+        start(observed(feed=Feed("window", start=round, order=order)), 6, tmp_path / name, fork=Fork(source, 4))
+    assert final(tmp_path / "at the fork") == final(tmp_path / "from the start")
+
+
+def test_a_fork_needs_no_folder(source: Path, tmp_path: Path) -> None:
+    result = run(observed(), 8, fork=Fork(source, 4), progress=False)
+    assert result.history == rows(source) and result.state.round == 8
+
+
+def test_a_fork_may_observe_other_averages(source: Path, tmp_path: Path) -> None:
+    world = observed(averages={"window": Window(3), "new": EMA(0.5)})
+    start(world, 6, tmp_path, fork=Fork(source, 4))
+    names = {"model", "window", "new"}
+    assert {path.stem.removesuffix("-best") for path in (tmp_path / "models").iterdir()} == names
+    assert set(json.loads((tmp_path / "summary.json").read_text())["models"]) == names
+
+
+def test_a_fork_of_a_round_that_is_not_saved_says_which_are(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        ValueError, match=rf"{source} has no state of round 5; saved are: 4, 6, 8 \(see checkpoint.keep\)"
+    ):
+        start(observed(), 8, tmp_path / "b", fork=Fork(source, 5))
+    with pytest.raises(ValueError, match="nowhere has no state of round 5; saved are: none"):
+        start(observed(), 8, tmp_path / "b", fork=Fork(tmp_path / "nowhere", 5))
+    with pytest.raises(ValueError, match="rounds = 3: must be at least the 4 of the fork's state"):
+        start(observed(), 3, tmp_path / "b", fork=Fork(source, 4))
+    assert not (tmp_path / "b" / "metrics.jsonl").exists()
+
+
+def test_a_fork_of_another_experiment_is_refused(source: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is of another experiment: server/m is missing there"):
+        start(observed(server=Adam()), 8, tmp_path / "b", fork=Fork(source, 4))
+    assert not (tmp_path / "b" / "metrics.jsonl").exists()
+
+
+def test_a_fork_of_a_start_is_kept_as_well(tmp_path: Path) -> None:
+    settings = {"model": mlp(seed=1)}
+    start(observed(**settings), 4, tmp_path / "whole")
+    assert start(interrupting(observed, step=1, **settings), 4, tmp_path / "source").state.round == 0
+    with pytest.raises(Crash):
+        start(observed(), 4, tmp_path / "b", fork=Fork(tmp_path / "source", 0), callbacks=[crash_at(2)])
+    assert go_on(observed(), 4, tmp_path / "b").state.forked == 0
+    assert final(tmp_path / "b") == final(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("every", [1, 50])
+def test_a_fork_that_crashed_resumes_from_the_fork(every: int, source: Path, tmp_path: Path) -> None:
+    settings = {"feed": Feed("window", start=3)}
+    start(observed(**settings), 8, tmp_path / "whole", fork=Fork(source, 4))
+    with pytest.raises(Crash):
+        start(observed(**settings), 8, tmp_path / "b", every, fork=Fork(source, 4), callbacks=[crash_at(7)])
+    assert go_on(observed(**settings), 8, tmp_path / "b").state.forked == 4
+    assert final(tmp_path / "b") == final(tmp_path / "whole")
+
+
+def test_a_fork_finds_averages_by_their_names_there(source: Path, tmp_path: Path) -> None:
+    """All that the source has seen, its metrics and its best models are there under the new names."""
+    theirs = {"w": "window", "e": "ema"}
+    own = {name: AVERAGES[there] for name, there in theirs.items()}
+    start(observed(averages=own), 8, tmp_path / "b", fork=Fork(source, 4, theirs))
+    start(observed(averages=own), 8, tmp_path / "whole")
+    assert final(tmp_path / "b") == final(tmp_path / "whole")
+
+
+def test_a_fork_at_the_last_round_only_writes_its_end(source: Path, tmp_path: Path) -> None:
+    federation = observed()
+    result = start(federation, 4, tmp_path / "b", fork=Fork(source, 4))
+    assert result.state.round == 4 and not result.interrupted
+    assert federation.memory() == 0, "no engine was started"
+    start(observed(), 4, tmp_path / "whole")
+    assert final(tmp_path / "b") == final(tmp_path / "whole")
+
+
+def test_a_fork_says_nothing_of_averages_that_are_not_its_own(source: Path, tmp_path: Path) -> None:
+    start(observed(averages={"ema": AVERAGES["ema"]}), 6, tmp_path, fork=Fork(source, 4))
+    assert {row["model"] for row in rows(tmp_path)} == {"model", "ema"}
+
+
+def test_a_run_that_stops_early_is_the_beginning_of_the_whole_one(tmp_path: Path) -> None:
+    """Its last evaluations are those of the whole run, not those of a run of its own length."""
+    evaluation = Evaluation(every=3, last=2)
+    result = start(observed(evaluation=evaluation), 8, tmp_path / "stem", until=5)
+    assert result.interrupted and result.state.round == 5
+    start(observed(evaluation=evaluation), 8, tmp_path / "b", fork=Fork(tmp_path / "stem", 5))
+    start(observed(evaluation=evaluation), 8, tmp_path / "whole")
+    assert final(tmp_path / "b") == final(tmp_path / "whole")
+
+
+def test_a_function_is_told_every_round(tmp_path: Path) -> None:
+    told: list[int] = []
+    run(observed(), 4, out=tmp_path, progress=told.append)
+    assert told == [1, 2, 3, 4]
+
+
+def test_a_fork_has_the_kept_states_of_the_run_that_it_continues(tmp_path: Path) -> None:
+    """They are those of a run that was never forked, but for the mark that it was."""
+    keep = Checkpoint(3, keep=(1, 2))
+    for out, more in (("stem", {"until": 5}), ("b", {"fork": Fork(tmp_path / "stem", 5)}), ("whole", {})):
+        run(observed(), 8, out=tmp_path / out, checkpoint=keep, progress=False, **more)
+    assert saved_rounds(tmp_path / "b" / "state") == [1, 2, 6, 8] == saved_rounds(tmp_path / "whole" / "state")
+    for kept in (1, 2):
+        here, there = (tmp_path / out / "state" / f"{kept:08d}" for out in ("b", "whole"))
+        assert {f.name: f.read_bytes() for f in here.glob("*.safetensors")} == {
+            f.name: f.read_bytes() for f in there.glob("*.safetensors")
+        }

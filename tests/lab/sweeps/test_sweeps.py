@@ -1,0 +1,292 @@
+"""Sweeps: what a file means, which rounds are shared, and that the results are those of separate runs."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tomli_w
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsash.lab import runs
+from fedsash.lab.cli import main
+from fedsash.lab.config import ConfigError
+from fedsash.lab.config.files import merged, overridden, put
+from fedsash.lab.records import Records
+from fedsash.lab.sweeps import execute, parse, plan
+
+BASE: dict[str, Any] = {
+    "rounds": 6,
+    "partition": {"name": "dirichlet", "clients": 10, "alpha": 0.1},
+    "model": {"name": "mlp", "hidden": [8]},
+    "client": {"lr": 0.1, "batch": 20},
+    "sampling": {"name": "uniform", "count": 3},
+    "averages": {"ima": {"name": "window", "size": 2}},
+    "evaluation": {"every": 2, "last": 2},
+    "engine": {"kind": "sequential", "workers": 1, "compile": False, "memory_format": "contiguous"},
+}
+IMA = {
+    "off": {},
+    "t2": {"feed": {"average": "ima", "start": 2}, "client": {"schedule": {"name": "mild", "start": 2, "decay": 1.0}}},
+    "t3": {"feed": {"average": "ima", "start": 3}},
+}
+
+
+def sweep(axes: dict[str, Any], only: tuple[str, ...] = (), **more: Any) -> Any:
+    return parse({"base": BASE, "axes": axes} | more, Path(), only)
+
+
+def to_train(axes: dict[str, Any], **more: Any) -> int:
+    return plan(sweep(axes, **more).runs).to_train
+
+
+# What a file means.
+
+
+def test_axes_are_a_product_and_zipped_ones_go_hand_in_hand() -> None:
+    axes = {"seed": [0, 1], "client.lr": [0.1, 0.2], "client.batch": [5, 10]}
+    assert len(sweep(axes).runs) == 8
+    together = sweep(axes, zip=[["client.lr", "client.batch"]]).runs
+    assert [(r.experiment.seed, r.experiment.client.lr, r.experiment.client.batch) for r in together] == [
+        (seed, lr, batch) for seed in (0, 1) for lr, batch in ((0.1, 5), (0.2, 10))
+    ]
+    assert together[0].name == "seed=0,lr=0.1,batch=5"
+
+
+def test_labels_have_settings_and_later_axes_win() -> None:
+    axes = {"a": {"x": {"client": {"lr": 0.3}}, "y": {}}, "b": {"z": {"client": {"lr": 0.4, "batch": 7}}}}
+    made = {run.name: run.experiment.client for run in sweep(axes).runs}
+    assert {name: (client.lr, client.batch) for name, client in made.items()} == {"x,z": (0.4, 7), "y,z": (0.4, 7)}
+
+
+def test_only_keeps_labels_of_an_axis_that_add_up_and_all_of_the_others() -> None:
+    axes = {"seed": [0, 1, 2], "ima": IMA}
+    chosen = sweep(axes, only=("seed=0", "seed=2", "ima=off"))
+    assert [run.name for run in chosen.runs] == ["seed=0,off", "seed=2,off"]
+    assert chosen.axes == {"seed": ["0", "2"], "ima": ["off"]}
+
+
+@pytest.mark.parametrize(
+    "axes, more, line",
+    [
+        ({}, {}, "axes is missing"),
+        ({"seed": 3}, {}, "axes.seed = 3: must be a list of values"),
+        ({"seed": []}, {}, "axes.seed = []: must be a list of values"),
+        ({"seed": [0, 1, 0]}, {}, "axes.seed = [0, 1, 0]: must not name a value twice"),
+        ({"seed": [0, -1]}, {}, "seed=-1: seed = -1: must not be negative"),
+        ({"client.rate": [1]}, {}, "rate=1: unknown key client.rate"),
+        ({"seed": [0, 1]}, {"zip": [["seed", "sed"]]}, "zip: there is no axis sed; did you mean seed?"),
+        ({"seed": [0, 1], "rounds": [1]}, {"zip": [["seed", "rounds"]]}, "as many labels each"),
+        ({"seed": [0]}, {"zip": [["seed"], ["seed"]]}, "seed is in it twice"),
+        ({"seed": [0]}, {"zip": "seed"}, "must be a list of lists"),
+        ({"seed": [0]}, {"only": ("seed=1",)}, "axis seed has no label 1; there are 0"),
+        ({"seed": [0]}, {"only": ("lr=1",)}, "there is no axis lr"),
+        ({"seed": [0]}, {"only": ("seed",)}, "must be AXIS=LABEL"),
+        ({"seed": [0]}, {"bass": 1}, "unknown key bass"),
+        ({"seed": [0]}, {"base": 1}, "base = 1: must be a table"),
+        ({"seed": [0]}, {"base": "nowhere.toml"}, "nowhere.toml: there is no such file"),
+        ({"m": {"a/b": {}, "a b": {}}}, {}, "two runs would have the folder a-b"),
+    ],
+)
+def test_what_is_wrong_is_one_line(axes: dict[str, Any], more: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        sweep(axes, **more)
+    assert line in str(error.value) and "\n" not in str(error.value)
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_no_label_leads_out_of_the_folder(one: str, other: str) -> None:
+    try:
+        names = [run.name for run in sweep({"m": {one: {}, other: {}}}).runs]
+    except ConfigError as error:
+        assert "two runs would have the folder" in str(error)
+        return
+    for name in names:
+        assert "/" not in name and "\0" not in name and name not in ("", ".", "..") and Path(name).name == name
+
+
+def test_a_table_with_another_name_takes_the_whole_table_s_place() -> None:
+    prox = {"method": {"name": "fedprox", "mu": 0.1}}
+    assert merged(prox, {"method": {"name": "scaffold"}}) == {"method": {"name": "scaffold"}}
+    assert merged(prox, {"method": {"mu": 0.2}}) == {"method": {"name": "fedprox", "mu": 0.2}}
+    assert put({"feed": "ima"}, "feed.start", 3) == {"feed": {"average": "ima", "start": 3}}
+    assert overridden(prox, "method={mu = 0.3}") == {"method": {"mu": 0.3}}
+
+
+# Which rounds are shared.
+
+
+def test_observing_averages_costs_no_round() -> None:
+    assert to_train({"averages.ima.size": [1, 2, 3, 4]}) == 6
+    assert to_train({"averages": [{}, {"a": {"name": "swa", "start": 1}}, {"a": {"name": "ema", "decay": 0.9}}]}) == 6
+
+
+def test_a_feed_shares_the_rounds_before_clients_receive_the_average() -> None:
+    """The first average is received in round start + 1 (0-based), where IMA's steps are smaller for the first time."""
+    assert to_train({"ima": {"off": {}, "t3": IMA["t3"]}}) == 4 + 2 * 2
+    assert to_train({"ima": {"off": {}, "t2": IMA["t2"]}}) == 3 + 2 * 3
+    assert to_train({"ima": IMA}) == 3 + 3 + (1 + 2 * 2)
+
+
+def test_a_feed_before_the_server_optimiser_shares_with_its_like_only() -> None:
+    feeds = {
+        f"{order}{t}": {"feed": {"average": "ima", "start": t, "order": order}}
+        for order in ("before", "code")
+        for t in (2, 4)
+    }
+    assert to_train({"ima": {"before2": feeds["before2"], "before4": feeds["before4"]}}) == 2 + 2 * 4
+    assert to_train({"ima": feeds}) == 2 * (2 + 2 * 4)
+    assert to_train({"ima": {"off": {}, "before4": feeds["before4"]}}) == 12
+
+
+def test_an_adaptive_feed_shares_nothing_with_a_given_one() -> None:
+    auto = {"feed": {"average": "ima", "start": "auto"}, "evaluation": {"held_out": 0.2}}
+    given_one = {"feed": {"average": "ima", "start": 5}, "evaluation": {"held_out": 0.2}}
+    assert to_train({"ima": {"auto": auto, "t5": given_one}}) == 12
+
+
+@pytest.mark.parametrize(
+    "axis", ["seed", "client.batch", "sampling.count", "evaluation.every", "rounds", "partition.alpha"]
+)
+def test_what_changes_the_training_from_the_start_is_not_shared(axis: str) -> None:
+    assert to_train({axis: [1, 2]}) == (3 if axis == "rounds" else 12)
+
+
+def test_schedules_share_the_rounds_in_which_they_give_the_same_numbers() -> None:
+    steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
+    assert to_train({"client.schedule": steps}) == 3 + 2 * 3
+
+
+# What is trained.
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sweep")
+    executed = execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, progress=False)
+    assert not executed.failed and not executed.interrupted
+    return out
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = ["metrics.jsonl", *(f"models/{file.name}" for file in sorted((folder / "models").iterdir()))]
+    return {file: (folder / file).read_bytes() for file in files}
+
+
+@pytest.mark.parametrize("ima", IMA)
+@pytest.mark.parametrize("size", [1, 2])
+def test_the_results_are_bitwise_those_of_separate_runs(size: int, ima: str, trained: Path, tmp_path: Path) -> None:
+    name = f"size={size},{ima}"
+    (planned,) = (run for run in sweep({"averages.ima.size": [1, 2], "ima": IMA}).runs if run.name == name)
+    runs.run(planned.experiment.federation(), 6, out=tmp_path, progress=False)
+    assert contents(trained / "runs" / name) == contents(tmp_path)
+
+
+def test_a_finished_sweep_is_not_trained_again(trained: Path) -> None:
+    before = {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"}
+    execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), trained, progress=False)
+    assert {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"} == before
+
+
+def test_the_index_says_where_every_run_stands(trained: Path) -> None:
+    index = json.loads((trained / "sweep.json").read_text())
+    assert index["axes"] == {"averages.ima.size": ["1", "2"], "ima": ["off", "t2", "t3"]}
+    assert index["runs"]["size=2,t3"] == {"averages.ima.size": "2", "ima": "t3"}
+    assert index["failed"] == {}
+
+
+def test_a_folder_of_another_sweep_or_another_experiment_is_refused(trained: Path) -> None:
+    with pytest.raises(ConfigError, match=r"holds a sweep over averages\.ima\.size, ima, not over seed"):
+        execute(sweep({"seed": [0, 1]}), trained, progress=False)
+    with pytest.raises(ConfigError, match="holds a run of another experiment"):
+        execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}, base=BASE | {"seed": 5}), trained, progress=False)
+
+
+def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    axes = {"data": {"digits": {}, "none": {"data": {"name": "mnist", "path": str(tmp_path / "nowhere")}}}, "ima": IMA}
+    executed = execute(sweep(axes, only=("ima=off", "ima=t3")), tmp_path / "out", progress=False)
+    assert sorted(executed.failed) == ["none,off", "none,t3"]
+    assert all("nowhere" in reason for reason in executed.failed.values())
+    assert json.loads((tmp_path / "out" / "sweep.json").read_text())["failed"] == executed.failed
+    assert (tmp_path / "out/runs/digits,t3/summary.json").exists()
+
+
+def write(table: dict[str, Any], file: Path) -> Path:
+    file.write_text(tomli_w.dumps(table))
+    return file
+
+
+def test_the_command_shows_the_plan_and_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = write({"base": BASE, "axes": {"seed": [0, 1], "ima": IMA}}, tmp_path / "s.toml")
+    assert main(["sweep", str(file), "--plan"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0] == "6 runs, 36 rounds asked, 22 to train"
+    assert "    runs/seed=0,t2: rounds 3 to 6" in printed
+    assert main(["sweep", str(file)]) == 2
+    assert capsys.readouterr().err.startswith("fedsash: --out is missing")
+    assert main(["sweep", str(file), "--out", str(tmp_path / "o"), "--jobs", "0"]) == 2
+
+
+def started(file: Path, out: Path) -> subprocess.Popen[bytes]:
+    program = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", str(out)]
+    return subprocess.Popen(
+        program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+    )
+
+
+def wait_for(condition: Any, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def trains_into(out: Path) -> list[int]:
+    """The processes that have the sweep's logs open."""
+    links = [link for link in Path("/proc").glob("[0-9]*/fd/2") if link.parent.parent.exists()]
+    return [int(link.parts[2]) for link in links if os.path.realpath(link).startswith(str(out))]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int, tmp_path: Path) -> None:
+    base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
+    axes = {"ima": {"off": {}, "t200": {"feed": {"average": "ima", "start": 200}}}}
+    file, out = write({"base": base, "axes": axes}, tmp_path / "s.toml"), tmp_path / "out"
+    process = started(file, out)
+    wait_for(lambda: any(len(Records(folder).load()) > 20 for folder in (out / "shared").glob("*")))
+    os.kill(process.pid, number)
+    assert process.wait(60) == (130 if number == signal.SIGINT else -number)
+    wait_for(lambda: not trains_into(out))
+    assert not list((out / "runs").glob("*/summary.json"))
+    assert started(file, out).wait(120) == 0
+    whole = parse({"base": base, "axes": axes}, tmp_path)
+    execute(whole, tmp_path / "whole", progress=False)
+    for name in ("off", "t200"):
+        assert contents(out / "runs" / name) == contents(tmp_path / "whole" / "runs" / name)
+
+
+@pytest.mark.slow
+def test_a_process_that_is_killed_costs_its_own_run_and_the_next_sitting_mends_it(tmp_path: Path) -> None:
+    base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
+    file, out = write({"base": base, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml"), tmp_path / "out"
+    process = started(file, out)
+    wait_for(lambda: sum(len(Records(folder).load()) > 20 for folder in (out / "runs").glob("*")) == 2)
+    os.kill(trains_into(out)[0], signal.SIGKILL)
+    assert process.wait(120) == 2
+    (reason,) = json.loads((out / "sweep.json").read_text())["failed"].values()
+    assert reason == "killed by SIGKILL, out of memory perhaps"
+    assert len(list((out / "runs").glob("*/summary.json"))) == 1
+    assert started(file, out).wait(120) == 0
+    execute(parse({"base": base, "axes": {"seed": [0, 1]}}, tmp_path), tmp_path / "whole", progress=False)
+    for name in ("seed=0", "seed=1"):
+        assert contents(out / "runs" / name) == contents(tmp_path / "whole" / "runs" / name)
+    assert json.loads((out / "sweep.json").read_text())["failed"] == {}

@@ -1,0 +1,226 @@
+"""FedAvg, FedProx and EWC against the identities of their papers, and what holds for every method."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from functools import partial
+from math import inf, nan
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash.federation import Federation
+from fedsash.local import Client
+from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, Local, Method, Scaffold, Step
+from fedsash.sampling import Uniform
+from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation
+
+EVERYONE, WHOLE = Uniform(len(SIZES)), Client(lr=0.1, batch="full")
+ROUGH = Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+MEMORIES = [
+    Scaffold("I"),
+    Scaffold("II"),
+    FedDyn(0.1),
+    AdaBest(),
+    AdaBest(variant="code"),
+    FedLESAM(),
+    FedMoSWA(option="I"),
+    FedMoSWA(option="II"),
+]
+close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
+
+
+def sampled(f: Federation, round: int) -> np.ndarray:
+    return f.sampling.clients(round, f.data.sizes, f.seed)
+
+
+def test_fedavg_with_one_full_batch_step_of_all_clients_is_gradient_descent() -> None:
+    f = federation(client=Client(lr=0.3, batch="full"), sampling=Uniform(len(SIZES)))
+    w = after(f, 3).w
+    module = f.model
+    f.layout.load(module, f.start().w)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.3)
+    for _ in range(3):
+        optimiser.zero_grad()
+        (f.loss or f.data.task.loss)(module(f.data.train.x), f.data.train.y).mean().backward()
+        optimiser.step()
+    torch.testing.assert_close(w, f.layout.flatten(module), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("momentum, weight_decay, clip", [(0.0, 0.0, None), (0.9, 0.01, None), (0.5, 0.1, 0.3)])
+def test_one_client_is_plain_sgd_as_pytorch_has_it(momentum: float, weight_decay: float, clip: float | None) -> None:
+    client = Client(lr=0.1, batch="full", steps=5, momentum=momentum, weight_decay=weight_decay, clip=clip)
+    f = federation(client=client, sampling=Uniform(1))
+    only = int(sampled(f, 0)[0])
+    w = after(f, 1).w
+    module = f.model
+    f.layout.load(module, f.start().w)
+    optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=momentum, weight_decay=weight_decay)
+    own = torch.from_numpy(f.data.clients[only])
+    for _ in range(5):
+        optimiser.zero_grad()
+        (f.loss or f.data.task.loss)(module(f.data.train.x[own]), f.data.train.y[own]).mean().backward()
+        if clip is not None:
+            torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
+        optimiser.step()
+    tolerance = 1e-6 if clip else 1e-14  # PyTorch adds 1e-6 to the norm before it divides by it
+    torch.testing.assert_close(w, f.layout.flatten(module), rtol=0, atol=tolerance)
+
+
+def test_clients_with_the_same_data_are_one_client() -> None:
+    one = quadratic_federation([2.0], [1.0])
+    many = quadratic_federation([2.0] * 4, [1.0] * 4)
+    torch.testing.assert_close(after(one, 5).w, after(many, 5).w, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize("mu", [0.0, 0.1, 1.0])
+def test_fedprox_on_a_quadratic_follows_its_closed_form(mu: float) -> None:
+    a, b, eta, steps, start = 2.0, 1.5, 0.1, 7, -0.4
+    f = quadratic_federation([a], [b], start, method=FedProx(mu), client=Client(lr=eta, batch="full", steps=steps))
+    target = (a * b + mu * start) / (a + mu)
+    expected = target + (1 - eta * (a + mu)) ** steps * (start - target)
+    assert float(after(f, 1).w) == pytest.approx(expected, abs=1e-14)
+
+
+def test_ewc_on_a_quadratic_is_fedprox_with_mu_times_the_last_rounds_fisher() -> None:
+    client = Client(lr=0.1, batch="full", steps=7)
+    f = quadratic_federation([2.0], [1.5], -0.4, method=EWC(3.0), client=client)
+    first = after(f, 1)
+    w, strength = float(first.w), 3 * float(first.shared["fisher"])
+    prox = quadratic_federation([2.0], [1.5], w, method=FedProx(strength), client=client)
+    close(after(f, 1, first).w, after(prox, 1).w)
+    assert strength > 1
+
+
+@pytest.mark.parametrize("method", [FedProx(0.0), EWC(0.0)], ids=repr)
+def test_without_tether_it_is_fedavg_bitwise(method: Method) -> None:
+    assert torch.equal(after(federation(method=method, client=ROUGH), 4).w, after(federation(client=ROUGH), 4).w)
+
+
+@pytest.mark.parametrize("method", [FedProx(5.0), EWC(5.0)], ids=repr)
+def test_with_one_local_step_a_tether_does_nothing_bitwise(method: Method) -> None:
+    assert torch.equal(after(federation(method=method, client=WHOLE), 4).w, after(federation(client=WHOLE), 4).w)
+
+
+def test_ewcs_first_round_is_fedavg_bitwise_and_its_second_is_not() -> None:
+    ewc, plain = federation(method=EWC(5.0)), federation()
+    assert torch.equal(after(ewc, 1).w, after(plain, 1).w)
+    assert not torch.allclose(after(ewc, 2).w, after(plain, 2).w)
+
+
+def test_ewcs_fisher_is_the_mean_of_squared_gradients_over_steps_and_clients() -> None:
+    seen: list[list[torch.Tensor]] = []
+
+    class Watched(EWC):
+        def begin(self, local: Local) -> dict[str, torch.Tensor]:
+            seen.append([])
+            return super().begin(local)
+
+        def direction(self, step: Step) -> torch.Tensor:
+            seen[-1].append(step.grad(step.w)[0] ** 2)
+            return super().direction(step)
+
+    f = federation(method=Watched(2.0))
+    f.prepare()
+    state = f.start()
+    for t in range(3):
+        seen.clear()
+        sizes = torch.from_numpy(f.data.sizes[sampled(f, t)]).double()
+        state, _ = f.round(state)
+        of_clients = torch.stack([torch.stack(squares).mean(0) for squares in seen])
+        close(state.shared["fisher"], sizes / sizes.sum() @ of_clients)
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+@pytest.mark.parametrize("method", MEMORIES, ids=repr)
+def test_absent_clients_keep_their_memory_bitwise_and_no_two_share_any(method: Method, engine: str) -> None:
+    f = federation(method=method, sampling=Uniform(3), engine=ENGINES[engine])
+    state = f.start()
+    for t in range(4):
+        before = {name: rows.clone() for name, rows in state.mine.items()}
+        present = sampled(f, t)
+        absent = np.setdiff1d(np.arange(len(SIZES)), present)
+        state, _ = f.round(state)
+        assert all(torch.equal(rows[absent], before[name][absent]) for name, rows in state.mine.items())
+        assert any(not torch.equal(rows[present], before[name][present]) for name, rows in state.mine.items())
+    w, shared = state.w.clone(), {name: value.clone() for name, value in state.shared.items()}
+    for rows in state.mine.values():
+        others = rows[1:].clone()
+        rows[0] = nan
+        assert torch.equal(rows[1:], others)
+    assert torch.equal(state.w, w) and all(torch.equal(state.shared[name], value) for name, value in shared.items())
+
+
+def test_every_method_with_memory_is_among_those() -> None:
+    w = torch.zeros(3)
+    assert {kind for kind in METHODS.values() if kind().mine(w)} == {type(method) for method in MEMORIES}
+
+
+NEGATIVE, FRACTION, WORD = (-0.1, -inf, nan), (-0.1, 1.1, nan), ("other", None)
+BAD: dict[str, tuple[Any, ...]] = {
+    "FedAvg.weighting": WORD,
+    "FedProx.mu": NEGATIVE,
+    "EWC.mu": NEGATIVE,
+    "Scaffold.option": WORD,
+    "FedDyn.alpha": (0.0, *NEGATIVE),
+    "AdaBest.mu": NEGATIVE,
+    "AdaBest.beta": NEGATIVE,
+    "AdaBest.variant": WORD,
+    "FedCM.alpha": (0.0, *FRACTION),
+    "FedACG.lam": (1.0, *FRACTION),
+    "FedACG.beta": NEGATIVE,
+    "Mime.beta": (1.0, *FRACTION),
+    "MimeLite.beta": (1.0, *FRACTION),
+    "FedSAM.rho": NEGATIVE,
+    "FedASAM.rho": NEGATIVE,
+    "FedASAM.eta": NEGATIVE,
+    "MoFedSAM.alpha": (0.0, *FRACTION),
+    "MoFedSAM.rho": NEGATIVE,
+    "FedLESAM.rho": NEGATIVE,
+    "FedFA.lam": NEGATIVE,
+    "FedFA.momentum": FRACTION,
+    "FedFA.calibration": NEGATIVE,
+    "FedFA.anchors_from": (-1,),
+    "FedFA.calibrate_from": (-1,),
+    "FedSWA.rho": NEGATIVE,
+    "FedSWA.alpha": NEGATIVE,
+    "FedMoSWA.rho": NEGATIVE,
+    "FedMoSWA.alpha": NEGATIVE,
+    "FedMoSWA.gamma": FRACTION,
+    "FedMoSWA.option": WORD,
+}
+BAD |= {f"{kind.__name__}.weighting": ("other",) for kind in METHODS.values()}
+KINDS = {kind.__name__: kind for kind in METHODS.values()}
+
+
+@pytest.mark.parametrize("field, value", [(field, value) for field, values in BAD.items() for value in values])
+def test_a_bad_value_is_refused_with_one_line_that_names_it(field: str, value: Any) -> None:
+    kind, option = field.split(".")
+    with pytest.raises(ValueError) as refusal:
+        KINDS[kind](**{option: value})
+    message = str(refusal.value)
+    assert message.startswith(f"{field} = {value!r}: must ") and "\n" not in message
+
+
+def test_every_option_that_can_be_bad_is_among_those() -> None:
+    """A bool can't be bad."""
+    options = {f"{name}.{field.name}" for name, kind in KINDS.items() for field in fields(kind) if field.type != "bool"}
+    assert options == BAD.keys()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_at_rate_zero_nothing_moves_and_nothing_is_refused(name: str) -> None:
+    f = federation(method=METHODS[name](), client=Client(lr=0.0, batch=5))
+    with f:
+        state, outcome = f.round(f.start())
+    assert outcome.moved
+    if name != "fedfa":  # its calibration has a rate of its own
+        assert torch.equal(state.w, f.start().w)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is_in_one_line_and_where_it_comes_from(name: str) -> None:
+    first = (METHODS[name].__doc__ or "").strip().splitlines()[0]
+    assert first.endswith(".") and "20" in first

@@ -1,0 +1,102 @@
+"""FedSWA, FedMoSWA and server SWA against the identities of their papers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash.averages import SWA
+from fedsash.local import Client
+from fedsash.methods import FedAvg, FedMoSWA, FedSWA, Local, Scaffold, Upload, Vectors
+from fedsash.sampling import Uniform
+from fedsash.schedules import Flat, LocalSchedule, SawTooth
+from fedsash.servers import SGD
+from support.worlds import SIZES, after, federation
+
+UNIFORM = FedAvg(weighting="uniform")
+close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
+
+
+def rough(local_schedule: LocalSchedule | None = None) -> Client:
+    return Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01, local_schedule=local_schedule or Flat())
+
+
+def test_fedswa_is_fedavg_with_a_saw_tooth_and_a_longer_server_step() -> None:
+    """To 1e-13: alpha multiplies before the addition here, with it there."""
+    parts = federation(method=UNIFORM, client=rough(SawTooth(0.2)), server=SGD(lr=1.5))
+    close(after(federation(method=FedSWA(0.2, 1.5), client=rough()), 5).w, after(parts, 5).w)
+
+
+def test_fedswa_with_rho_and_alpha_one_is_uniform_fedavg_bitwise() -> None:
+    fedavg = after(federation(method=UNIFORM, client=rough()), 4).w
+    assert torch.equal(after(federation(method=FedSWA(1.0, 1.0), client=rough()), 4).w, fedavg)
+
+
+@pytest.mark.parametrize("method", [FedSWA(0.2, 0.0), FedMoSWA(0.2, 0.0)], ids=repr)
+def test_with_alpha_zero_the_model_never_moves_bitwise(method: Any) -> None:
+    f = federation(method=method)
+    assert torch.equal(after(f, 4).w, f.start().w)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
+def test_the_rates_of_a_round_have_the_published_sum(rho: float) -> None:
+    K = np.array([1, 2, 7, 12])
+    rates = Client().rates(0.4, K, FedSWA(rho))
+    np.testing.assert_allclose(rates.sum(0), 0.4 * (K * (1 + rho) + 1 - rho) / 2, rtol=0, atol=1e-14)
+    np.testing.assert_array_equal(rates[0], 0.4)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_fedmoswa_without_saw_tooth_nor_forgetting_and_with_all_clients_is_scaffold(option: Any) -> None:
+    everyone = Uniform(len(SIZES))
+    moswa = after(federation(method=FedMoSWA(1.0, 1.0, 1.0, option), client=rough(), sampling=everyone), 5)
+    scaffold = after(federation(method=Scaffold(option), client=rough(), sampling=everyone), 5)
+    close(moswa.w, scaffold.w)
+    close(moswa.mine["c"], scaffold.mine["c"])
+    close(moswa.shared["m"], scaffold.shared["c"])
+
+
+def test_fedmoswa_with_variates_that_stay_zero_is_fedswa_bitwise() -> None:
+    class Forgetful(FedMoSWA):
+        def finish(self, local: Local) -> tuple[Upload, Vectors]:
+            upload, mine = super().finish(local)
+            return upload | {"c": 0 * upload["c"]}, {"c": 0 * mine["c"]}
+
+    fedswa = after(federation(method=FedSWA(0.2, 1.5), client=rough()), 4).w
+    assert torch.equal(after(federation(method=Forgetful(0.2, 1.5), client=rough()), 4).w, fedswa)
+
+
+def test_with_gamma_zero_m_stays_zero_while_clients_remember() -> None:
+    state = after(federation(method=FedMoSWA(gamma=0.0)), 4)
+    assert not state.shared["m"].any() and state.mine["c"].any()
+
+
+@pytest.mark.parametrize("weighting", ["uniform", "samples"])
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_m_is_the_fading_mean_of_the_rounds_new_variates(option: Any, weighting: Any) -> None:
+    f = federation(method=FedMoSWA(gamma=0.3, option=option, weighting=weighting))
+    state = f.start()
+    for t in range(4):
+        m, ids = state.shared["m"].clone(), f.sampling.clients(t, f.data.sizes, f.seed)
+        state, _ = f.round(state)
+        close(state.shared["m"], 0.7 * m + 0.3 * state.mine["c"][ids].mean(0))
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_fedmoswas_first_round_is_fedswa_bitwise(option: Any) -> None:
+    fedswa = after(federation(method=FedSWA(0.2, 1.5)), 1).w
+    assert torch.equal(after(federation(method=FedMoSWA(0.2, 1.5, option=option)), 1).w, fedswa)
+
+
+def test_server_swa_is_the_mean_of_the_models_from_its_start_and_leaves_the_training_alone() -> None:
+    f = federation(averages={"swa": SWA(start=2)})
+    models, state = [], f.start()
+    for _ in range(6):
+        state, _ = f.round(state)
+        models.append(state.w.clone())
+    close(f.models(state)["swa"], torch.stack(models[2:]).mean(0), atol=1e-15)
+    assert torch.equal(state.w, after(federation(), 6).w)

@@ -1,0 +1,124 @@
+"""Every method and every aggregation of the library equals the naive account, on every engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fedsash.aggregation import AGGREGATIONS
+from fedsash.federation import Federation
+from fedsash.local import Client
+from fedsash.methods import METHODS
+from fedsash.schedules import Exponential
+from fedsash.servers import SGD
+from support.accounts import ADABEST, CLIENT, FA, SAMPLES, TRAINING, UNIFORM, world
+from support.naive import KINDS, run
+from support.worlds import ENGINES
+
+MO: dict[str, Any] = {"rho": 0.2, "alpha": 1.3, "gamma": 0.3}
+CASES: list[tuple[str, dict[str, Any]]] = [
+    ("fedavg", SAMPLES),
+    ("fedavg", UNIFORM),
+    ("fedprox", {"mu": 0.3}),
+    ("fedprox", {"mu": 0.3} | UNIFORM),
+    ("scaffold", {"option": "I"}),
+    ("scaffold", {"option": "II"}),
+    ("scaffold", {"option": "II"} | SAMPLES),
+    ("feddyn", {"alpha": 0.1}),
+    ("feddyn", {"alpha": 0.1} | SAMPLES),
+    ("adabest", ADABEST),
+    ("adabest", ADABEST | SAMPLES),
+    ("adabest", ADABEST | {"variant": "code"}),
+    ("fedcm", {"alpha": 0.3}),
+    ("fedcm", {"alpha": 0.3} | SAMPLES),
+    ("fedacg", {"lam": 0.85, "beta": 0.1}),
+    ("fedacg", {"lam": 0.85, "beta": 0.1} | SAMPLES),
+    ("mime", {"beta": 0.6, "damped": True}),
+    ("mime", {"beta": 0.6, "damped": False} | SAMPLES),
+    ("mime", {"beta": 0.0, "damped": True}),
+    ("mimelite", {"beta": 0.6, "damped": True}),
+    ("mimelite", {"beta": 0.6, "damped": False} | SAMPLES),
+    ("fedsam", {"rho": 0.2}),
+    ("fedsam", {"rho": 0.2} | UNIFORM),
+    ("fedasam", {"rho": 0.2, "eta": 0.1}),
+    ("mofedsam", {"alpha": 0.3, "rho": 0.2}),
+    ("fedlesam", {"rho": 0.5}),
+    ("fedlesam", {"rho": 0.5} | SAMPLES),
+    ("fedfa", FA),
+    ("fedfa", FA | {"calibration": 0.0}),
+    ("fedfa", FA | {"anchors_from": 1, "calibrate_from": 2}),
+    ("fedswa", {"rho": 0.2, "alpha": 1.3}),
+    ("fedswa", {"rho": 0.2, "alpha": 1.3} | SAMPLES),
+    ("fedmoswa", MO | {"option": "I"}),
+    ("fedmoswa", MO | {"option": "II"}),
+    ("fedmoswa", MO | {"option": "II"} | SAMPLES),
+    ("ewc", {"mu": 2.0}),
+    ("ewc", {"mu": 2.0} | UNIFORM),
+]
+AGGREGATED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    ("fedavg", {}, "fednova", {"tau": "coefficients"}),
+    ("fedavg", {}, "fednova", {"tau": "steps"}),
+    ("fedavg", UNIFORM, "fednova", {"tau": "coefficients"}),
+    ("fedprox", {"mu": 0.3}, "fednova", {"tau": "coefficients"}),
+    ("fedprox", {"mu": 0.3}, "fednova", {"tau": "steps"}),
+    ("fedavg", {}, "fedgma", {"threshold": 0.7, "mask": "soft"}),
+    ("fedavg", {}, "fedgma", {"threshold": 0.7, "mask": "hard"}),
+    ("fedprox", {"mu": 0.3} | UNIFORM, "fedgma", {"threshold": 0.5, "mask": "soft"}),
+    ("fedacg", {"lam": 0.85, "beta": 0.1}, "fednova", {"tau": "coefficients"}),
+    ("fedswa", {"rho": 0.2, "alpha": 1.3}, "fednova", {"tau": "coefficients"}),
+    ("scaffold", {"option": "II"}, "fedgma", {"threshold": 0.7, "mask": "soft"}),
+    ("feddyn", {"alpha": 0.1} | SAMPLES, "fednova", {"tau": "coefficients"}),
+    ("feddyn", {"alpha": 0.1}, "fedgma", {"threshold": 0.7, "mask": "soft"}),
+    ("feddyn", {"alpha": 0.1}, "fednova", {"tau": "steps"}),
+]
+
+
+def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float = 0.0) -> None:
+    """The model and all vectors that the naive account names; what is not a number there is not compared."""
+    expected = run(f, 5, kind, options, server_momentum=momentum, **TRAINING)
+    with f:
+        state = f.start()
+        for _ in range(5):
+            state, _ = f.round(state)
+    got = {"w": state.w} | state.shared | {f"mine/{name}": rows for name, rows in state.mine.items()}
+    for name, value in expected.items():
+        known = np.isfinite(value)
+        np.testing.assert_allclose(got[name].numpy()[known], value[known], rtol=0, atol=1e-10, err_msg=name)
+
+
+def trained(method: Any, engine: str, **settings: Any) -> Federation:
+    client = Client(batch=5, epochs=3, schedule=Exponential(0.9), **CLIENT)
+    return world(client, method=method, engine=ENGINES[engine], **{"server": SGD(lr=0.7)} | settings)
+
+
+def name_of(value: Any) -> str:
+    return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind, options", CASES, ids=name_of)
+def test_every_method_equals_the_naive_account(kind: str, options: dict[str, Any], engine: str) -> None:
+    compare(trained(METHODS[kind](**options), engine), kind, options)
+
+
+@pytest.mark.parametrize("kind", ["feddyn", "adabest", "fedacg", "fedmoswa"])
+def test_methods_that_change_the_update_equal_the_naive_account_with_server_momentum(kind: str) -> None:
+    options = next(options for name, options in CASES if name == kind)
+    server = SGD(lr=0.7, momentum=0.5)
+    compare(trained(METHODS[kind](**options), "sequential", server=server), kind, options, momentum=0.5)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind, options, rule, settings", AGGREGATED, ids=name_of)
+def test_every_aggregation_equals_the_naive_account(
+    kind: str, options: dict[str, Any], rule: str, settings: dict[str, Any], engine: str
+) -> None:
+    f = trained(METHODS[kind](**options), engine, aggregation=AGGREGATIONS[rule](**settings))
+    compare(f, kind, options | settings | {"aggregation": rule})
+
+
+def test_every_method_and_aggregation_of_the_library_has_a_naive_account() -> None:
+    assert set(METHODS) == {kind for kind, _ in CASES} == set(KINDS)
+    assert set(AGGREGATIONS) == {"mean"} | {rule for _, _, rule, _ in AGGREGATED}

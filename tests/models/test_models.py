@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import textwrap
+from math import sqrt
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from fedsash.basics.layout import Layout
+from fedsash.executors.direct import threads
+from fedsash.executors.gradients import OneByOne, Stacked
+from fedsash.local import Batch
+from fedsash.methods import FedAvg
+from fedsash.models import MODELS, build
+from fedsash.models.resnet import Subsample
+
+SMALL = {
+    "mlp": (2, 3),
+    "fmnist_cnn": (1, 16, 17),
+    "lenet5": (1, 12, 13),
+    "cifar_cnn": (3, 17, 16),
+    "cifar_lenet": (3, 16, 17),
+    "femnist_cnn": (1, 6, 9),
+    "digit_five_cnn": (3, 8, 17),
+    "alexnet_gn": (3, 64, 63),
+    "vgg11_gn": (1, 32, 33),
+    "resnet18_gn": (1, 5, 8),
+    "resnet20_gn": (3, 8, 5),
+    "mobilenet_v2_gn": (3, 5, 8),
+}
+ELSEWHERE = {"shakespeare_lstm", "vit"}
+"""Models that have a file of tests of their own."""
+
+
+def make(name: str, shape: tuple[int, ...], classes: int = 10, seed: int = 0, **options: Any) -> nn.Module:
+    return build(name, options, shape=shape, classes=classes, seed=seed)
+
+
+def parameters(model: nn.Module) -> Tensor:
+    return torch.cat([p.detach().flatten() for p in model.parameters()])
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "classes", "count"),
+    [
+        ("mlp", (64,), 10, 64 * 64 + 64 + 64 * 10 + 10),
+        ("fmnist_cnn", (1, 28, 28), 10, 274_026),
+        ("cifar_cnn", (3, 32, 32), 10, 772_682),
+        ("cifar_lenet", (3, 32, 32), 10, 797_962),
+        ("lenet5", (1, 28, 28), 10, 61_706),
+        ("femnist_cnn", (1, 28, 28), 62, 1_206_590),
+        ("digit_five_cnn", (3, 28, 28), 10, 806_090),
+        ("alexnet_gn", (3, 224, 224), 7, 12_042_311),
+        ("vgg11_gn", (3, 32, 32), 10, 9_292_938),
+        ("vgg11_gn", (3, 32, 32), 100, 9_304_548),
+        ("resnet18_gn", (3, 32, 32), 10, 11_235_786),
+        ("resnet18_gn", (3, 32, 32), 100, 11_247_396),
+        ("resnet20_gn", (3, 32, 32), 10, 269_722),
+        ("resnet20_gn", (3, 32, 32), 100, 275_572),
+    ],
+)
+def test_models_have_the_published_numbers_of_parameters(
+    name: str, shape: tuple[int, ...], classes: int, count: int
+) -> None:
+    model = make(name, shape, classes)
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert not list(model.buffers())
+
+
+def test_every_model_has_a_small_shape_here() -> None:
+    assert SMALL.keys() | ELSEWHERE == MODELS.keys()
+
+
+def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
+    """One client a model: stacked, or one by one in either memory format, they have the same gradients."""
+    clients, layout = len(models), Layout(models[0])
+    w = torch.stack([layout.flatten(model) for model in models])
+    x = torch.randn(clients, 3, *shape, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    y, weights = torch.arange(3 * clients).view(clients, 3) % 5, torch.tensor([0.5, 0.3, 0.2]).double()
+    batch = Batch(x, y, weights.expand(clients, 3), torch.arange(clients) + 7)
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return F.cross_entropy(output, y, reduction="none")
+
+    with threads(1):
+        together = Stacked(models[0], loss, FedAvg(), "contiguous", True)(w, batch, {})
+        for memory_format in ("contiguous", "channels_last"):
+            alone = OneByOne(models[0], loss, FedAvg(), memory_format, True)
+            for c in range(clients):
+                own = Batch(*(values[c : c + 1] for values in (batch.x, batch.y, batch.weights, batch.keys)))
+                torch.testing.assert_close(together[c], alone(w[c : c + 1], own, {})[0], rtol=1e-8, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one_in_either_memory_format(name: str) -> None:
+    check_gradients([make(name, SMALL[name], seed=seed).double() for seed in (1, 2)], SMALL[name])
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_last_linear_layer_classifies_the_features(name: str) -> None:
+    model = make(name, SMALL[name], classes=7).double().eval()
+    x = torch.randn(3, *SMALL[name], dtype=torch.float64)
+    *_, last = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
+    assert last is model.get_submodule("classifier")
+    assert last.out_features == 7
+    assert torch.equal(model(x), last(model.get_submodule("features")(x)))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_start_is_a_function_of_the_seed_alone(name: str) -> None:
+    torch.manual_seed(1)
+    before = torch.get_rng_state()
+    first = parameters(make(name, SMALL[name], seed=5))
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(2)
+    assert torch.equal(parameters(make(name, SMALL[name], seed=5)), first)
+    assert not torch.equal(parameters(make(name, SMALL[name], seed=6)), first)
+
+
+def test_mlp_without_hidden_layers_is_an_affine_map_of_the_flattened_input() -> None:
+    model = make("mlp", (2, 3), classes=4, hidden=()).double()
+    x = torch.randn(5, 2, 3, dtype=torch.float64)
+    layer = model.get_submodule("classifier")
+    assert isinstance(layer, nn.Linear)
+    torch.testing.assert_close(model(x), x.flatten(1) @ layer.weight.T + layer.bias)
+
+
+def test_mlp_has_the_widths_asked_for() -> None:
+    model = make("mlp", (4,), classes=3, hidden=[8, 5])
+    assert [(p.in_features, p.out_features) for p in model.modules() if isinstance(p, nn.Linear)] == [
+        (4, 8),
+        (8, 5),
+        (5, 3),
+    ]
+
+
+def test_option_a_shortcut_subsamples_and_pads_with_zero_channels() -> None:
+    x = torch.randn(2, 16, 5, 4)
+    y = Subsample(16, 32)(x)
+    assert y.shape == (2, 32, 3, 2)
+    assert torch.equal(y[:, 8:24], x[:, :, ::2, ::2])
+    assert not y[:, :8].any() and not y[:, 24:].any()
+
+
+@pytest.mark.parametrize(("name", "fan"), [("resnet18_gn", "out"), ("resnet20_gn", "in")])
+def test_convolutions_start_kaiming_normal(name: str, fan: str) -> None:
+    for layer in make(name, (3, 32, 32)).modules():
+        if isinstance(layer, nn.Conv2d) and layer.weight.numel() > 10_000:
+            fan_size = layer.weight[0].numel() if fan == "in" else layer.weight[:, 0].numel()
+            assert layer.weight.std().item() == pytest.approx(sqrt(2 / fan_size), rel=0.05)
+            assert layer.bias is None
+
+
+def test_groups_are_an_option_of_the_residual_networks() -> None:
+    norms = [m for m in make("resnet20_gn", (3, 8, 8), groups=4).modules() if isinstance(m, nn.GroupNorm)]
+    assert len(norms) == 19 and {norm.num_groups for norm in norms} == {4}
+
+
+def test_a_users_function_is_called_with_the_options_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    source = """
+        from torch import nn
+
+        def tower(width, depth=1):
+            return nn.Sequential(*(nn.Linear(width, width) for _ in range(depth)))
+
+        def number():
+            return 3
+    """
+    (tmp_path / "users_networks.py").write_text(textwrap.dedent(source))
+    monkeypatch.syspath_prepend(tmp_path)
+    model = build("users_networks:tower", {"width": 4, "depth": 2}, shape=(1,), classes=2, seed=3)
+    again = build("users_networks:tower", {"width": 4, "depth": 2}, shape=(9,), classes=5, seed=3)
+    assert parameters(model).numel() == 2 * 20
+    assert torch.equal(parameters(model), parameters(again))
+    with pytest.raises(ValueError, match=r"must return an nn\.Module, returned int"):
+        build("users_networks:number", {}, shape=(1,), classes=2, seed=3)
+    with pytest.raises(ValueError, match=r"missing a required argument: 'width'; its options are width, depth"):
+        build("users_networks:tower", {}, shape=(1,), classes=2, seed=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "shape", "message"),
+    [
+        ("resnet18", {}, (3, 32, 32), r"model\.name = 'resnet18': must be one of .*; did you mean 'resnet18_gn'\?"),
+        ("zzz", {}, (3, 32, 32), r"must be one of mlp, .* or 'package.module:function'$"),
+        ("no_such_package:f", {}, (1,), r"can't be imported: No module named 'no_such_package'"),
+        ("math:no_such_function", {}, (1,), r"can't be imported: module 'math' has no attribute 'no_such_function'"),
+        ("math:pi", {}, (1,), r"must name a function that returns an nn\.Module"),
+        ("mlp", {"width": 3}, (4,), r"unexpected keyword argument 'width'; its options are hidden"),
+        ("cifar_cnn", {"classes": 3}, (3, 32, 32), r"unexpected keyword argument 'classes'; its options are none"),
+        ("mlp", {"hidden": 64}, (4,), r"mlp\.hidden = 64: must be a list of positive integers"),
+        ("mlp", {"hidden": [8, 0]}, (4,), r"mlp\.hidden = \[8, 0\]: must be a list of positive integers"),
+        ("fmnist_cnn", {}, (64,), r"fmnist_cnn: shape of one input = \(64,\): must be \(channels, height, width\)"),
+        ("cifar_cnn", {}, (3, 15, 32), r"sides of at least 16 pixels"),
+        ("resnet18_gn", {}, (32, 32), r"resnet18_gn: shape of one input = \(32, 32\)"),
+        ("resnet18_gn", {"groups": 3}, (3, 8, 8), r"resnet18_gn\.groups = 3: must divide 64"),
+        ("resnet18_gn", {"variant": "x"}, (3, 8, 8), r"resnet18_gn\.variant = 'x': must be 'ima' or 'fedswa'"),
+        ("resnet20_gn", {"groups": 0}, (3, 8, 8), r"resnet20_gn\.groups = 0: must divide 16"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    name: str, options: dict[str, Any], shape: tuple[int, ...], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as refusal:
+        build(name, options, shape=shape, classes=10, seed=0)
+    assert "\n" not in str(refusal.value)

@@ -1,0 +1,365 @@
+"""Runs on a network: their files, their sums, their randomness, and what can go wrong."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash.evaluation import Metrics
+from fedsash.lab.checkpoints import saved_rounds
+from fedsash.lab.cli import main
+from fedsash.lab.config import ConfigError
+from fedsash.lab.config import network as networked
+from fedsash.lab.records import Records
+from fedsash.lab.runs import timing
+from fedsash.lab.runs.timing import Study
+from fedsash.lab.studies import open_run
+from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Synchronous, Timing
+from fedsash.network.clients import Population
+from fedsash.network.schedulers import Scheduler
+from fedsash.sampling import Uniform
+from support.observing import final
+from support.places import ROOT
+
+EXAMPLES = sorted((ROOT / "examples" / "network").glob("*.toml"))
+SCHEDULERS = {
+    "synchronous": Synchronous(),
+    "deadline": Synchronous(deadline=15.0),
+    "fedwindow": FedWindow(Fixed(3)),
+    "pipelined": FedWindow(Fixed(12), pipelined=True),
+    "fedasync": FedAsync(),
+    "fedbuff": FedBuff(4),
+}
+ROUGH: dict[str, Any] = {"timeout": 3.0, "retries": 1, "bytes": 1000, "learning": False}
+COMING = Clients(20, seconds=1.0, spread=0.5, stragglers=0.2, noise="exponential", rate=5000.0, on=40.0, off=20.0)
+
+
+def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> Study:
+    learner = Timing(on.clients.count, on.bytes or 1000, Uniform(fraction=1.0), seed)
+    return timing.simulate(on, scheduler, learner, rounds=rounds, seed=seed, **settings)
+
+
+@pytest.mark.parametrize("sharing", ["fair", "first-come"])
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_all_bytes_and_trips_are_accounted_for_on_a_rough_network(name: str, sharing: Any) -> None:
+    on = Network(Link(2000.0, 0.1, sharing, limit=6), Link(50_000.0, 0.1), COMING, **ROUGH)
+    result = timed(SCHEDULERS[name], on, 30)
+    found, intervals = result.summary["network"], result.timeline["intervals"]
+    assert result.summary["rounds"] == 30 and found["trips"] >= found["arrived"]
+    assert found["failed_uploads"] > 0 or name == "fedwindow"  # which never has two uploads at a time
+    assert found["link_use"] <= 1
+    carried = found["link_use"] * found["time"] * 2000.0
+    assert found["arrived"] * 1000 <= carried + 1e-6
+    # what has left for trips that are not over yet is on its way
+    assert 0 <= carried - found["bytes_up"] + 1e-6 <= 6 * 1000 + 1e-6
+    busy: dict[int, float] = {}
+    for client, _, began, ended in intervals:
+        assert busy.get(client, 0.0) <= began <= ended
+        busy[client] = ended
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_run_is_a_pure_function_of_its_seed(name: str) -> None:
+    on = Network(Link(4000.0, 0.1), clients=COMING, **ROUGH)
+    first, again, other = (timed(SCHEDULERS[name], on, seed=seed) for seed in (1, 1, 2))
+    assert first.timeline == again.timeline and first.history == again.history
+    assert first.timeline != other.timeline
+
+
+def test_without_congestion_nobody_waits() -> None:
+    on = Network(Link(1e12), clients=Clients(50, seconds=3.0), **ROUGH)
+    found = timed(FedAsync(), on).summary["network"]
+    assert found["waiting"] < 1e-6 and found["failed_uploads"] == 0
+
+
+def test_one_client_alone_takes_exactly_its_own_time() -> None:
+    """Download latency, training, its own link, the shared link, latency."""
+    on = Network(Link(100.0, 0.5), clients=Clients(1, seconds=3.0, rate=50.0), bytes=1000, learning=False)
+    found = timed(FedAsync(), on, rounds=4).summary["network"]
+    assert found["time"] == pytest.approx(4 * (0.5 + 3.0 + 20.0 + 10.0 + 0.5))
+    assert found["waiting"] == 0 and found["link_use"] == pytest.approx(40 / found["time"])
+
+
+def test_presence_is_the_markov_process_that_was_asked_for() -> None:
+    """A share on / (on + off) there, to within 4 standard errors of independent clients; stays of mean `on`."""
+    clients = Clients(2000, on=30.0, off=10.0)
+    presence = Population(clients, Timing(2000, 1, Uniform(1), 0).samples, seed=5).presence()
+    for now in (0.0, 17.0, 400.0):
+        share = sum(presence.returns(i, now) <= now for i in range(2000)) / 2000
+        assert abs(share - 0.75) < 4 * math.sqrt(0.75 * 0.25 / 2000)
+    stays = [presence.leaves(i, 400.0) - 400.0 for i in range(2000) if presence.returns(i, 400.0) <= 400.0]
+    assert abs(sum(stays) / len(stays) - 30.0) < 4 * 30.0 / math.sqrt(len(stays))
+
+
+def test_a_trace_says_who_works_when(tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("1,0\n1,0\n0,1\n1,1\n")
+    on = Network(Link(1e9), clients=Clients(2, seconds=2.0, trace=str(trace), step=5.0), bytes=1, learning=False)
+    result = timed(FedAsync(), on, rounds=30)
+    for client, what, began, ended in result.timeline["intervals"]:
+        if what != "wait":
+            away = {0: [(10, 15)], 1: [(0, 10)]}[client]
+            assert not any(began % 20 < until and (ended - 1e-9) % 20 > since for since, until in away if ended > began)
+    assert result.summary["network"]["trips"] > result.summary["network"]["arrived"] == 30
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_where_nobody_ever_is_the_run_ends_and_says_so(name: str, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("0,0,0,0\n")
+    on = Network(Link(1.0), clients=Clients(4, trace=str(trace)), bytes=1, learning=False)
+    scheduler = FedWindow(Fixed(2), pipelined=True) if name == "pipelined" else SCHEDULERS[name]
+    result = timed(scheduler, on, 10)
+    assert result.summary["ended_early"] == "no client will ever be there again"
+    assert result.summary["network"]["trips"] == 0
+
+
+@pytest.mark.parametrize("name", [name for name in SCHEDULERS if name != "pipelined"])
+def test_where_all_uploads_fail_the_run_ends_all_the_same(name: str) -> None:
+    on = Network(Link(100.0), clients=Clients(4), bytes=1000, timeout=1.0, learning=False)
+    result = timed(SCHEDULERS[name], on, 5000)
+    assert result.summary["network"]["arrived"] == 0 and result.summary["network"]["failed_uploads"] >= 1000
+    assert "no upload has arrived" in result.summary["ended_early"]
+
+
+def test_a_run_ends_when_its_time_is_over() -> None:
+    on = Network(Link(1e6), clients=Clients(4), bytes=1000, seconds=7.5, learning=False)
+    result = timed(FedAsync(), on, 5000)
+    assert result.summary["network"]["time"] == 7.5 and result.summary["ended_early"] == "its time was over"
+
+
+SMALL = """
+rounds = 6
+[partition]
+name = "iid"
+clients = 5
+[model]
+name = "mlp"
+hidden = []
+[evaluation]
+every = 2
+target = 0.2
+[engine]
+kind = "sequential"
+workers = 1
+threads = 1
+compile = false
+memory_format = "contiguous"
+[averages.w]
+name = "window"
+size = 2
+[network.clients]
+spread = 0.5
+[scheduler]
+name = "fedwindow"
+window = 2
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    path = tmp_path / "experiment.toml"
+    path.write_text(SMALL)
+    return path
+
+
+def test_the_command_leaves_an_ordinary_run_with_a_time_line(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["network", str(file), "--out", str(out), "--no-progress"]) == 0
+    assert "6 rounds of 5 clients" in capsys.readouterr().out
+    files = {path.name for path in out.iterdir()}
+    assert files == {
+        *("config.toml", "metrics.jsonl", "summary.json", "timeline.json", "models"),
+        *("timeline.png", "link.png", "accuracy.png", "curves.png"),
+        *("engine.json", "partition.json", "state"),
+    }
+    rows = Records(out).load()
+    tests = [row for row in rows if row["split"] == "test"]
+    assert {row["model"] for row in tests} == {"model", "w"} and all(row["trips"] == row["round"] for row in tests)
+    sums = [row for row in rows if row["split"] == "network"]
+    assert [row["round"] for row in sums] == [1, 2, 3, 4, 5, 6]
+    assert all(earlier["time"] < later["time"] for earlier, later in pairwise(sums))
+    summary = json.loads((out / "summary.json").read_text())
+    assert summary["network"]["trips"] == 6 and summary["target"]["model"]["trips"] <= 6
+    experiment = networked.load(file)
+    assert replace(networked.load(out / "config.toml"), engine=experiment.engine) == experiment
+    assert main(["network", str(file), "--out", str(out)]) == 2
+    assert "holds a run already" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("scheduler", ["fedwindow", "synchronous"])
+def test_ctrl_c_saves_and_the_command_resume_goes_on(
+    scheduler: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "stopped"
+    if scheduler == "synchronous":
+        file.write_text(SMALL.replace('"fedwindow"\nwindow = 2', '"synchronous"'))
+    experiment = networked.load(file)
+
+    def press(round: int, metrics: list[Metrics]) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+
+    experiment.run(whole)
+    assert experiment.run(stopped, callbacks=[press]).interrupted
+    assert main(["resume", str(stopped), "--no-progress"]) == 0
+    assert "6 rounds of 5 clients" in capsys.readouterr().out
+    assert final(stopped) == final(whole)
+    assert main(["resume", str(stopped), "--no-progress", "--rounds", "8"]) == 0
+    assert json.loads((stopped / "summary.json").read_text())["rounds"] == 8
+
+
+def test_the_command_says_how_to_go_on_after_ctrl_c(
+    file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    overrides = ["--set", "rounds=100000", "--set", "evaluation.every=100000"]
+
+    def press() -> None:
+        while not (tmp_path / "run" / "metrics.jsonl").exists():
+            time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    pressing = threading.Thread(target=press)
+    pressing.start()
+    assert main(["network", str(file), "--out", str(tmp_path / "run"), "--no-progress", *overrides]) == 130
+    pressing.join()
+    assert f"stopped; go on with: fedsash resume {tmp_path / 'run'}" in capsys.readouterr().err
+    assert len(saved_rounds(tmp_path / "run" / "state")) in (1, 2)
+
+
+def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> None:
+    table = {
+        "network": {"learning": False, "bytes": 1000, "clients": {"count": 9}},
+        "rounds": 30,
+        "scheduler": {"name": "fedasync"},
+    }
+    experiment = networked.parse(table)
+    experiment.run(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in ("metrics.jsonl", "timeline.json")}
+    assert main(["resume", str(tmp_path), "--no-progress"]) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in before} == before
+    with pytest.raises(ValueError, match="holds a run already"):
+        experiment.run(tmp_path)
+
+
+def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
+    """Its saved states hold the models; that of a single client makes sense in rounds alone."""
+    out = tmp_path / "run"
+    networked.load(file, ["checkpoint.every=3"]).run(out)
+    with closing(open_run(out)) as opened:
+        assert opened.rounds == [3, 6]
+        assert torch.equal(opened.model("round:6"), opened.model("model"))
+        assert torch.equal(opened.model("w@6"), opened.model("w"))
+        with pytest.raises(ValueError, match="here every client trains in its own time"):
+            opened.model("client:0@3")
+
+
+@pytest.mark.parametrize(
+    ("override", "line"),
+    [
+        ("scheduler.window=6", "Fixed.size = 6: must be at most the number of clients, 5"),
+        ("network.link.rate=0", "network.link.rate = 0.0: must be positive"),
+        ("network.lnk.rate=1", "unknown key network.lnk; did you mean network.link?"),
+        ("scheduler.name=fedwindo", "did you mean fedwindow?"),
+        ("scheduler.slide=3", "FedWindow.slide = 3: must be at most the window's size, 2"),
+        ("scheduler.window={name='aimd'}", "FedWindow.pipelined = False: must be true"),
+        ("sampling.count=2", "sampling: the scheduler fedwindow says itself who trains"),
+        ("method.name=scaffold", "method = 'Scaffold'"),
+        ("server={name='adam', lr=0.1}", "server = "),
+        ("network.clients.count=7", "network.clients.count = 7: the partition makes 5"),
+        ("network.learning=false", "network.bytes = None: must be given"),
+        ("network.down.rate=0.0", "network.down.rate = 0.0: must be positive"),
+        ("network.clients.on=3", "network.clients.on, off"),
+        ("network.clients.trace=none.csv", "can't be read"),
+    ],
+)
+def test_what_does_not_fit_is_refused_in_one_line(
+    override: str, line: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["network", str(file), "--out", str(tmp_path / "run"), "--set", override]) == 2
+    error = capsys.readouterr().err
+    assert line in error and error.count("\n") == 1
+    assert not (tmp_path / "run" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_are_complete_and_say_how_they_are_run(path: Path) -> None:
+    experiment = networked.load(path)
+    assert networked.parse(experiment.table()) == experiment
+    assert f"fedsash network examples/network/{path.name} --out" in path.read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_run(path: Path, tmp_path: Path) -> None:
+    result = networked.load(path, ["rounds=20"]).run(tmp_path / "run")
+    assert result.summary["rounds"] == 20
+
+
+def test_a_file_without_the_two_tables_is_a_synchronous_run_of_all() -> None:
+    experiment = networked.parse({"partition": {"name": "iid", "clients": 3}})
+    assert experiment.scheduler == Synchronous() and experiment.sampling == Uniform(fraction=1.0)
+    with pytest.raises(ConfigError, match="scheduler = 'fedbuff': must be a table"):
+        networked.parse({"scheduler": "fedbuff"})
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_clients_are_simulated_in_time() -> None:
+    """At four fifths of the link's capacity: 20,000 trips in well under the minute that millions of events may take."""
+    clients = Clients(100_000, seconds=1000.0, spread=0.3, noise="exponential")
+    on = Network(Link(125_000.0), clients=clients, bytes=1000, timeout=60.0, learning=False)
+    result = timed(FedAsync(), on, rounds=20_000)
+    assert result.summary["network"]["arrived"] >= 20_000 and result.summary["seconds"] < 60
+
+
+def test_one_file_of_the_room_alone_knows_of_experiment_files() -> None:
+    room = ROOT / "src" / "fedsash" / "network"
+    knowing = {file.name for file in room.rglob("*.py") if "config import" in file.read_text()}
+    assert knowing == {"experiment.py"}
+
+
+def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
+    """For softmax on the model's outputs, by autograd on all samples at once."""
+    table = {
+        "rounds": 2,
+        "partition": {"name": "shards", "clients": 3, "classes": 2},
+        "model": {"name": "mlp", "hidden": [4]},
+        "evaluation": {"every": 1},
+        "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
+        "network": {"gradients": True},
+    }
+    experiment = networked.parse(table)
+    found = [row["gradient_norm"] for row in experiment.run().history if row["split"] == "network"]
+    federation = experiment.federation()
+    state = federation.start()
+    for norm in found:
+        state, _ = federation.round(state)
+        data, module = federation.data, federation.model
+        index = torch.from_numpy(np.concatenate(data.clients))
+        with federation.layout.applied(module, state.w):
+            x = data.transform.prepare(data.train.x[index])  # type: ignore[index]
+            loss = torch.nn.functional.cross_entropy(module(x), data.train.y[index])
+            grads = torch.autograd.grad(loss, list(module.parameters()))
+        assert norm == pytest.approx(math.sqrt(sum(float(g.square().sum()) for g in grads)), rel=1e-4)
+    federation.close()
+
+
+def test_a_study_of_time_alone_has_no_gradients() -> None:
+    with pytest.raises(ValueError, match="gradients = True: must be false with learning"):
+        Network(clients=Clients(3), bytes=1000, learning=False, gradients=True)

@@ -1,0 +1,274 @@
+"""States under fire: damaged files, full disks, kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import shutil
+import signal
+import subprocess
+import time
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedsash.averages import Window
+from fedsash.averages.trajectory import Trajectory
+from fedsash.federation import Federation
+from fedsash.lab.checkpoints import FORMAT, StateError, UnreadableError, load, load_newest, save, saved_rounds
+from fedsash.methods import Scaffold
+from fedsash.servers import Adam
+from fedsash.state import State
+from support.script import Script, tell
+from support.worlds import after, federation, listing, snapshot, trained
+
+no_deadline = settings(deadline=None, max_examples=50)
+
+
+# Damage.
+
+
+def truncate(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def flip_first(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
+
+
+def flip_last(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-1] + bytes([content[-1] ^ 0x80]))
+
+
+def append(path: Path) -> None:
+    path.write_bytes(path.read_bytes() + b"\0")
+
+
+def nothing_known(path: Path) -> None:
+    path.write_text("[]")
+
+
+def other_number(path: Path) -> None:
+    """Still JSON, but not what was written."""
+    path.write_text(path.read_text().replace('"samples": 40', '"samples": 41'))
+
+
+def other_format(path: Path) -> None:
+    manifest = json.loads(path.read_text()) | {"format": FORMAT + 1}
+    del manifest["checksum"]
+    path.write_text(json.dumps(manifest | {"checksum": zlib.crc32(json.dumps(manifest).encode())}))
+
+
+DAMAGE: list[tuple[str, Callable[[Path], None]]] = [
+    *(
+        (file, harm)
+        for file in (
+            "state.safetensors",
+            "past-all-00000004.safetensors",
+            "client-*.00000004.safetensors",
+            "state.json",
+        )
+        for harm in (truncate, empty, flip_first, flip_last, append, Path.unlink)
+    ),
+    *(("state.json", harm) for harm in (nothing_known, other_number, other_format)),
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Path]:
+    """The states after rounds 2 and 4 of a run."""
+    folder = tmp_path_factory.mktemp("saved")
+    world = federation(averages={"w": Window(2)}, server=Adam(), method=Scaffold())
+    trained(world, 4, folder)
+    return world, folder
+
+
+@pytest.mark.parametrize(("file", "harm"), DAMAGE, ids=[f"{harm.__name__} {file}" for file, harm in DAMAGE])
+def test_a_damaged_state_is_found_and_the_one_before_used(
+    file: str, harm: Callable[[Path], None], saved: tuple[Federation, Path], tmp_path: Path
+) -> None:
+    world, source = saved
+    folder = shutil.copytree(source, tmp_path / "state")
+    good = snapshot(load(folder / "00000002", world.start()))
+    path = min((folder / "00000004").glob(file))
+    harm(path)
+    untouched = world.start()
+    before = snapshot(untouched)
+    with pytest.raises(UnreadableError):
+        load(folder / "00000004", untouched)
+    assert snapshot(untouched) == before
+    state, notes = load_newest(folder, untouched)
+    assert snapshot(state) == good
+    assert len(notes) == 1 and "\n" not in notes[0]
+    assert notes[0].startswith(str(folder / "00000004")) and notes[0].endswith("; using the state before it")
+    if harm is other_format:
+        assert f"is in format {FORMAT + 1}, and this version of fedsash reads {FORMAT}" in notes[0]
+    else:
+        assert path.name in notes[0] and "damaged" in notes[0]
+
+
+@no_deadline
+@given(data=st.data())
+def test_any_flipped_bit_is_found(
+    data: st.DataObject, saved: tuple[Federation, Path], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    world, source = saved
+    place = shutil.copytree(source / "00000004", tmp_path_factory.mktemp("copy") / "00000004")
+    path = data.draw(st.sampled_from(sorted(place.iterdir())))
+    content = bytearray(path.read_bytes())
+    content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    path.write_bytes(content)
+    expected = snapshot(load(source / "00000004", world.start()))
+    try:
+        loaded = load(place, world.start())
+    except UnreadableError:
+        return
+    assert path.name == "state.json" and snapshot(loaded) == expected  # white space
+
+
+def test_an_empty_folder_in_place_of_a_state_is_damage(saved: tuple[Federation, Path], tmp_path: Path) -> None:
+    world, source = saved
+    folder = shutil.copytree(source, tmp_path / "state")
+    (folder / "00000009").mkdir()
+    state, notes = load_newest(folder, world.start())
+    assert state.round == 4 and len(notes) == 1 and "00000009/state.json is missing or damaged" in notes[0]
+
+
+def test_two_damaged_states_make_two_lines(tmp_path: Path) -> None:
+    world = federation()
+    trained(world, 6, tmp_path, keep=(2,))
+    for round in (4, 6):
+        flip_last(tmp_path / f"0000000{round}" / "state.safetensors")
+    state, notes = load_newest(tmp_path, world.start())
+    assert state.round == 2
+    assert [note.split("/state.")[0][-8:] for note in notes] == ["00000006", "00000004"]
+
+
+def test_where_no_state_is_readable_nothing_is_guessed(tmp_path: Path) -> None:
+    world = federation(averages={"w": Window(3)})
+    trained(world, 4, tmp_path)
+    flip_last(tmp_path / "00000004" / "past-all-00000002.safetensors")  # the same file in both
+    with pytest.raises(
+        StateError, match=r"there is no usable state: .*past-all-00000002.*; .*past-all-00000002"
+    ) as caught:
+        load_newest(tmp_path, world.start())
+    assert "\n" not in str(caught.value)
+
+
+def test_without_any_state_it_is_the_start(tmp_path: Path) -> None:
+    start = federation().start()
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        assert load_newest(folder, start) == (start, [])
+
+
+# A full disk, and interrupted writes.
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of a quarter of a megabyte."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", folder], capture_output=True)
+    if mounted.returncode:
+        pytest.skip(f"mounting a small disk is not allowed here: {mounted.stderr.decode().strip()}")
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+def test_a_full_disk_leaves_the_states_as_they_were(small_disk: Path) -> None:
+    world = federation(averages={"w": Window(3)})
+    state = trained(world, 4, small_disk)
+    before, at_four = listing(small_disk), snapshot(state)
+    filler = small_disk / "filler"
+    for free in (1 << 12, 0):
+        filler.write_bytes(b"")
+        room = shutil.disk_usage(small_disk).free
+        filler.write_bytes(bytes(max(room - free, 0)))
+        with pytest.raises(OSError, match=r"No space left|can't be written"):
+            save(replace(after(world, 1, load_newest(small_disk, world.start())[0]), round=5), small_disk)
+        assert [name for name in listing(small_disk) if name != "filler"] == before
+        assert snapshot(load_newest(small_disk, world.start())[0]) == at_four
+    filler.unlink()
+    save(after(world, 2, load_newest(small_disk, world.start())[0]), small_disk)
+    assert saved_rounds(small_disk) == [4, 6]
+
+
+def test_a_file_that_may_not_grow_leaves_the_states_as_they_were(tmp_path: Path) -> None:
+    world = federation(averages={"w": Window(3)})
+    state = trained(world, 4, tmp_path)
+    before, at_four = listing(tmp_path), snapshot(state)
+    large = replace(state, round=5, shared={"c": torch.zeros(1000, 1000)})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
+    try:
+        with pytest.raises(OSError, match=r"00000005.*can't be written.*too large"):
+            save(large, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert listing(tmp_path) == before
+    assert snapshot(load_newest(tmp_path, world.start())[0]) == at_four
+
+
+def saves_until_killed(folder: str) -> None:
+    """Save one state after another. On Ctrl-C the process ends with the code 42."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
+        tell("begins")
+        for round in range(1, 10**6):
+            save(_numbered(round), Path(folder))
+    except KeyboardInterrupt:
+        os._exit(42)
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Script]:
+    started = Script(__name__, "saves_until_killed")
+    yield started
+    started.close()
+
+
+def _numbered(round: int) -> State:
+    """A state of which every number is its round."""
+    w = torch.full((500,), float(round), dtype=torch.float64)
+    past = Trajectory(8, w, "host").share()
+    past.fill(range(max(round - 7, 1), round + 1), lambda round: torch.full_like(w, round))
+    return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
+    number: signal.Signals, script: Script, tmp_path: Path
+) -> None:
+    for attempt in range(12):
+        folder = tmp_path / str(attempt)
+        pid = script.begin(folder=folder)
+        script.wait_for("begins")
+        time.sleep(random.uniform(0, 0.1))
+        os.kill(pid, number)
+        assert int(script.wait_for("ended")) == (42 if number == signal.SIGINT else -signal.SIGKILL)
+        if number == signal.SIGINT:
+            assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"
+        newest = max(saved_rounds(folder), default=0)
+        state, notes = load_newest(folder, _numbered(0))
+        assert state.round == newest and not notes
+        if newest:
+            assert snapshot(state) == snapshot(_numbered(newest))
+        save(_numbered(newest + 1), folder)
+        assert not list(folder.glob(".*")), "the next save clears up after a killed one"

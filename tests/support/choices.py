@@ -1,0 +1,95 @@
+"""Values of every axis, to be combined: each method with the options that change its code path, and the rest."""
+
+from __future__ import annotations
+
+from fedsash.aggregation import FedGMA, FedNova, Mean
+from fedsash.averages import EMA, SWA, Average, Window
+from fedsash.broadcast import Feed
+from fedsash.methods import (
+    EWC,
+    AdaBest,
+    FedACG,
+    FedASAM,
+    FedAvg,
+    FedCM,
+    FedDyn,
+    FedFA,
+    FedLESAM,
+    FedMoSWA,
+    FedProx,
+    FedSAM,
+    FedSWA,
+    Method,
+    Mime,
+    MimeLite,
+    MoFedSAM,
+    Scaffold,
+)
+from fedsash.methods import METHODS as REGISTERED
+from fedsash.sampling import Fixed, Sampling, Uniform, Weighted
+from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
+
+METHODS: dict[str, Method] = {
+    "fedavg": FedAvg(),
+    "fedavg-uniform": FedAvg(weighting="uniform"),
+    "fedprox": FedProx(0.2),
+    "ewc": EWC(2.0),
+    "scaffold-I": Scaffold("I"),
+    "scaffold-II": Scaffold("II"),
+    "feddyn": FedDyn(0.3),
+    "feddyn-samples": FedDyn(0.3, weighting="samples"),
+    "adabest": AdaBest(0.1, 0.5),
+    "adabest-code": AdaBest(0.5, 0.5, "code"),
+    "fedcm": FedCM(0.3),
+    "fedacg": FedACG(0.8, 0.2),
+    "mime": Mime(0.5),
+    "mime-sgd": Mime(0.0, weighting="samples"),
+    "mimelite": MimeLite(0.5, damped=False),
+    "mimelite-sgd": MimeLite(0.0),
+    "fedsam": FedSAM(0.2),
+    "fedasam": FedASAM(0.5, 0.2),
+    "mofedsam": MoFedSAM(0.3, 0.2),
+    "fedlesam": FedLESAM(0.3),
+    "fedfa": FedFA(0.2, 0.7, 0.01, anchors_from=1, calibrate_from=2),
+    "fedswa": FedSWA(0.2, 1.3),
+    "fedmoswa-I": FedMoSWA(0.2, 1.3, 0.4, "I"),
+    "fedmoswa-II": FedMoSWA(0.2, 1.3, 0.4),
+}
+assert {type(method) for method in METHODS.values()} == set(REGISTERED.values()), "a method is missing here"
+
+AGGREGATIONS: dict[str, Mean] = {
+    "mean": Mean(),
+    "fednova": FedNova(),
+    "fednova-steps": FedNova(tau="steps"),
+    "fedgma": FedGMA(),
+    "fedgma-hard": FedGMA(mask="hard"),
+    "fedgma-code": FedGMA(mask="code"),
+}
+SERVERS: dict[str, Server] = {
+    "sgd": SGD(),
+    "momentum": SGD(lr=0.5, momentum=0.9),
+    "adagrad": Adagrad(lr=0.05),
+    "adam": Adam(lr=0.02),
+    "yogi": Yogi(lr=0.02),
+}
+AVERAGES: dict[str, Average] = {
+    "wima": Window(3),
+    "lawa": Window(2, every=2),
+    "swa": SWA(start=1),
+    "ema": EMA(0.9),
+    "head": Window(2, part="classifier"),
+}
+FEEDS: dict[str, Feed | None] = {
+    "none": None,
+    "after": Feed("wima", 1),
+    "before": Feed("wima", 1, "before"),
+    "code": Feed("wima", 1, "code"),
+    "head": Feed("head", 1),
+    "ema": Feed("ema", 0),
+}
+SAMPLINGS: dict[str, Sampling] = {
+    "uniform": Uniform(4),
+    "weighted": Weighted(3),
+    "fixed": Fixed(((0, 3), (5,), (1, 2, 4))),
+    "dropout": Uniform(4, dropout=0.3),
+}

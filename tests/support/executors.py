@@ -1,0 +1,115 @@
+"""Executors and engines as users would write them, some with mistakes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from fedsash.aggregation.sums import Sums
+from fedsash.exchange import Answers, Executor, Missing, Part, Reply, Request
+from fedsash.executors import Engine, Work
+from fedsash.federation import Federation
+
+
+class OneByOne(Executor):
+    """A user's executor: a trainer that answers for one client at a time."""
+
+    def __init__(self, work: Work) -> None:
+        self._trainer = work.trainer(False, "contiguous")
+
+    def work(self, request: Request) -> Answers:
+        for place in range(len(request.ids)):
+            yield self._trainer.answer(request.only(slice(place, place + 1)), np.array([place]))
+
+
+@dataclass(frozen=True)
+class Own(Engine):
+    """A user's engine."""
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return OneByOne(work), ["engine: my own"]
+
+
+class InParts(Executor):
+    """An executor that sums its clients up where they are, the last piece first."""
+
+    def __init__(self, work: Work, pieces: int) -> None:
+        self._work, self._pieces = work, pieces
+        self._trainer = work.trainer(False, "contiguous")
+
+    def work(self, request: Request) -> Answers:
+        training = self._work.training
+        whole = Sums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
+        parts: dict[int, Part] = {}
+        for number in reversed(range(self._pieces)):
+            places, sums = whole.piece(number)
+            for place in places:
+                sums.take(self._trainer.answer(request.only(np.array([place])), np.array([place])))
+            parts[number] = sums.part()
+        yield from (parts[number] for number in sorted(parts))
+
+
+@dataclass(frozen=True)
+class Cluster(Engine):
+    """An engine that answers with parts."""
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return InParts(work, self.pieces), []
+
+
+def request_of(world: Federation, method_round: int = 0) -> Request:
+    return world.ask(replace(world.start(), round=method_round))
+
+
+def answers(world: Federation, request: Request) -> list[Reply]:
+    found = list(world.executor.work(request))
+    assert all(isinstance(answer, Reply) for answer in found)
+    return found  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class Absent(Engine):
+    """The clients `who` never answer to the job."""
+
+    who: tuple[int, ...] = ()
+    job: str = "train"
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return Without(work, self), []
+
+
+class Without(OneByOne):
+    def __init__(self, work: Work, engine: Absent) -> None:
+        super().__init__(work)
+        self._engine = engine
+
+    def work(self, request: Request) -> Answers:
+        away = np.isin(request.ids, self._engine.who) & (request.job == self._engine.job)
+        if away.any():
+            yield Missing(np.flatnonzero(away), "late")
+        here = np.flatnonzero(~away)
+        for reply in super().work(request.only(here)):
+            assert isinstance(reply, Reply)
+            yield replace(reply, places=here[reply.places])
+
+
+@dataclass(frozen=True)
+class Twice(Engine):
+    """An engine with a mistake: it answers a place twice, or not at all."""
+
+    times: int = 2
+
+    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return Careless(work, self.times), []
+
+
+class Careless(OneByOne):
+    def __init__(self, work: Work, times: int) -> None:
+        super().__init__(work)
+        self._times = times
+
+    def work(self, request: Request) -> Answers:
+        for answer in super().work(request):
+            assert isinstance(answer, Reply)
+            yield from [answer] * (self._times if answer.places[0] == 1 else 1)

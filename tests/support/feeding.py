@@ -1,0 +1,43 @@
+"""A federation whose averages are now better than its model, now worse, and feeds that choose among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from fedsash.averages import EMA, Window
+from fedsash.broadcast import Feed
+from fedsash.evaluation import Evaluation, Metrics
+from fedsash.federation import Federation
+from fedsash.local import Client
+from fedsash.state import State
+from support.worlds import federation
+
+AVERAGES = {"wima": Window(3), "ema": EMA(0.7)}
+EVERY = Evaluation(every=1, last=1, held_out=0.4)
+ALONE = Feed("wima", "auto", patience=2)
+BOTH = Feed(("wima", "ema"), "auto", patience=2)
+EITHER = Feed(("wima", "ema"), 2)
+ADAPTIVE = {"start": ALONE, "start and average": BOTH, "average": EITHER}
+
+
+def noisy(**settings: Any) -> Federation:
+    """A federation whose model jumps about, so that an average of it is now better than it, now worse."""
+    defaults = {"client": Client(lr=2.0, batch=5, epochs=2), "averages": AVERAGES, "evaluation": EVERY}
+    return federation(**defaults | settings)
+
+
+def walk(f: Federation, rounds: int, evaluations: int = 1) -> tuple[list[Tensor], list[list[Metrics]], State]:
+    """The model after each round, what each evaluation gave, and the last state."""
+    models, results = [], []
+    with f:
+        state = f.start()
+        for _ in range(rounds):
+            state, _ = f.round(state)
+            models.append(state.w.clone())
+            for _ in range(evaluations):
+                metrics = f.evaluate(state)
+                state, more = f.learn(state, metrics)
+                results.append(metrics + more)
+    return models, results, state

@@ -1,0 +1,85 @@
+"""Runs that every kind of average looks on, and what must not differ between two of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume, run
+from fedsash.averages import Average
+from fedsash.evaluation import Metrics
+from fedsash.lab.checkpoints import saved_rounds
+from support.worlds import federation
+
+EVERY = Evaluation(every=1, last=1)
+AVERAGES: dict[str, Average] = {
+    "window": Window(3, storage="disk"),
+    "lawa": Window(2, every=2, storage="host"),
+    "classifier": Window(2, part="classifier"),
+    "ema": EMA(0.6),
+    "zero": EMA(0.9, start="zero"),
+    "swa": SWA(1, cycle=2),
+}
+
+
+def observed(**settings: Any) -> Federation:
+    """A federation with every kind of average, evaluated after every round."""
+    return federation(**{"averages": AVERAGES, "evaluation": EVERY} | settings)
+
+
+def start(world: Federation, rounds: int, out: Path, every: int = 50, **settings: Any) -> Any:
+    return run(world, rounds, out=out, checkpoint=Checkpoint(every), progress=False, **settings)
+
+
+def go_on(world: Federation, rounds: int, out: Path, every: int = 50, **settings: Any) -> Any:
+    return resume(world, rounds, out, checkpoint=Checkpoint(every), progress=False, **settings)
+
+
+def final(folder: Path) -> dict[str, bytes]:
+    """The bytes in which a run that was stopped must not differ from one that was not."""
+    last = folder / "state" / f"{saved_rounds(folder / 'state')[-1]:08d}"
+    files = [*(folder / "models").iterdir(), *last.glob("*.safetensors"), folder / "metrics.jsonl"]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class Crash(Exception):
+    """What stops a run at a chosen round without any of its own doing."""
+
+
+def crash_at(round: int) -> Callable[[int, list[Metrics]], None]:
+    def callback(now: int, metrics: list[Metrics]) -> None:
+        if now == round:
+            raise Crash
+
+    return callback
+
+
+PRESS = {"at": 0, "taken": 0}
+"""In which local step somebody presses Ctrl-C, and how many were taken."""
+
+
+def pressing(output: Tensor, y: Tensor) -> Tensor:
+    """The cross-entropy, in whose given local step somebody presses Ctrl-C."""
+    PRESS["taken"] += torch.is_grad_enabled()
+    if PRESS["taken"] == PRESS["at"]:
+        PRESS["taken"] += 1
+        os.kill(os.getpid(), signal.SIGINT)
+    return F.cross_entropy(output, y, reduction="none")
+
+
+def interrupting(world_of: Callable[..., Federation], step: int, **settings: Any) -> Federation:
+    """A federation in whose given local step somebody presses Ctrl-C; in none, if it is 0."""
+    PRESS.update(at=step, taken=0)
+    return world_of(loss=pressing, **settings)

@@ -1,0 +1,53 @@
+"""Recipes for tests: those of the papers, one on the digits, and folders of runs that were never trained."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from fedsash.lab.records import Records, write_json
+from fedsash.lab.reproductions import Recipe
+from fedsash.lab.reproductions import load as read
+from fedsash.lab.reproductions.results import Results
+
+DIGITS = {
+    "rounds": 6,
+    "partition": {"name": "dirichlet", "clients": 10, "alpha": 0.5},
+    "model": {"name": "mlp", "hidden": [8]},
+    "averages": {"ima": {"name": "window", "size": 2}},
+    "evaluation": {"every": 1, "last": 2, "target": 0.5},
+}
+
+
+@cache
+def load(name: str) -> Recipe:
+    return read(name)
+
+
+def recipe(**more: Any) -> Recipe:
+    table = {"rows": "method", "columns": "seed", "published": {"A": ["50.0", "60.0"], "B": ["70.0", "?"]}}
+    content = {
+        "title": "a table",
+        "base": DIGITS,
+        "axes": {"seed": [0, 1], "method": {"A": {}, "B": {"client": {"lr": 0.05}}}},
+        "tables": [table],
+    }
+    return Recipe.parse("test", content | more)
+
+
+def pretend(out: Path, given: Recipe, accuracies: dict[str, list[float]], scale: str = "full") -> Results:
+    """Run folders with these accuracies by round, for the runs whose name is in `accuracies`."""
+    sweep = given.plan(scale)
+    for run in sweep.runs:
+        if run.name in accuracies:
+            rows = [
+                {"round": t, "model": model, "split": "test", "accuracy": a / (1 if model == "model" else 2)}
+                for t, a in enumerate(accuracies[run.name], 1)
+                for model in ("model", "ima")
+            ]
+            folder = out / "runs" / run.name
+            folder.mkdir(parents=True)
+            Records(folder).create(rows)
+            write_json(folder / "summary.json", {})
+    return Results(sweep, out)

@@ -1,0 +1,43 @@
+"""Evaluators for tests, and clients that score themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from fedsash.aggregation import Mean
+from fedsash.data.federated import FederatedData
+from fedsash.evaluation import Ask, Evaluation, Evaluator, Scorer
+from fedsash.exchange import Answers, Request
+from fedsash.executors import Training, Work
+from fedsash.local import Client
+from fedsash.methods import FedAvg
+from fedsash.tasks import Loss
+
+
+def evaluator(data: FederatedData, module: nn.Module, loss: Loss, **settings: Any) -> Evaluator:
+    """An evaluator of these data's test set and clients."""
+    evaluation = Evaluation(**settings)
+    scorer = Scorer(module, loss, data.problem, evaluation.batch)
+    return Evaluator(scorer, data.problem, len(data.clients), evaluation.splits(bool(data.held)))
+
+
+def unasked(request: Request) -> Answers:
+    """Clients that nobody is to ask."""
+    raise AssertionError("no client is to be asked")
+    yield
+
+
+def asking(data: FederatedData, module: nn.Module, loss: Loss) -> Ask:
+    """Clients whose trainer answers one by one, each with a batch of its own."""
+    both = Evaluation(clients=True).splits(bool(data.held))
+    training = Training(module, data.problem, loss, FedAvg(), Client(), Mean(), 0, batch=500, scored=both, sample=())
+    trainer = Work(training, data).trainer(False, "contiguous")
+
+    def ask(request: Request) -> Answers:
+        for place in range(len(request.ids)):
+            yield trainer.answer(request.only(slice(place, place + 1)), np.array([place]))
+
+    return ask

@@ -57,7 +57,7 @@ def federation(**settings: Any) -> fs.Federation:
     return fs.Federation(
         models.fmnist_cnn((1, 28, 28), 10),
         fs.FederatedData.from_arrays(x, y, np.split(np.arange(800), 4)),
-        client=fs.Client(lr=0.01, batch=50, epochs=5),
+        local=fs.LocalTraining(lr=0.01, batch=50, epochs=5),
         sampling=sampling.Uniform(4),
         engine=ENGINE,
         device="cpu",
@@ -81,8 +81,8 @@ def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
     return (
         models_in(request.sent, *request.server.values()),
         models_in(*(value for reply in up for value in reply.upload.values())),
-        models_in(*state.shared.values()),
-        models_in(*(rows[0] for rows in state.mine.values())),
+        models_in(*state.server_state.values()),
+        models_in(*(rows[0] for rows in state.client_state.values())),
     )
 
 
@@ -91,10 +91,10 @@ def gradients(f: fs.Federation) -> float:
     counted = 0
     pieces = OneByOne.pieces
 
-    def counting(self: OneByOne, w: Tensor, batch: Any, shared: Any) -> Any:
+    def counting(self: OneByOne, w: Tensor, batch: Any, server_state: Any) -> Any:
         nonlocal counted
         counted += int((batch.weights > 0).sum())
-        return pieces(self, w, batch, shared)
+        return pieces(self, w, batch, server_state)
 
     OneByOne.pieces = counting  # type: ignore[method-assign]
     try:

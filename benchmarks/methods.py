@@ -6,8 +6,8 @@ DATA holds the folders `mnist10k` and `cifar10` with `train.parquet` and `test.p
 Takes about 20 minutes on 2 cores, a run on each; runs that are in `runs/methods` already are not trained again.
 
 One base run a method observes a window of 20 models (WiMA); IMA forks from it after three quarters of the rounds and
-feeds the window of 5 back to the clients, whose rate now falls by 3 % a round. 100 clients that hold two classes each
-(shards), 10 a round, SGD with rate 0.1 in batches of 20, for all methods alike. MNIST: 80 images a client, 5 local
+broadcasts the window of 5 back to the clients, whose rate now falls by 3 % a round. 100 clients that hold two classes
+each (shards), 10 a round, SGD with rate 0.1 in batches of 20, for all methods alike. MNIST: 80 images a client, 5 local
 epochs, an MLP of 64 units, 200 rounds. CIFAR-10: the first 10,000 training images, 100 a client, 2 local epochs,
 LeNet-5, 60 rounds. Accuracy is the mean of the last ten rounds on the first 2,000 test images. The methods' own
 settings (`METHODS`) are those of their papers, where these do not depend on scale.
@@ -44,7 +44,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "AdaBest": {"method": methods.AdaBest(0.02, 0.8)},
     "FedCM": {"method": methods.FedCM(0.1)},
     "FedACG": {"method": methods.FedACG(0.85, 0.001)},
-    "Mime (SGD)": {"method": methods.Mime(0.0)},
+    "Mime (ServerSGD)": {"method": methods.Mime(0.0)},
     "Mime (SGDm)": {"method": methods.Mime(0.9)},
     "MimeLite (SGDm)": {"method": methods.MimeLite(0.9)},
     "FedNova": {"aggregation": aggregation.FedNova()},
@@ -92,9 +92,9 @@ class Setting:
         return fs.Federation(
             models.build(self.model, self.options, shape=shape, classes=10, seed=0),
             federated,
-            client=fs.Client(lr=0.1, batch=20, epochs=self.epochs, schedule=schedule),
+            local=fs.LocalTraining(lr=0.1, batch=20, epochs=self.epochs, schedule=schedule),
             averages={"wima": fs.Window(20), "ima": fs.Window(5)},
-            feed=fs.Feed("ima", self.start) if ima else None,
+            broadcast=fs.Broadcast("ima", self.start) if ima else None,
             evaluation=fs.Evaluation(every=self.rounds, last=10),
             engine=fs.LocalEngine(kind, 1, block, False, "channels_last", 1),
             device="cpu",
@@ -113,9 +113,9 @@ def run(setting: str, method: str, root: Path, folder: Path) -> None:
     chosen, began = SETTINGS[setting], time.perf_counter()
     base, ima = folder / "base", folder / "ima"
     keep = fs.Checkpoint(every=chosen.rounds, keep=(chosen.start,))
-    for out, feeds, fork in ((base, False, None), (ima, True, fs.Fork(base, chosen.start))):
+    for out, broadcasts, fork in ((base, False, None), (ima, True, fs.Fork(base, chosen.start))):
         if not (out / "summary.json").exists():
-            federation = chosen.federation(root, method, feeds)
+            federation = chosen.federation(root, method, broadcasts)
             fs.run(federation, chosen.rounds, out=out, checkpoint=keep, progress=False, fork=fork)
     if not (folder / "seconds.json").exists():
         (folder / "seconds.json").write_text(json.dumps(time.perf_counter() - began))

@@ -51,7 +51,7 @@ MODELS = ("lenet5", "resnet18_gn")
 
 
 def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: int) -> networked.NetworkExperiment:
-    """A cell of the table: five clients on a ring, two local epochs in batches of 32, plain SGD."""
+    """A cell of the table: five clients on a ring, two local epochs in batches of 32, plain ServerSGD."""
     chosen = DATA[name]
     return networked.parse(
         {
@@ -59,7 +59,7 @@ def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: 
             "data": chosen["data"] | {"path": folder},
             "partition": PARTS[part],
             "model": {"name": model},
-            "client": {"lr": chosen["lr"], "batch": 32, "epochs": 2},
+            "local": {"lr": chosen["lr"], "batch": 32, "epochs": 2},
             "evaluation": {"every": 1, "target": chosen["target"]},
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "memory_format": "contiguous"},
             "network": {"link": {"rate": 1e5, "latency": 0.05}, "clients": {"seconds": 5.0, "spread": 0.5}},
@@ -118,7 +118,7 @@ def gradients() -> None:
             "rounds": 100 // each,
             "partition": PARTS[part],
             "model": {"name": "mlp", "hidden": [64]},
-            "client": {"lr": 0.05, "batch": 10, "epochs": 2},
+            "local": {"lr": 0.05, "batch": 10, "epochs": 2},
             "evaluation": {"every": 5 // each, "last": 1},
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
             "network": {"gradients": True},

@@ -43,5 +43,5 @@ history = observed.history + began + went_on
 summary = observed.summary | {"models": summarise(history, experiment.evaluation)}
 print()
 rich.print(table(summary, experiment.evaluation))
-curves(history, out / "curves.png", target=experiment.evaluation.target, feed_start=START)
+curves(history, out / "curves.png", target=experiment.evaluation.target, broadcast_start=START)
 print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

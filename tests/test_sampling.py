@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.sampling import SAMPLINGS, Fixed, Function, Sampling, Uniform, Weighted
+from fedsash.sampling import SAMPLINGS, FixedClients, Function, Sampling, Uniform, Weighted
 
 seeds = st.integers(0, 2**40)
 rounds = st.integers(0, 10**6)
@@ -97,11 +97,11 @@ def test_a_fraction_is_rounded_down_to_at_least_one(fraction: float, n: int, cou
 
 
 def test_a_fixed_list_begins_again_after_its_end() -> None:
-    sampling = Fixed(rounds=[[2, 0], [], np.array([3])])  # type: ignore[arg-type]
+    sampling = FixedClients(rounds=[[2, 0], [], np.array([3])])  # type: ignore[arg-type]
     drawn = [sampling.clients(round, equal_sizes(4), seed=0).tolist() for round in range(5)]
     assert drawn == [[0, 2], [], [3], [0, 2], []]
-    assert sampling == Fixed(((0, 2), (), (3,)))
-    assert hash(sampling) == hash(Fixed(((0, 2), (), (3,))))
+    assert sampling == FixedClients(((0, 2), (), (3,)))
+    assert hash(sampling) == hash(FixedClients(((0, 2), (), (3,))))
 
 
 def test_a_users_function_sees_round_sizes_and_seed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -161,7 +161,7 @@ def test_a_client_answers_if_neither_dropout_nor_trace_keeps_it_away() -> None:
 
 
 def test_every_sampling_is_registered() -> None:
-    assert set(SAMPLINGS.values()) == {Uniform, Weighted, Fixed, Function}
+    assert set(SAMPLINGS.values()) == {Uniform, Weighted, FixedClients, Function}
     assert all(issubclass(kind, Sampling) for kind in SAMPLINGS.values())
 
 
@@ -177,14 +177,14 @@ def test_every_sampling_is_registered() -> None:
         (lambda: Uniform(fraction=1.5), r"Uniform\.count, fraction = \(0, 1\.5\)"),
         (lambda: Uniform(1, dropout=1.0), r"Uniform\.dropout = 1\.0: must be at least 0 and below 1"),
         (lambda: Weighted(0), r"Weighted\.count = 0: must be at least 1"),
-        (lambda: Fixed(()), r"Fixed\.rounds = \(\): must hold at least one list"),
-        (lambda: Fixed(((0, 1), (2, 2))), r"Fixed\.rounds\[1\] = \[2, 2\]: must hold distinct client ids"),
+        (lambda: FixedClients(()), r"Fixed\.rounds = \(\): must hold at least one list"),
+        (lambda: FixedClients(((0, 1), (2, 2))), r"Fixed\.rounds\[1\] = \[2, 2\]: must hold distinct client ids"),
         (
-            lambda: Fixed(((-1,),)),
+            lambda: FixedClients(((-1,),)),
             r"Fixed\.rounds\[0\] = \[-1\]: must hold distinct client ids, integers of at least 0",
         ),
-        (lambda: Fixed(((0.5,),)), r"Fixed\.rounds\[0\] = \[0\.5\]"),  # type: ignore[arg-type]
-        (lambda: Fixed((0, 1)), r"Fixed\.rounds\[0\] = 0: must hold"),  # type: ignore[arg-type]
+        (lambda: FixedClients(((0.5,),)), r"Fixed\.rounds\[0\] = \[0\.5\]"),  # type: ignore[arg-type]
+        (lambda: FixedClients((0, 1)), r"Fixed\.rounds\[0\] = 0: must hold"),  # type: ignore[arg-type]
         (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:function'"),
         (lambda: Function("no_such_package:f"), r"can't be imported: No module named 'no_such_package'"),
         (lambda: Function("math:pi"), r"Function\.function = 'math:pi': must be a function"),
@@ -205,7 +205,7 @@ def test_impossible_settings_are_refused(make: Callable[[], object], message: st
     [
         (Uniform(5), r"Uniform\.count = 5: must be at most the number of clients, 4"),
         (Weighted(4), r"Weighted\.count = 4: must be at most the number of clients with samples, 3"),
-        (Fixed(((0,), (4,))), r"Fixed\.rounds: highest id = 4: must be below 4"),
+        (FixedClients(((0,), (4,))), r"Fixed\.rounds: highest id = 4: must be below 4"),
         (Uniform(2, trace=np.ones((2, 5), dtype=np.bool_)), r"Uniform\.trace: clients = 5: must be .* clients, 4"),
         (
             Function(lambda *_: [0, 0]),

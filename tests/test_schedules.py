@@ -20,7 +20,7 @@ from fedsash.schedules import (
     Mild,
     SawTooth,
     Schedule,
-    Step,
+    StepDecay,
 )
 
 SCHEMES = ("exponential", "constant", "cyclic", "epochs", "none")
@@ -34,19 +34,19 @@ def mild(start: int, scheme: Any, variant: Any = "paper", **options: Any) -> Mil
 
 @given(t=rounds, lr=rates)
 def test_schedules_that_change_nothing_give_the_rate_bitwise(t: int, lr: float) -> None:
-    for schedule in (Constant(), Exponential(1.0), Step(7, 1.0), Cyclic(3, 1, 0.0), Cyclic(3, 4, lr)):
+    for schedule in (Constant(), Exponential(1.0), StepDecay(7, 1.0), Cyclic(3, 1, 0.0), Cyclic(3, 4, lr)):
         assert schedule.lr(t, lr) == pytest.approx(lr, rel=1e-15)
     assert Constant().lr(t, lr) == lr == Cyclic(3, 1, 0.0).lr(t, lr)
 
 
-@pytest.mark.parametrize("schedule", [Constant(), Exponential(0.9), Cosine(9), Step(2, 0.1), Cyclic(0, 3, 0.0)])
+@pytest.mark.parametrize("schedule", [Constant(), Exponential(0.9), Cosine(9), StepDecay(2, 0.1), Cyclic(0, 3, 0.0)])
 def test_epochs_stay_unless_the_schedule_is_about_them(schedule: Schedule) -> None:
     assert [schedule.epochs(t, 5) for t in range(50)] == [5] * 50
 
 
 @given(t=rounds, lr=rates)
 def test_exponential_and_step_multiply(t: int, lr: float) -> None:
-    exponential, step = Exponential(0.99), Step(every=20, factor=0.5)
+    exponential, step = Exponential(0.99), StepDecay(every=20, factor=0.5)
     assert exponential.lr(0, lr) == lr == step.lr(19, lr)
     assert exponential.lr(t + 1, lr) == pytest.approx(0.99 * exponential.lr(t, lr))
     assert step.lr(t + 20, lr) == 0.5 * step.lr(t, lr)
@@ -155,7 +155,7 @@ def test_a_saw_tooth_with_rho_one_is_flat_bitwise(steps: int) -> None:
 
 
 def test_every_schedule_is_registered() -> None:
-    assert set(SCHEDULES.values()) == {Constant, Exponential, Cosine, Step, Cyclic, Mild}
+    assert set(SCHEDULES.values()) == {Constant, Exponential, Cosine, StepDecay, Cyclic, Mild}
     assert set(LOCAL_SCHEDULES.values()) == {Flat, SawTooth}
 
 
@@ -165,8 +165,8 @@ def test_every_schedule_is_registered() -> None:
         (lambda: Exponential(0.0), r"Exponential\.decay = 0\.0: must be above 0 and at most 1"),
         (lambda: Cosine(0), r"Cosine\.rounds = 0: must be at least 1"),
         (lambda: Cosine(5, floor=-1.0), r"Cosine\.floor = -1\.0"),
-        (lambda: Step(0, 0.5), r"Step\.every = 0"),
-        (lambda: Step(5, 1.5), r"Step\.factor = 1\.5"),
+        (lambda: StepDecay(0, 0.5), r"Step\.every = 0"),
+        (lambda: StepDecay(5, 1.5), r"Step\.factor = 1\.5"),
         (lambda: Cyclic(-1, 10, 0.0), r"Cyclic\.start = -1: must be at least 0"),
         (lambda: Cyclic(0, 0, 0.0), r"Cyclic\.cycle = 0"),
         (lambda: Cyclic(0, 10, float("nan")), r"Cyclic\.low = nan"),

@@ -8,19 +8,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.servers import SERVERS, SGD, Adagrad, Adam, Server, Yogi
+from fedsash.servers import SERVERS, FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 
 ALL = [
-    SGD(),
-    SGD(lr=0.3),
-    SGD(lr=0.1, momentum=0.9),
-    Adagrad(),
-    Adagrad(beta1=0.5, initial_v=1e-6),
-    Adam(),
-    Adam(bias_correction="keras"),
-    Adam(bias_correction="flower", initial_v=1e-6),
-    Yogi(),
-    Yogi(initial_v=1e-6),
+    ServerSGD(),
+    ServerSGD(lr=0.3),
+    ServerSGD(lr=0.1, momentum=0.9),
+    FedAdagrad(),
+    FedAdagrad(beta1=0.5, initial_v=1e-6),
+    FedAdam(),
+    FedAdam(bias_correction="keras"),
+    FedAdam(bias_correction="flower", initial_v=1e-6),
+    FedYogi(),
+    FedYogi(initial_v=1e-6),
 ]
 TINY = 1e-200
 
@@ -61,37 +61,37 @@ def test_every_server_is_registered() -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_sgd_is_fedavg_bitwise(dtype: torch.dtype) -> None:
     sent, delta = (v.to(dtype) for v in vectors(2))
-    w, state = SGD().step(sent, delta, SGD().init(sent))
+    w, state = ServerSGD().step(sent, delta, ServerSGD().init(sent))
     assert torch.equal(w, sent + delta) and state == {}
 
 
 def test_sgd_with_lr_zero_never_moves() -> None:
     w, *deltas = vectors(4)
-    assert torch.equal(trajectory(SGD(lr=0.0, momentum=0.5), w, deltas)[-1], w)
+    assert torch.equal(trajectory(ServerSGD(lr=0.0, momentum=0.5), w, deltas)[-1], w)
 
 
 @pytest.mark.parametrize("beta", [0.0, 0.4, 0.9])
 def test_fedavgm_has_its_closed_form_for_a_constant_update(beta: float) -> None:
     w, delta = vectors(2)
     total = 0.1 * delta * sum((1 - beta**t) / (1 - beta) for t in range(1, 8))
-    assert_same([trajectory(SGD(lr=0.1, momentum=beta), w, [delta] * 7)[-1]], [w + total])
+    assert_same([trajectory(ServerSGD(lr=0.1, momentum=beta), w, [delta] * 7)[-1]], [w + total])
 
 
 def test_sgd_is_torchs_sgd_on_the_pseudo_gradient() -> None:
     w, *deltas = vectors(7)
-    ours = trajectory(SGD(lr=0.3, momentum=0.9), w, deltas)
+    ours = trajectory(ServerSGD(lr=0.3, momentum=0.9), w, deltas)
     assert_same(ours, torchs(torch.optim.SGD, w, deltas, lr=0.3, momentum=0.9))
 
 
 def test_adagrad_is_torchs_adagrad() -> None:
     w, *deltas = vectors(7)
-    ours = trajectory(Adagrad(lr=0.3, tau=0.02, initial_v=0.1), w, deltas)
+    ours = trajectory(FedAdagrad(lr=0.3, tau=0.02, initial_v=0.1), w, deltas)
     assert_same(ours, torchs(torch.optim.Adagrad, w, deltas, lr=0.3, eps=0.02, initial_accumulator_value=0.1))
 
 
 def test_adam_with_keras_correction_is_torchs_adam_where_tau_vanishes() -> None:
     w, *deltas = vectors(7)
-    ours = trajectory(Adam(lr=0.3, tau=TINY, bias_correction="keras"), w, deltas)
+    ours = trajectory(FedAdam(lr=0.3, tau=TINY, bias_correction="keras"), w, deltas)
     assert_same(ours, torchs(torch.optim.Adam, w, deltas, lr=0.3, betas=(0.9, 0.99), eps=TINY))
 
 
@@ -99,7 +99,7 @@ def test_adam_with_keras_correction_is_torchs_adam_where_tau_vanishes() -> None:
 def test_adam_under_a_constant_update_moves_as_its_bias_correction_says(correction: Any) -> None:
     """For a constant update m = (1 - b1^n) delta and v = (1 - b2^n) delta^2."""
     w, delta = vectors(2)
-    models = [w, *trajectory(Adam(lr=0.3, tau=TINY, bias_correction=correction), w, [delta] * 6)]
+    models = [w, *trajectory(FedAdam(lr=0.3, tau=TINY, bias_correction=correction), w, [delta] * 6)]
 
     def gain(n: int) -> float:
         return (1 - 0.9**n) / sqrt(1 - 0.99**n)
@@ -113,42 +113,42 @@ def test_adam_without_memory_moves_by_the_sign() -> None:
     w, *deltas = vectors(4)
     steps = [0.3 * delta.sign() for delta in deltas]
     expected = list(w + torch.stack(steps).cumsum(0))
-    assert_same(trajectory(Adam(lr=0.3, beta1=0.0, beta2=0.0, tau=TINY), w, deltas), expected)
+    assert_same(trajectory(FedAdam(lr=0.3, beta1=0.0, beta2=0.0, tau=TINY), w, deltas), expected)
 
 
-@pytest.mark.parametrize("server", [Adagrad, Adam, Yogi])
-def test_a_large_tau_leads_to_fedavg(server: type[Adagrad | Adam | Yogi]) -> None:
+@pytest.mark.parametrize("server", [FedAdagrad, FedAdam, FedYogi])
+def test_a_large_tau_leads_to_fedavg(server: type[FedAdagrad | FedAdam | FedYogi]) -> None:
     w, *deltas = vectors(4)
     tau = 1e9
     adaptive = trajectory(server(lr=tau, beta1=0.0, tau=tau), w, deltas)
-    fedavg = trajectory(SGD(), w, deltas)
+    fedavg = trajectory(ServerSGD(), w, deltas)
     largest = sum(delta.abs().max() for delta in deltas)  # and so sqrt(v) <= largest
     assert all((a - b).abs().max() <= largest**2 / tau + 1e-12 for a, b in zip(adaptive, fedavg, strict=True))
 
 
-@pytest.mark.parametrize("server", [Adam, Yogi])
-def test_a_second_moment_kept_at_one_is_fedavg_exactly(server: type[Adam | Yogi]) -> None:
+@pytest.mark.parametrize("server", [FedAdam, FedYogi])
+def test_a_second_moment_kept_at_one_is_fedavg_exactly(server: type[FedAdam | FedYogi]) -> None:
     w, *deltas = vectors(4)
     held = trajectory(server(lr=1.0, beta1=0.0, beta2=1.0, tau=0.0, initial_v=1.0), w, deltas)
-    assert all(torch.equal(a, b) for a, b in zip(held, trajectory(SGD(), w, deltas), strict=True))
+    assert all(torch.equal(a, b) for a, b in zip(held, trajectory(ServerSGD(), w, deltas), strict=True))
 
 
 def test_yogi_and_adam_begin_with_the_same_step() -> None:
     w, *deltas = vectors(4)
-    adam, yogi = trajectory(Adam(), w, deltas), trajectory(Yogi(), w, deltas)
+    adam, yogi = trajectory(FedAdam(), w, deltas), trajectory(FedYogi(), w, deltas)
     assert torch.equal(adam[0], yogi[0])
     assert not torch.equal(adam[1], yogi[1])
 
 
 def test_yogis_second_moment_moves_by_a_share_of_the_square_towards_it() -> None:
     w, delta = vectors(2)
-    yogi, square = Yogi(), delta.square()
+    yogi, square = FedYogi(), delta.square()
     for v in (0.1 * square, 10 * square):
         _, state = yogi.step(w, delta, {"m": torch.zeros_like(w), "v": v})
         assert_same([state["v"] - v], [0.01 * square * (square - v).sign()])
 
 
-@pytest.mark.parametrize("server", [Adagrad(initial_v=0.25), Adam(initial_v=0.25), Yogi(initial_v=0.25)])
+@pytest.mark.parametrize("server", [FedAdagrad(initial_v=0.25), FedAdam(initial_v=0.25), FedYogi(initial_v=0.25)])
 def test_initial_v_is_the_second_moment_at_the_start(server: Server) -> None:
     w = torch.ones(3, dtype=torch.float64)
     state = server.init(w)
@@ -188,17 +188,17 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("server", "change", "message"),
     [
-        (SGD(), {"lr": -1.0}, r"SGD\.lr = -1\.0: must be a finite number of at least 0"),
-        (SGD(), {"lr": float("nan")}, r"SGD\.lr = nan"),
-        (SGD(), {"momentum": 1.0}, r"SGD\.momentum = 1\.0: must be at least 0 and below 1"),
-        (Adagrad(), {"lr": float("inf")}, r"Adagrad\.lr = inf"),
-        (Adagrad(), {"tau": 0.0}, r"Adagrad\.tau = 0\.0: must be above 0, or 0 where initial_v is above 0"),
-        (Adam(), {"beta1": -0.1}, r"Adam\.beta1 = -0\.1"),
-        (Adam(), {"beta2": 1.1}, r"Adam\.beta2 = 1\.1: must be between 0 and 1"),
-        (Adam(), {"bias_correction": "yes"}, r"Adam\.bias_correction = 'yes': must be 'none', 'keras' or 'flower'"),
-        (Adam(), {"initial_v": -1.0}, r"Adam\.initial_v = -1\.0"),
-        (Yogi(), {"beta2": -1.0}, r"Yogi\.beta2 = -1\.0"),
-        (Yogi(), {"tau": -1e-3}, r"Yogi\.tau = -0\.001"),
+        (ServerSGD(), {"lr": -1.0}, r"SGD\.lr = -1\.0: must be a finite number of at least 0"),
+        (ServerSGD(), {"lr": float("nan")}, r"SGD\.lr = nan"),
+        (ServerSGD(), {"momentum": 1.0}, r"SGD\.momentum = 1\.0: must be at least 0 and below 1"),
+        (FedAdagrad(), {"lr": float("inf")}, r"Adagrad\.lr = inf"),
+        (FedAdagrad(), {"tau": 0.0}, r"Adagrad\.tau = 0\.0: must be above 0, or 0 where initial_v is above 0"),
+        (FedAdam(), {"beta1": -0.1}, r"Adam\.beta1 = -0\.1"),
+        (FedAdam(), {"beta2": 1.1}, r"Adam\.beta2 = 1\.1: must be between 0 and 1"),
+        (FedAdam(), {"bias_correction": "yes"}, r"Adam\.bias_correction = 'yes': must be 'none', 'keras' or 'flower'"),
+        (FedAdam(), {"initial_v": -1.0}, r"Adam\.initial_v = -1\.0"),
+        (FedYogi(), {"beta2": -1.0}, r"Yogi\.beta2 = -1\.0"),
+        (FedYogi(), {"tau": -1e-3}, r"Yogi\.tau = -0\.001"),
     ],
 )
 def test_impossible_settings_are_refused(server: Any, change: dict[str, Any], message: str) -> None:

@@ -20,7 +20,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.lab import checkpoints
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import FedFA, Mime, Scaffold
 from fedsash.models import build
 from fedsash.sampling import Uniform
@@ -51,7 +51,7 @@ def federation(**settings: Any) -> Federation:
     defaults: dict[str, Any] = {
         "model": model,
         "data": data(),
-        "client": Client(lr=0.5, batch=2, epochs=1),
+        "local": LocalTraining(lr=0.5, batch=2, epochs=1),
         "sampling": Uniform(3),
         "averages": {"wima": Window(2)},
         "engine": SEQUENTIAL,
@@ -137,7 +137,7 @@ def test_a_saved_state_trained_on_is_the_run_bitwise(engine: LocalEngine, tmp_pa
 
 def test_training_learns_to_count() -> None:
     """Four in five characters are the one after the last; guessing the most frequent one is right in about a fifth."""
-    f = federation(client=Client(lr=1.0, batch=2, epochs=5), sampling=Uniform(4))
+    f = federation(local=LocalTraining(lr=1.0, batch=2, epochs=5), sampling=Uniform(4))
     assert f.data.test is not None
     real = f.data.test.y[f.data.test.y != PAD]
     guess = int(real.bincount().max()) / len(real)

@@ -5,16 +5,16 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .aggregation import FedGMA, FedNova, Mean
+    from .aggregation import FedGMA, FedNova, WeightedMean
     from .averages import EMA, SWA, Tracker, Window
     from .basics.layout import Layout
-    from .broadcast import Feed
+    from .broadcast import Broadcast
     from .data import FederatedData
     from .evaluation import Evaluation
     from .executors import LocalEngine
     from .federation import Federation
     from .lab.runs import Checkpoint, Fork, Result, RunningSums, resume, run
-    from .local import Client
+    from .local import LocalTraining
     from .methods import (
         EWC,
         AdaBest,
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 __version__ = version("fedsash")
 
 _ROOMS = {
-    "aggregation": ("FedGMA", "FedNova", "Mean"),
+    "aggregation": ("FedGMA", "FedNova", "WeightedMean"),
     "averages": ("EMA", "SWA", "Tracker", "Window"),
     "data": ("FederatedData",),
     "executors": ("LocalEngine",),
     "evaluation": ("Evaluation",),
     "federation": ("Federation",),
-    "broadcast": ("Feed",),
+    "broadcast": ("Broadcast",),
     "basics.layout": ("Layout",),
-    "local": ("Client",),
+    "local": ("LocalTraining",),
     "methods": (
         "EWC",
         "AdaBest",
@@ -75,8 +75,8 @@ __all__ = [
     "EWC",
     "SWA",
     "AdaBest",
+    "Broadcast",
     "Checkpoint",
-    "Client",
     "Evaluation",
     "FedACG",
     "FedASAM",
@@ -93,11 +93,10 @@ __all__ = [
     "FedSWA",
     "FederatedData",
     "Federation",
-    "Feed",
     "Fork",
     "Layout",
     "LocalEngine",
-    "Mean",
+    "LocalTraining",
     "Mime",
     "MimeLite",
     "MoFedSAM",
@@ -105,6 +104,7 @@ __all__ = [
     "RunningSums",
     "Scaffold",
     "Tracker",
+    "WeightedMean",
     "Window",
     "resume",
     "run",

@@ -18,7 +18,7 @@ from .servers import Server
 
 
 @dataclass(frozen=True)
-class Feed:
+class Broadcast:
     """Sends an average to the clients instead of the model (IMA).
 
     From the end of round `start` (0-based; the papers' t_s) on, `average` takes the model's place: first in what the
@@ -36,8 +36,8 @@ class Feed:
     Two things may be left to the data, on samples held out from the clients (`evaluation.held_out`); both act every
     `evaluation.every` rounds, only in the order `"after"`, and are ours (IMA names them as future work):
 
-    - `start = "auto"`: the feed begins once the average has been more accurate than the model in `patience` evaluations
-      in a row;
+    - `start = "auto"`: the broadcast begins once the average has been more accurate than the model in `patience`
+      evaluations in a row;
     - several names in `average`: of these, the most accurate one in the last evaluation is fed (on a tie the first).
     """
 
@@ -47,11 +47,16 @@ class Feed:
     patience: int = 3
 
     def __post_init__(self) -> None:
-        check(self.start == "auto" or self.start >= 0, "Feed.start", self.start, 'must be 0 or more, or "auto"')
-        check(len(self.averages) > 0, "Feed.average", self.average, "must name at least one average")
-        check(self.patience >= 1, "Feed.patience", self.patience, "must be at least 1")
-        check_choice("Feed.order", self.order, "after", "before", "code")
-        check(self.order == "after" or not self.adaptive, "Feed.order", self.order, "an adaptive feed must be 'after'")
+        check(self.start == "auto" or self.start >= 0, "Broadcast.start", self.start, 'must be 0 or more, or "auto"')
+        check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
+        check(self.patience >= 1, "Broadcast.patience", self.patience, "must be at least 1")
+        check_choice("Broadcast.order", self.order, "after", "before", "code")
+        check(
+            self.order == "after" or not self.adaptive,
+            "Broadcast.order",
+            self.order,
+            "an adaptive broadcast must be 'after'",
+        )
 
     @property
     def averages(self) -> tuple[str, ...]:
@@ -72,27 +77,29 @@ class Feed:
         known = list(averages)
         for name in self.averages:
             there = ", ".join(known) or "none, add one to averages"
-            check(name in known, "Feed.average", name, f"must be an average; there is {there}")
+            check(name in known, "Broadcast.average", name, f"must be an average; there is {there}")
         if self.adaptive and not held_out:
             field = "start" if self.start == "auto" else "average"
-            raise ValueError(f"Feed.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say")
+            raise ValueError(
+                f"Broadcast.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say"
+            )
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a feed has decided: the average, the round after which it takes the model's place (None: not yet), and in
-    how many evaluations in a row it has been better than the model."""
+    """What a broadcast has decided: the average, the round after which it takes the model's place (None: not yet), and
+    in how many evaluations in a row it has been better than the model."""
 
-    feed: Feed
+    broadcast: Broadcast
     average: str
     start: int | None
     better: int = 0
 
     def after(self, round: int, accuracy: Mapping[str, float]) -> Choice:
         """The choice after an evaluation on held-out data, when `round` rounds are done."""
-        best = max(self.feed.averages, key=lambda name: accuracy.get(name, -1.0))
+        best = max(self.broadcast.averages, key=lambda name: accuracy.get(name, -1.0))
         better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
-        begins = self.start is None and better >= self.feed.patience
+        begins = self.start is None and better >= self.broadcast.patience
         return replace(self, average=best, start=round - 1 if begins else self.start, better=better)
 
     def sends(self, round: int) -> bool:
@@ -105,10 +112,10 @@ class Choice:
         return saved
 
     def loaded(self, saved: Mapping[str, Any] | None) -> Choice:
-        """A saved choice, if it is of the same feed; else this one."""
-        if saved is None or saved["feed"] != self.saved()["feed"]:
+        """A saved choice, if it is of the same broadcast; else this one."""
+        if saved is None or saved["broadcast"] != self.saved()["broadcast"]:
             return self
-        return Choice(**{**saved, "feed": self.feed})
+        return Choice(**{**saved, "broadcast": self.broadcast})
 
     def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, list[Metrics]]:
         """The choice after an evaluation, and a record of what it rests on; where nobody has answered it stays."""
@@ -120,20 +127,20 @@ class Choice:
         chosen = held_out.get(choice.average, held_out["model"])
         compared = {name: accuracy[name] for name in ("model", choice.average) if name in accuracy}
         more = {"better": choice.better, "start": choice.start, "held_out": compared}
-        return choice, [replace(chosen, model=choice.average, split="feed", more=more)]
+        return choice, [replace(chosen, model=choice.average, split="broadcast", more=more)]
 
 
-class Feeding:
-    """A feed at work on the averages of a run; without one, clients receive the model, and the server steps from it."""
+class Broadcaster:
+    """A broadcast at work on the averages of a run; without one, clients receive the model, and the server steps from it."""
 
-    def __init__(self, feed: Feed | None, observers: Observers) -> None:
-        self._feed, self._observers = feed, observers
+    def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
+        self._broadcast, self._observers = broadcast, observers
 
     def sent(self, seen: Seen, w: Tensor, round: int, choice: Choice | None) -> Tensor:
         """What takes the place of the model `w` `[D]` in what the clients of `round` receive."""
-        if self._feed is None or self._feed.order != "after":
+        if self._broadcast is None or self._broadcast.order != "after":
             return w
-        choice = choice or self._feed.first()
+        choice = choice or self._broadcast.first()
         return self._observers.value(seen, choice.average, w) if choice.sends(round) else w
 
     def step(
@@ -141,16 +148,16 @@ class Feeding:
     ) -> tuple[Tensor, Vectors]:
         """The server optimiser's step of `round`, from the update `delta` `[D]`, and what it remembers from now on.
 
-        With a feed before it, the update is the distance of the average from what was sent.
+        With a broadcast before it, the update is the distance of the average from what was sent.
         """
-        feed = self._feed
-        if feed is None or feed.order == "after":
+        broadcast = self._broadcast
+        if broadcast is None or broadcast.order == "after":
             return server.step(sent, delta, memory)
-        choice = feed.first()
+        choice = broadcast.first()
         self._observers.observe_apart(choice.average, seen, sent + delta, round + 1)
         if not choice.sends(round + 1):
             return server.step(sent, delta, memory)
         mean = self._observers.value(seen, choice.average, sent + delta) - sent
-        if feed.order == "code" and round == choice.start:
+        if broadcast.order == "code" and round == choice.start:
             return server.step(sent, mean, server.init(sent))[0], memory
         return server.step(sent, mean, memory)

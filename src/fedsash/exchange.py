@@ -63,7 +63,7 @@ class Request:
 class Effort:
     """What clients did, as they report it: `samples` `[b]` they trained on, local `steps` `[b]` they took.
 
-    `normaliser` `[b]` are FedNova's a_i, where the aggregation asks for them (see `Client.coefficients`).
+    `normaliser` `[b]` are FedNova's a_i, where the aggregation asks for them (see `LocalTraining.coefficients`).
     """
 
     samples: Ints

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .aggregation import Mean
+from .aggregation import Aggregation, WeightedMean
 from .aggregation.sums import Sums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints
@@ -23,18 +23,18 @@ from .basics.errors import check
 from .basics.fingerprint import text
 from .basics.layout import Layout
 from .basics.storage import client_rows
-from .broadcast import Feed, Feeding
+from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
 from .exchange import Chronicle, Executor, Job, Outcome, Request
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, Running, here
 from .executors.direct import threads
-from .local import Client
-from .methods import FedAvg, Method, Received, Vectors
+from .local import LocalTraining
+from .methods import FedAvg, Method, RoundMean, Vectors
 from .methods.base import overrides
 from .sampling import Sampling, Uniform
-from .servers import SGD, Server
+from .servers import Server, ServerSGD
 from .state import State, learned
 from .tasks import Loss
 
@@ -44,9 +44,9 @@ class Federation:
     """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
     `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `data` are samples that are here, which
     `engine` trains on, or `Clients` that live elsewhere. `averages` observe the global models under names of their own
-    and never change the training; `feed` closes the loop. `loss(output, y)` gives one number a sample; without one it
-    is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round and
-    end with `close()` (or a `with` block).
+    and never change the training; `broadcast` closes the loop. `loss(output, y)` gives one number a sample; without one
+    it is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round
+    and end with `close()` (or a `with` block).
 
     Derived: the model's copy on its device (`module`), its `layout`, the `clients`, the averages at work (`observers`).
 
@@ -56,11 +56,11 @@ class Federation:
     model: nn.Module
     data: FederatedData | Clients
     method: Method = field(default_factory=FedAvg)
-    client: Client = field(default_factory=Client)
-    aggregation: Mean = field(default_factory=Mean)
-    server: Server = field(default_factory=SGD)
+    local: LocalTraining = field(default_factory=LocalTraining)
+    aggregation: Aggregation = field(default_factory=WeightedMean)
+    server: Server = field(default_factory=ServerSGD)
     averages: Mapping[str, Average] = field(default_factory=dict)
-    feed: Feed | None = None
+    broadcast: Broadcast | None = None
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     evaluation: Evaluation = field(default_factory=Evaluation)
     loss: Loss | None = None
@@ -72,7 +72,7 @@ class Federation:
     layout: Layout = field(init=False, repr=False)
     clients: Clients = field(init=False, repr=False)
     observers: Observers = field(init=False, repr=False)
-    _feeding: Feeding = field(init=False, repr=False)
+    _broadcaster: Broadcaster = field(init=False, repr=False)
     _loss: Loss = field(init=False, repr=False)
     _remembers: bool = field(init=False, repr=False)
     _evaluator: Evaluator = field(init=False, repr=False)
@@ -86,14 +86,14 @@ class Federation:
         derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
         derive("layout", Layout(self.module))
         derive("clients", self._clients())
-        if self.feed is not None:
-            self.feed.fits(self.averages, self.clients.held)
+        if self.broadcast is not None:
+            self.broadcast.fits(self.averages, self.clients.held)
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
-        apart = self.feed.averages if self.feed is not None and self.feed.order != "after" else ()
+        apart = self.broadcast.averages if self.broadcast is not None and self.broadcast.order != "after" else ()
         derive("observers", Observers(observers, apart))
-        derive("_feeding", Feeding(self.feed, self.observers))
+        derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_loss", self.loss or self.clients.problem.task.loss)
-        derive("_remembers", bool(self.method.mine(self.layout.flatten(self.module))))
+        derive("_remembers", bool(self.method.client_state(self.layout.flatten(self.module))))
         scorer = Scorer(self.module, self._loss, self.clients.problem, self.evaluation.batch)
         splits = self.evaluation.splits(self.clients.held)
         derive("_evaluator", Evaluator(scorer, self.clients.problem, len(self.sizes), splits))
@@ -127,19 +127,19 @@ class Federation:
         """The state before the first round; models and client state that lie on disk are put into `folder`."""
         w, method = self.layout.flatten(self.module), self.method
         clients = len(self.sizes)
-        own = {} if self.clients.remember else method.mine(w)
+        own = {} if self.clients.remember else method.client_state(w)
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
             server=self.server.init(w),
-            shared=method.shared(w, self.layout),
-            mine={name: client_rows(value, clients, folder) for name, value in own.items()},
+            server_state=method.server_state(w, self.layout),
+            client_state={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages=averages,
             past=past,
             last=torch.zeros(clients if self._remembers else 0, dtype=torch.int64),
             sizes=torch.from_numpy(self.sizes.copy()),
-            choice=self.feed.first() if self.feed and self.feed.adaptive else None,
+            choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
 
     @torch.no_grad()
@@ -166,7 +166,7 @@ class Federation:
         elif ids is None:
             ids = self.sampling.clients(t, self.sizes, self.seed)
         places = torch.from_numpy(ids)
-        own = {name: rows[places].to(sent.device) for name, rows in state.mine.items()}
+        own = {name: rows[places].to(sent.device) for name, rows in state.client_state.items()}
         clients = None if self.clients.remember and self._remembers else own
         asks_first = probed is None and overrides(self.method, "probe")
         job: Job = "probe" if asks_first else "train"
@@ -192,20 +192,22 @@ class Federation:
             unusable = f"every upload was not finite, or longer than {self.aggregation.limit:g}"
             return self._skip(state, outcome, "nobody answered" if len(missing) == len(ids) else unusable)
         mean = sums.mean()
-        shared = state.shared if probed is None else state.shared | probed.mean()
-        received = Received(request.sent, sums.update(mean), mean, shared, sums.accepted, len(self.sizes))
-        delta, absorbed = self.method.absorb(received)
-        shared = {name: absorbed[name] for name in state.shared}  # a probe's means are of this round only
-        w, server = self._feeding.step(self.server, state.server, state, request.sent, delta, request.round)
+        server_state = state.server_state if probed is None else state.server_state | probed.mean()
+        received = RoundMean(request.sent, sums.update(mean), mean, server_state, sums.accepted, len(self.sizes))
+        delta, absorbed = self.method.server_update(received)
+        server_state = {name: absorbed[name] for name in state.server_state}  # a probe's means are of this round only
+        w, server = self._broadcaster.step(self.server, state.server, state, request.sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return self._skip(state, outcome, "the server's step was not finite")
         for places, own in sums.clients:
             for name, rows in own.items():
-                state.mine[name][torch.from_numpy(request.ids[places])] = rows.to(state.mine[name].device)
+                state.client_state[name][torch.from_numpy(request.ids[places])] = rows.to(
+                    state.client_state[name].device
+                )
         if self._remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
         self.observers.observe(state, w, request.round + 1)
-        return replace(state, round=request.round + 1, w=w, server=server, shared=shared), outcome
+        return replace(state, round=request.round + 1, w=w, server=server, server_state=server_state), outcome
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state in which `w` `[D]` is the next model, whoever made it, and every average has seen it."""
@@ -237,10 +239,10 @@ class Federation:
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
-        names = ("seed", "method", "client", "aggregation", "server", "feed", "sampling")
+        names = ("seed", "method", "local", "aggregation", "server", "broadcast", "sampling")
         named = {name: getattr(self, name) for name in names} | {"loss": self._loss}
-        named["averages"] = {name: self.averages[name] for name in self.feed.averages} if self.feed else {}
-        every = self.evaluation.every if self.feed and self.feed.adaptive else None
+        named["averages"] = {name: self.averages[name] for name in self.broadcast.averages} if self.broadcast else {}
+        every = self.evaluation.every if self.broadcast and self.broadcast.adaptive else None
         named |= {"model": self.module, "engine.pieces": self.engine.pieces, "evaluation.every": every}
         named["evaluation.held_out"] = self.evaluation.held_out
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
@@ -298,8 +300,8 @@ class Federation:
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """What the clients of the next round receive: a model, and the method's vectors."""
-        w = self._feeding.sent(state, state.w, state.round, state.choice)
-        return self.method.send(w, state.shared, state.round)
+        w = self._broadcaster.sent(state, state.w, state.round, state.choice)
+        return self.method.send(w, state.server_state, state.round)
 
     def _training(self) -> Training:
         return Training(
@@ -307,7 +309,7 @@ class Federation:
             problem=replace(self.clients.problem, test=None),
             loss=self._loss,
             method=self.method,
-            client=self.client,
+            local=self.local,
             aggregation=self.aggregation,
             seed=self.seed,
             batch=self.evaluation.batch,

@@ -126,7 +126,7 @@ class Weighted(Sampling):
 
 
 @dataclass(frozen=True)
-class Fixed(Sampling):
+class FixedClients(Sampling):
     """A list of client ids for each round; after the last round's list the first comes again.
 
     One list alone therefore holds for every round.
@@ -136,12 +136,14 @@ class Fixed(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(len(self.rounds) > 0, "Fixed.rounds", self.rounds, "must hold at least one list of client ids")
-        rounds = (_check_ids(f"Fixed.rounds[{number}]", ids) for number, ids in enumerate(self.rounds))
+        check(len(self.rounds) > 0, "FixedClients.rounds", self.rounds, "must hold at least one list of client ids")
+        rounds = (_check_ids(f"FixedClients.rounds[{number}]", ids) for number, ids in enumerate(self.rounds))
         object.__setattr__(self, "rounds", tuple(tuple(ids.tolist()) for ids in rounds))
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
-        check(self._highest < len(sizes), "Fixed.rounds: highest id", self._highest, f"must be below {len(sizes)}")
+        check(
+            self._highest < len(sizes), "FixedClients.rounds: highest id", self._highest, f"must be below {len(sizes)}"
+        )
         return np.array(self.rounds[round % len(self.rounds)], dtype=np.int64)
 
     @cached_property
@@ -183,7 +185,7 @@ class Function(Sampling):
 SAMPLINGS: dict[str, type[Sampling]] = {
     "uniform": Uniform,
     "weighted": Weighted,
-    "fixed": Fixed,
+    "fixed": FixedClients,
     "function": Function,
 }
 

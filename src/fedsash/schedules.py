@@ -75,15 +75,15 @@ class Cosine(Schedule):
 
 
 @dataclass(frozen=True)
-class Step(Schedule):
+class StepDecay(Schedule):
     """Step decay, `lr * factor^(t // every)`: one drop every so many rounds."""
 
     every: int
     factor: float
 
     def __post_init__(self) -> None:
-        check(self.every >= 1, "Step.every", self.every, "must be at least 1")
-        _check_factor("Step.factor", self.factor)
+        check(self.every >= 1, "StepDecay.every", self.every, "must be at least 1")
+        _check_factor("StepDecay.factor", self.factor)
 
     def lr(self, t: int, lr: float) -> float:
         return lr * self.factor ** (t // self.every)
@@ -234,7 +234,7 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "constant": Constant,
     "exponential": Exponential,
     "cosine": Cosine,
-    "step": Step,
+    "step": StepDecay,
     "cyclic": Cyclic,
     "mild": Mild,
 }

@@ -32,7 +32,7 @@ class Server:
 
 
 @dataclass(frozen=True)
-class SGD(Server):
+class ServerSGD(Server):
     """Gradient descent with heavy-ball momentum: FedAvg, FedAvgM (Hsu et al. 2019), FedSWA's extrapolation by `lr`.
 
         v <- momentum * v + delta                  v_0 = 0
@@ -46,8 +46,8 @@ class SGD(Server):
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_lr("SGD", self.lr)
-        _check_fraction("SGD.momentum", self.momentum)
+        _check_lr("ServerSGD", self.lr)
+        _check_fraction("ServerSGD.momentum", self.momentum)
 
     def init(self, w: Tensor) -> State:
         return {"v": torch.zeros_like(w)} if self.momentum else {}
@@ -60,7 +60,7 @@ class SGD(Server):
 
 
 @dataclass(frozen=True)
-class Adagrad(Server):
+class FedAdagrad(Server):
     """FedAdagrad: steps divided by the root of the summed squared updates (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta       m_0 = 0
@@ -88,7 +88,7 @@ class Adagrad(Server):
 
 
 @dataclass(frozen=True)
-class Adam(Server):
+class FedAdam(Server):
     """FedAdam: steps divided by the root of the mean squared updates (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta       m_0 = 0
@@ -112,9 +112,9 @@ class Adam(Server):
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
-        _check_beta2("Adam", self.beta2)
+        _check_beta2("FedAdam", self.beta2)
         known = self.bias_correction in ("none", "keras", "flower")
-        check(known, "Adam.bias_correction", self.bias_correction, "must be 'none', 'keras' or 'flower'")
+        check(known, "FedAdam.bias_correction", self.bias_correction, "must be 'none', 'keras' or 'flower'")
 
     def init(self, w: Tensor) -> State:
         steps = {} if self.bias_correction == "none" else {"steps": torch.zeros((), dtype=torch.int64)}
@@ -133,7 +133,7 @@ class Adam(Server):
 
 
 @dataclass(frozen=True)
-class Yogi(Server):
+class FedYogi(Server):
     """FedYogi: Adam whose v moves by a bounded amount (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta                        m_0 = 0
@@ -152,7 +152,7 @@ class Yogi(Server):
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
-        _check_beta2("Yogi", self.beta2)
+        _check_beta2("FedYogi", self.beta2)
 
     def init(self, w: Tensor) -> State:
         return _moments(w, self.initial_v)
@@ -164,7 +164,7 @@ class Yogi(Server):
         return sent + self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
 
 
-SERVERS: dict[str, type[Server]] = {"sgd": SGD, "adagrad": Adagrad, "adam": Adam, "yogi": Yogi}
+SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": Yogi}
 
 
 def _moments(w: Tensor, initial_v: float) -> State:
@@ -183,7 +183,7 @@ def _check_beta2(server: str, beta2: float) -> None:
     check(0 <= beta2 <= 1, f"{server}.beta2", beta2, "must be between 0 and 1 (at 1, v stays at initial_v)")
 
 
-def _check_adaptive(server: Adagrad | Adam | Yogi) -> None:
+def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
     name = type(server).__name__
     _check_lr(name, server.lr)
     _check_fraction(f"{name}.beta1", server.beta1)

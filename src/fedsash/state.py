@@ -30,12 +30,13 @@ class State:
 
     What determines the rounds that follow:
 
-    - `w` `[D]`, the global model as the server has it; `server`, what the server optimiser remembers; `shared`, what
-      the method remembers at the server, and `mine` at each of the N clients (`[N, ...]`; empty where they keep it);
+    - `w` `[D]`, the global model as the server has it; `server`, what the server optimiser remembers; `server_state`,
+      what the method remembers at the server, and `client_state` at each of the N clients (`[N, ...]`; empty where they
+      keep it);
     - `last` int64 `[N]`, the number of finished rounds when a client's state was last accepted, 0 = it is as at the
       start. Where they keep it themselves it says which version counts. Empty for a method without client state;
     - `averages`, what each average has seen, and `past`, the models that some of them need again, each kept once for
-      all (see `Trajectory`); `choice`, what an adaptive feed has decided;
+      all (see `Trajectory`); `choice`, what an adaptive broadcast has decided;
     - `executor`, what those who train must remember between two rounds.
 
     What is to be known of the run: `best`, the best model of each name; `sizes` int64 `[N]`, the clients' numbers of
@@ -49,8 +50,8 @@ class State:
     round: int
     w: Tensor
     server: Vectors
-    shared: Vectors
-    mine: Vectors
+    server_state: Vectors
+    client_state: Vectors
     averages: dict[str, Vectors]
     past: dict[str, Past] = field(default_factory=dict)
     best: dict[str, Best] = field(default_factory=dict)
@@ -70,7 +71,7 @@ class State:
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor by a path-like name, but for the best models and those of past rounds."""
         yield "w", self.w
-        for group in ("server", "shared", "mine"):
+        for group in ("server", "server_state", "client_state"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
         if len(self.last):
@@ -87,9 +88,9 @@ class State:
 
     def memories(self) -> Iterator[tuple[str, Vectors]]:
         """Views of what the clients remember that have taken part, by the names of their files."""
-        for client, round in enumerate(self.last.tolist() if self.mine else ()):
+        for client, round in enumerate(self.last.tolist() if self.client_state else ()):
             if round > 0:
-                memory = {name: rows[client] for name, rows in self.mine.items()}
+                memory = {name: rows[client] for name, rows in self.client_state.items()}
                 yield f"client-{client}.{round:08d}.safetensors", memory
 
 
@@ -101,10 +102,11 @@ def files_of(past: Past) -> dict[int, str]:
 def learned(
     state: State, metrics: Sequence[Metrics], models: Callable[[], Vectors], every: int
 ) -> tuple[State, list[Metrics]]:
-    """The state that has learned from an evaluation of `models`, and what an adaptive feed has decided, as a record.
+    """The state that has learned from an evaluation of `models`, and what an adaptive broadcast has decided, as a
+    record.
 
-    It keeps the best model of each name by accuracy on the test set, the first of equally good ones. An adaptive feed
-    decides every `every` rounds.
+    It keeps the best model of each name by accuracy on the test set, the first of equally good ones. An adaptive
+    broadcast decides every `every` rounds.
     """
     found = {m.model: m.accuracy for m in metrics if m.split == "test"}
     names = [name for name, value in found.items() if name not in state.best or value > state.best[name].accuracy]

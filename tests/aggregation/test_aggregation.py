@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.aggregation import Mean
+from fedsash.aggregation import WeightedMean
 from fedsash.exchange import largest_norms
 from fedsash.methods import FedAvg, Upload
 from support.uploads import BAD, TwoVectors, aggregate, reply, rounds, sums_of
@@ -125,7 +125,7 @@ def test_bad_clients_are_left_out_named_and_the_others_weights_scaled_up(round: 
 
 def test_the_limit_is_on_the_norm_of_a_vector_and_inclusive() -> None:
     upload = {"delta": torch.tensor([[3.0, 4.0], [3.0, 4.1], [0.0, 0.0]])}
-    sums = sums_of([1, 1, 1], FedAvg(), Mean(limit=5))
+    sums = sums_of([1, 1, 1], FedAvg(), WeightedMean(limit=5))
     sums.take(reply(0, upload))
     assert sums.places.tolist() == [0, 2] and sums.refused == [1]
     assert sums.mean()["delta"].tolist() == [1.5, 2.0]
@@ -133,7 +133,7 @@ def test_the_limit_is_on_the_norm_of_a_vector_and_inclusive() -> None:
 
 def test_an_infinite_limit_still_refuses_what_is_not_finite() -> None:
     upload = {"delta": torch.tensor([[1e30], *([bad] for bad in BAD), [2.0]], dtype=torch.float64)}
-    sums = sums_of([1] * 5, FedAvg(), Mean(limit=math.inf))
+    sums = sums_of([1] * 5, FedAvg(), WeightedMean(limit=math.inf))
     sums.take(reply(0, upload))
     assert sums.places.tolist() == [0, 4]
 
@@ -163,4 +163,4 @@ def test_a_mean_can_be_asked_for_again() -> None:
 @pytest.mark.parametrize("limit", [0, -1.0, math.nan])
 def test_a_limit_that_is_not_positive_is_refused(limit: float) -> None:
     with pytest.raises(ValueError, match=r"Mean\.limit = .*: must be positive"):
-        Mean(limit=limit)
+        WeightedMean(limit=limit)

@@ -1,4 +1,4 @@
-"""What holds for every rule of aggregation, with every server, feed and method on every engine."""
+"""What holds for every rule of aggregation, with every server, broadcast and method on every engine."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.aggregation import AGGREGATIONS, FedGMA, FedNova, Mean
+from fedsash.aggregation import AGGREGATIONS, Aggregation, FedGMA, FedNova, WeightedMean
 from fedsash.averages import Window
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.exchange import Effort
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import FedDyn, FedProx, Method, Scaffold
 from fedsash.schedules import SawTooth
-from fedsash.servers import SGD, Adam
+from fedsash.servers import FedAdam, ServerSGD
 from support.uploads import aggregate, updated
 from support.worlds import ENGINES, after, federation, snapshot
 
-RULES: dict[str, Mean] = {
+RULES: dict[str, Aggregation] = {
     "nova": FedNova(),
     "nova, steps": FedNova(tau="steps"),
     "gma": FedGMA(threshold=0.4),
@@ -28,18 +28,21 @@ RULES: dict[str, Mean] = {
     "gma, code": FedGMA(threshold=0.4, mask="code"),
 }
 COMPOSED: dict[str, dict[str, Any]] = {
-    "momentum": {"server": SGD(lr=0.7, momentum=0.9)},
-    "Adam, fed after": {"server": Adam(lr=0.02), "feed": Feed("wima", 1)},
-    "Adam, fed before": {"server": Adam(lr=0.02), "feed": Feed("wima", 1, "before")},
-    "momentum, fed as the code": {"server": SGD(momentum=0.5), "feed": Feed("wima", 1, "code")},
-    "tether and local momentum": {"method": FedProx(0.3), "client": Client(lr=0.1, batch=5, epochs=2, momentum=0.5)},
-    "variates": {"method": Scaffold(), "client": Client(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.2))},
+    "momentum": {"server": ServerSGD(lr=0.7, momentum=0.9)},
+    "FedAdam, fed after": {"server": FedAdam(lr=0.02), "broadcast": Broadcast("wima", 1)},
+    "FedAdam, fed before": {"server": FedAdam(lr=0.02), "broadcast": Broadcast("wima", 1, "before")},
+    "momentum, fed as the code": {"server": ServerSGD(momentum=0.5), "broadcast": Broadcast("wima", 1, "code")},
+    "proximal and local momentum": {
+        "method": FedProx(0.3),
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5),
+    },
+    "variates": {"method": Scaffold(), "local": LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.2))},
 }
 
 
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("composed", COMPOSED)
-def test_engines_agree_on_every_rule_with_servers_feeds_and_methods(rule: str, composed: str) -> None:
+def test_engines_agree_on_every_rule_with_servers_broadcasts_and_methods(rule: str, composed: str) -> None:
     settings = {"averages": {"wima": Window(2)}} | COMPOSED[composed]
     states = {e: after(federation(**settings, aggregation=RULES[rule], engine=ENGINES[e]), 4) for e in ENGINES}
     one = states["sequential"]
@@ -55,7 +58,7 @@ def test_the_servers_variate_stays_the_mean_of_the_clients_under_every_rule(meth
     """It says what clients remember, and those don't know how the server weighs their updates."""
     server, client = ("c", "c") if isinstance(method, Scaffold) else ("h", "g")
     state = after(federation(method=method, aggregation=RULES[rule]), 4)
-    torch.testing.assert_close(state.shared[server], state.mine[client].mean(0), rtol=0, atol=1e-13)
+    torch.testing.assert_close(state.server_state[server], state.client_state[client].mean(0), rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -64,7 +67,7 @@ def test_rules_leave_every_upload_its_mean(rule: str) -> None:
     upload = {name: torch.from_numpy(rng.normal(size=(4, 5))) for name in ("delta", "c")}
     steps = np.array([1, 2, 3, 4])
     effort = Effort(10 * steps, steps, np.array([1.0, 1.9, 2.7, 3.4]))
-    sums, plain = (aggregate([1, 2, 3, 4], upload, (2,), None, r, effort) for r in (RULES[rule], Mean()))
+    sums, plain = (aggregate([1, 2, 3, 4], upload, (2,), None, r, effort) for r in (RULES[rule], WeightedMean()))
     assert all(torch.equal(sums.mean()[name], value) for name, value in plain.mean().items())
     assert torch.equal(updated(plain), plain.mean()["delta"]) and not torch.equal(updated(sums), updated(plain))
 

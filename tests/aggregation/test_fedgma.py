@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.aggregation import FedGMA, Mean
+from fedsash.aggregation import FedGMA, WeightedMean
 from fedsash.methods import FedAvg
 from support.uploads import aggregate, updated
 from support.worlds import ENGINES, after, federation, snapshot
@@ -162,6 +162,7 @@ def test_a_masked_update_can_be_asked_for_again(round: Any, threshold: float, ma
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_run_with_a_threshold_of_zero_is_the_run_with_the_mean_bitwise(engine: str) -> None:
     gma, mean = (
-        after(federation(engine=ENGINES[engine], aggregation=rule), 3) for rule in (FedGMA(threshold=0.0), Mean())
+        after(federation(engine=ENGINES[engine], aggregation=rule), 3)
+        for rule in (FedGMA(threshold=0.0), WeightedMean())
     )
     assert snapshot(gma) == snapshot(mean)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.aggregation import FedNova, Mean
+from fedsash.aggregation import FedNova, WeightedMean
 from fedsash.data import FederatedData
 from fedsash.exchange import Effort
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import METHODS, FedACG, FedAvg, FedDyn, FedProx, FedSWA, Method, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential, Flat, Mild, SawTooth
@@ -28,39 +28,39 @@ from support.worlds import ENGINES, Point, after, federation
 tau = st.integers(1, 60)
 
 
-def coefficient(client: Client, steps: int, method: Method | None = None) -> float:
-    return float(client.coefficients(client.lr, np.array([steps]), method or FedAvg())[0])
+def coefficient(client: LocalTraining, steps: int, method: Method | None = None) -> float:
+    return float(local.coefficients(local.lr, np.array([steps]), method or FedAvg())[0])
 
 
 @given(steps=tau, lr=st.floats(0, 10))
 def test_the_coefficient_of_plain_sgd_is_its_number_of_steps(steps: int, lr: float) -> None:
-    assert coefficient(Client(lr=lr), steps) == steps
+    assert coefficient(LocalTraining(lr=lr), steps) == steps
 
 
 @given(steps=tau, m=st.floats(0, 0.99), lr=st.floats(0, 10))
 def test_the_coefficient_of_momentum_is_its_closed_form(steps: int, m: float, lr: float) -> None:
     expected = (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
-    assert coefficient(Client(lr=lr, momentum=m), steps) == pytest.approx(expected, rel=1e-11)
+    assert coefficient(LocalTraining(lr=lr, momentum=m), steps) == pytest.approx(expected, rel=1e-11)
 
 
 @given(steps=tau, lr=st.floats(0.01, 1), mu=st.floats(0.01, 1))
 def test_the_coefficient_of_a_tether_is_its_closed_form(steps: int, lr: float, mu: float) -> None:
     expected = (1 - (1 - lr * mu) ** steps) / (lr * mu)
     for method in (FedProx(mu), FedACG(beta=mu), FedDyn(mu)):
-        assert coefficient(Client(lr=lr), steps, method) == pytest.approx(expected, rel=1e-11)
+        assert coefficient(LocalTraining(lr=lr), steps, method) == pytest.approx(expected, rel=1e-11)
 
 
 @given(steps=tau, rho=st.floats(0, 2))
 def test_the_coefficient_of_a_saw_tooth_is_the_sum_of_its_rates(steps: int, rho: float) -> None:
     expected = (steps * (1 + rho) + 1 - rho) / 2
-    assert coefficient(Client(local_schedule=SawTooth(rho)), steps) == pytest.approx(expected, rel=1e-13)
-    assert coefficient(Client(), steps, FedSWA(rho)) == pytest.approx(expected, rel=1e-13)
+    assert coefficient(LocalTraining(local_schedule=SawTooth(rho)), steps) == pytest.approx(expected, rel=1e-13)
+    assert coefficient(LocalTraining(), steps, FedSWA(rho)) == pytest.approx(expected, rel=1e-13)
 
 
 @given(steps=st.lists(tau, min_size=1, max_size=5), m=st.floats(0, 0.9), mu=st.floats(0, 2))
 def test_a_clients_coefficient_does_not_depend_on_the_others(steps: list[int], m: float, mu: float) -> None:
-    client = Client(lr=0.3, momentum=m, local_schedule=SawTooth(0.1))
-    together = client.coefficients(client.lr, np.array(steps), FedProx(mu))
+    client = LocalTraining(lr=0.3, momentum=m, local_schedule=SawTooth(0.1))
+    together = local.coefficients(local.lr, np.array(steps), FedProx(mu))
     assert together.tolist() == [coefficient(client, k, FedProx(mu)) for k in steps]
 
 
@@ -85,7 +85,7 @@ def slope(**settings: Any) -> Federation:
         "model": Point([0.7]),
         "data": FederatedData.from_arrays(x, y, clients, classes=1, dtype=torch.float64),
         "loss": lambda output, y: -output.sum(-1),
-        "client": Client(lr=0.3, batch=2, epochs=2),
+        "local": LocalTraining(lr=0.3, batch=2, epochs=2),
         "sampling": Uniform(len(sizes)),
     }
     return federation(**defaults | settings)
@@ -95,13 +95,13 @@ def slope(**settings: Any) -> Federation:
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("local", [Flat(), SawTooth(0.2)])
 def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, momentum: float, local: Any) -> None:
-    client = Client(lr=0.3, batch=2, epochs=2, momentum=momentum, local_schedule=local)
+    client = LocalTraining(lr=0.3, batch=2, epochs=2, momentum=momentum, local_schedule=local)
     watched = Watched()
-    f = slope(method=method, client=client, aggregation=watched)
+    f = slope(method=method, local=client, aggregation=watched)
     after(f, 1)
     ids = f.sampling.clients(0, f.data.sizes, f.seed)
     steps = 2 * -(-f.data.sizes[ids] // 2)
-    moved = -client.lr * client.coefficients(client.lr, steps, method)
+    moved = -local.lr * local.coefficients(local.lr, steps, method)
     assert len(set(steps.tolist())) > 2
     np.testing.assert_allclose(torch.cat(watched.seen).numpy(), moved, rtol=1e-14)
 
@@ -112,30 +112,30 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, mo
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_with_equal_steps_fednova_is_the_mean(name: str, momentum: float) -> None:
-    settings = {"method": METHODS[name](), "client": Client(lr=0.1, batch=5, steps=4, momentum=momentum)}
-    nova, mean = (after(federation(**settings, aggregation=rule), 3) for rule in (FedNova(), Mean()))
+    settings = {"method": METHODS[name](), "local": LocalTraining(lr=0.1, batch=5, steps=4, momentum=momentum)}
+    nova, mean = (after(federation(**settings, aggregation=rule), 3) for rule in (FedNova(), WeightedMean()))
     torch.testing.assert_close(nova.w, mean.w, rtol=0, atol=1e-14)
 
 
 def test_with_unequal_steps_fednova_is_not_the_mean() -> None:
-    nova, mean = (after(federation(aggregation=rule), 1).w for rule in (FedNova(), Mean()))
+    nova, mean = (after(federation(aggregation=rule), 1).w for rule in (FedNova(), WeightedMean()))
     assert float((nova - mean).norm()) > 1e-3 * float(mean.norm())
 
 
 UNEQUAL = {
-    "momentum": {"client": Client(lr=0.3, batch=2, epochs=2, momentum=0.9)},
-    "tether": {"method": FedProx(1.5)},
+    "momentum": {"local": LocalTraining(lr=0.3, batch=2, epochs=2, momentum=0.9)},
+    "proximal": {"method": FedProx(1.5)},
     "both, and a saw-tooth": {
         "method": FedProx(1.5, weighting="uniform"),
-        "client": Client(lr=0.3, batch=2, momentum=0.5, local_schedule=SawTooth(0.1)),
+        "local": LocalTraining(lr=0.3, batch=2, momentum=0.5, local_schedule=SawTooth(0.1)),
     },
     "rates by round": {
         "method": FedProx(1.5),
-        "client": Client(lr=0.3, batch=2, momentum=0.5, schedule=Exponential(0.6)),
+        "local": LocalTraining(lr=0.3, batch=2, momentum=0.5, schedule=Exponential(0.6)),
     },
     "epochs by round": {
         "method": FedProx(1.5),
-        "client": Client(lr=0.3, batch=2, epochs=3, schedule=Mild(0, "epochs", period=2)),
+        "local": LocalTraining(lr=0.3, batch=2, epochs=3, schedule=Mild(0, "epochs", period=2)),
     },
 }
 
@@ -145,7 +145,7 @@ UNEQUAL = {
 def test_where_all_gradients_are_1_fednova_is_the_mean_whatever_the_steps(world: str, engine: str) -> None:
     """All normalised updates are -eta then, so that only exact coefficients give the mean back, in every round."""
     settings = {"sampling": Uniform(3), "engine": ENGINES[engine]} | UNEQUAL[world]
-    nova, mean = (after(slope(**settings, aggregation=rule), 5) for rule in (FedNova(), Mean()))
+    nova, mean = (after(slope(**settings, aggregation=rule), 5) for rule in (FedNova(), WeightedMean()))
     torch.testing.assert_close(nova.w, mean.w, rtol=1e-13, atol=0)
 
 

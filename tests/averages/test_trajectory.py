@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash import Feed
+from fedsash import Broadcast
 from fedsash.averages import EMA, SWA, Average, Observer, Observers, Window
 from fedsash.averages.trajectory import Trajectory
 from support.trajectories import follow, same_bits, trajectory
@@ -116,15 +116,15 @@ def test_other_slices_and_storages_have_trajectories_of_their_own() -> None:
     slices = {"left": [(0, 3)], "again": [(0, 3)], "odd": [(0, 1), (2, 3)]}
     together = Together(windows, w, slices)
     of = {name: past.trajectory for name, past in together.past.items()}
-    shared = {frozenset((a, b)) for a, b in itertools.combinations(of, 2) if of[a] is of[b]}
-    assert shared == {frozenset("ab"), frozenset(("left", "again"))}
+    server_state = {frozenset((a, b)) for a, b in itertools.combinations(of, 2) if of[a] is of[b]}
+    assert server_state == {frozenset("ab"), frozenset(("left", "again"))}
     assert of["a"].part == of["host"].part == "all" and len({t.part for t in of.values()}) == 3
 
 
 @pytest.mark.parametrize("order", ["before", "code"])
 def test_a_window_fed_before_the_server_sees_vectors_of_its_own(order: Any) -> None:
     averages = {"fed": Window(2), "w": Window(3), "v": Window(2)}
-    state = after(federation(averages=averages, feed=Feed("fed", 1, order)), 4)
+    state = after(federation(averages=averages, broadcast=Broadcast("fed", 1, order)), 4)
     fed, w, v = (state.past[name].trajectory for name in ("fed", "w", "v"))
     assert w is v is not fed and (fed.owner, w.owner) == ("fed", "")
     assert sorted(state.past["fed"]) == [3, 4] and w.rounds == [2, 3, 4]

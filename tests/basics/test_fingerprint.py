@@ -13,17 +13,17 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from support.broadcasting import ALONE, noisy
 from torch import Tensor, nn
 
-from fedsash.aggregation import FedGMA, FedNova, Mean
+from fedsash.aggregation import FedGMA, FedNova, WeightedMean
 from fedsash.averages import Window
 from fedsash.basics.fingerprint import differences, text
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
-from fedsash.local import Client
-from fedsash.servers import SGD, Adam
-from support.feeding import ALONE, noisy
+from fedsash.local import LocalTraining
+from fedsash.servers import FedAdam, ServerSGD
 from support.worlds import data, federation, mlp
 
 
@@ -113,35 +113,35 @@ def everything() -> str:
 
 OTHERS: dict[str, dict[str, Any]] = {
     "aggregation": {"aggregation": FedNova()},
-    "server": {"server": SGD(lr=0.5)},
+    "server": {"server": ServerSGD(lr=0.5)},
     "loss": {"loss": partial(weighted, factor=2.0)},
     "engine.pieces": {"engine": LocalEngine(pieces=2)},
     "evaluation.held_out": {"evaluation": Evaluation(held_out=0.3)},
     "model": {"model": mlp(dropout=0.5)},
-    "client": {"client": Client(lr=0.1, batch=5, epochs=3)},
+    "local": {"local": LocalTraining(lr=0.1, batch=5, epochs=3)},
     "seed": {"seed": 8},
     "partition": {"data": data().shard(range(5))},
-    "averages": {"averages": {"w": Window(2)}, "feed": Feed("w", 1)},
+    "averages": {"averages": {"w": Window(2)}, "broadcast": Broadcast("w", 1)},
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_whatever_changes_a_number_is_named(name: str) -> None:
-    base: dict[str, Any] = {"averages": {"w": Window(3)}, "feed": Feed("w", 1)} if name == "averages" else {}
+    base: dict[str, Any] = {"averages": {"w": Window(3)}, "broadcast": Broadcast("w", 1)} if name == "averages" else {}
     found = differences(federation(**OTHERS[name]).fingerprint, federation(**base).fingerprint)
     assert any(line.startswith(f"{name} is ") for line in found)
 
 
-def test_how_often_is_evaluated_counts_only_where_a_feed_decides_by_it() -> None:
+def test_how_often_is_evaluated_counts_only_where_a_broadcast_decides_by_it() -> None:
     often, seldom = Evaluation(every=1, held_out=0.4), Evaluation(every=5, held_out=0.4)
     plain = [federation(evaluation=evaluation).fingerprint for evaluation in (often, seldom)]
     assert not differences(*plain)
-    fed = [noisy(feed=ALONE, evaluation=evaluation).fingerprint for evaluation in (often, seldom)]
+    fed = [noisy(broadcast=ALONE, evaluation=evaluation).fingerprint for evaluation in (often, seldom)]
     assert [line.split(" is ")[0] for line in differences(*fed)] == ["evaluation.every"]
 
 
 def test_what_changes_no_number_is_no_difference() -> None:
-    same = federation(engine=LocalEngine("vectorised", workers=1), averages={"w": Window(3)}, server=SGD(lr=1))
+    same = federation(engine=LocalEngine("vectorised", workers=1), averages={"w": Window(3)}, server=ServerSGD(lr=1))
     assert not differences(same.fingerprint, federation().fingerprint)
-    assert differences(federation(server=Adam()).fingerprint, federation(aggregation=FedGMA()).fingerprint)
-    assert not differences(federation(aggregation=Mean(limit=1e6)).fingerprint, federation().fingerprint)
+    assert differences(federation(server=FedAdam()).fingerprint, federation(aggregation=FedGMA()).fingerprint)
+    assert not differences(federation(aggregation=WeightedMean(limit=1e6)).fingerprint, federation().fingerprint)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from fedsash.basics.layout import Layout, Part
 from fedsash.data.federated import FederatedData
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, after, federation
 
@@ -148,8 +148,8 @@ def test_a_tied_model_trains_as_with_plain_autograd(engine: Any) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(9, 3)), rng.integers(0, 3, 9)
     data = FederatedData.from_arrays(x, y, [range(4), range(4, 9)], classes=3, dtype=torch.float64)
-    client = Client(lr=0.5, batch="full", steps=1)
-    state = after(federation(model=model, data=data, client=client, sampling=Uniform(2), engine=engine), 3)
+    client = LocalTraining(lr=0.5, batch="full", steps=1)
+    state = after(federation(model=model, data=data, local=client, sampling=Uniform(2), engine=engine), 3)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)
     for _ in range(3):
         optimiser.zero_grad()

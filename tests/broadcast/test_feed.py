@@ -1,4 +1,4 @@
-"""A run that finds its feed's start is one without a feed, then one with that start; what cannot be is refused."""
+"""A run that finds its broadcast's start is one without a broadcast, then one with that start; what cannot be is refused."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 
 from fedsash.averages import Window
-from fedsash.broadcast import Choice, Feed
+from fedsash.broadcast import Broadcast, Choice
 from fedsash.evaluation import Evaluation, Metrics
 from fedsash.lab.config import ConfigError, parse
-from fedsash.servers import SGD, Adam, Server
-from support.feeding import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
+from fedsash.servers import FedAdam, Server, ServerSGD
 from support.worlds import ENGINES, after, data, federation, snapshot
 
 
@@ -21,32 +21,34 @@ def held_out(metrics: list[Metrics]) -> dict[str, Metrics]:
     return {m.model: m for m in metrics if m.split == "held_out"}
 
 
-def rows_of_the_feed(metrics: list[Metrics]) -> list[Metrics]:
-    return [m for m in metrics if m.split == "feed"]
+def rows_of_the_broadcast(metrics: list[Metrics]) -> list[Metrics]:
+    return [m for m in metrics if m.split == "broadcast"]
 
 
-# A run that finds its start is one without a feed, then one with that start.
+# A run that finds its start is one without a broadcast, then one with that start.
 
 
-@pytest.mark.parametrize("server", [SGD(), SGD(momentum=0.3), Adam(lr=0.3)])
-def test_an_adaptive_run_is_no_feed_up_to_its_start_and_then_the_feed_with_that_start_bitwise(server: Server) -> None:
+@pytest.mark.parametrize("server", [ServerSGD(), ServerSGD(momentum=0.3), FedAdam(lr=0.3)])
+def test_an_adaptive_run_is_no_broadcast_up_to_its_start_and_then_the_broadcast_with_that_start_bitwise(
+    server: Server,
+) -> None:
     rounds = 16
-    found, _, state = walk(noisy(feed=ALONE, server=server), rounds)
+    found, _, state = walk(noisy(broadcast=ALONE, server=server), rounds)
     assert state.choice is not None and state.choice.start is not None
     start = state.choice.start
     assert 0 < start < rounds - 2, "the test needs rounds before and after"
     plain, _, _ = walk(noisy(server=server), rounds)
-    given_, _, other = walk(noisy(feed=Feed("wima", start), server=server), rounds)
+    given_, _, other = walk(noisy(broadcast=Broadcast("wima", start), server=server), rounds)
     assert other.choice is None
     assert all(torch.equal(a, b) for a, b in zip(found, given_, strict=True))
     equal = [torch.equal(a, b) for a, b in zip(found, plain, strict=True)]
     assert equal[: start + 1] == [True] * (start + 1) and not any(equal[start + 1 :])
 
 
-@pytest.mark.parametrize("feed", [BOTH, EITHER])
-def test_the_clients_receive_the_average_that_the_last_evaluation_chose(feed: Feed) -> None:
+@pytest.mark.parametrize("broadcast", [BOTH, EITHER])
+def test_the_clients_receive_the_average_that_the_last_evaluation_chose(broadcast: Broadcast) -> None:
     sent_names = set()
-    with noisy(feed=feed) as f:
+    with noisy(broadcast=broadcast) as f:
         state = f.start()
         for _ in range(12):
             state, _ = f.round(state)
@@ -54,7 +56,7 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(feed: Fe
             state, _ = f.learn(state, metrics)
             accuracy = {name: m.accuracy for name, m in held_out(metrics).items()}
             choice = state.choice
-            assert choice is not None and choice.average == max(feed.averages, key=lambda name: accuracy[name])
+            assert choice is not None and choice.average == max(broadcast.averages, key=lambda name: accuracy[name])
             begun = choice.start is not None and state.round > choice.start
             assert torch.equal(f.send(state)[0], f.models(state)[choice.average] if begun else state.w)
             sent_names.add(choice.average if begun else "model")
@@ -64,52 +66,58 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(feed: Fe
 @pytest.mark.parametrize("average", AVERAGES)
 def test_before_the_first_evaluation_the_average_named_first_is_fed(average: str) -> None:
     other = next(name for name in AVERAGES if name != average)
-    chosen = after(noisy(feed=Feed((average, other), 1)), 4)
-    assert torch.equal(chosen.w, after(noisy(feed=Feed(average, 1)), 4).w)
+    chosen = after(noisy(broadcast=Broadcast((average, other), 1)), 4)
+    assert torch.equal(chosen.w, after(noisy(broadcast=Broadcast(average, 1)), 4).w)
 
 
-@pytest.mark.parametrize("feed", [None, Feed("wima", 2), Feed("wima", 2, "before"), Feed("wima", 2, "code")])
-def test_evaluating_more_or_less_often_changes_no_training_unless_the_feed_is_adaptive(feed: Feed | None) -> None:
-    none, once, twice = (walk(noisy(feed=feed, server=Adam()), 6, evaluations=n)[2] for n in (0, 1, 2))
+@pytest.mark.parametrize(
+    "broadcast", [None, Broadcast("wima", 2), Broadcast("wima", 2, "before"), Broadcast("wima", 2, "code")]
+)
+def test_evaluating_more_or_less_often_changes_no_training_unless_the_broadcast_is_adaptive(
+    broadcast: Broadcast | None,
+) -> None:
+    none, once, twice = (walk(noisy(broadcast=broadcast, server=FedAdam()), 6, evaluations=n)[2] for n in (0, 1, 2))
     for state in (none, once, twice):
         state.best.clear()
         assert state.choice is None
     assert snapshot(none) == snapshot(once) == snapshot(twice)
 
 
-@pytest.mark.parametrize("feed", ADAPTIVE)
-def test_workers_choose_and_train_as_the_sequential_engine_bitwise(feed: str) -> None:
-    one, other = (walk(noisy(feed=ADAPTIVE[feed], engine=ENGINES[e]), 9)[2] for e in ("sequential", "workers"))
+@pytest.mark.parametrize("broadcast", ADAPTIVE)
+def test_workers_choose_and_train_as_the_sequential_engine_bitwise(broadcast: str) -> None:
+    one, other = (
+        walk(noisy(broadcast=ADAPTIVE[broadcast], engine=ENGINES[e]), 9)[2] for e in ("sequential", "workers")
+    )
     assert snapshot(one) == snapshot(other) and one.choice == other.choice
 
 
-@pytest.mark.parametrize("feed", ADAPTIVE)
-def test_the_rows_of_an_adaptive_feed_say_what_was_compared(feed: str) -> None:
-    _, results, state = walk(noisy(feed=ADAPTIVE[feed]), 12)
+@pytest.mark.parametrize("broadcast", ADAPTIVE)
+def test_the_rows_of_an_adaptive_broadcast_say_what_was_compared(broadcast: str) -> None:
+    _, results, state = walk(noisy(broadcast=ADAPTIVE[broadcast]), 12)
     streak = 0
     for round, metrics in enumerate(results, 1):
-        (row,) = rows_of_the_feed(metrics)
+        (row,) = rows_of_the_broadcast(metrics)
         compared = held_out(metrics)
         assert (row.round, row.accuracy, row.loss) == (round, compared[row.model].accuracy, compared[row.model].loss)
         assert row.more["held_out"] == {name: compared[name].accuracy for name in ("model", row.model)}
         streak = streak + 1 if compared[row.model].accuracy > compared["model"].accuracy else 0
         assert row.more["better"] == streak
-    assert state.choice == Choice(ADAPTIVE[feed], row.model, row.more["start"], row.more["better"])
+    assert state.choice == Choice(ADAPTIVE[broadcast], row.model, row.more["start"], row.more["better"])
     assert row.row().keys() == {"round", "model", "split", "accuracy", "loss", "better", "start", "held_out"}
 
 
-@pytest.mark.parametrize("feed", [None, Feed("wima", 2), Feed("wima", 2, "code")])
-def test_where_nothing_is_chosen_there_is_no_row_of_it(feed: Feed | None) -> None:
-    _, results, _ = walk(noisy(feed=feed), 4)
-    assert not any(rows_of_the_feed(metrics) for metrics in results)
+@pytest.mark.parametrize("broadcast", [None, Broadcast("wima", 2), Broadcast("wima", 2, "code")])
+def test_where_nothing_is_chosen_there_is_no_row_of_it(broadcast: Broadcast | None) -> None:
+    _, results, _ = walk(noisy(broadcast=broadcast), 4)
+    assert not any(rows_of_the_broadcast(metrics) for metrics in results)
     assert all(held_out(metrics).keys() == {"model", *AVERAGES} for metrics in results)
 
 
-def test_the_rows_of_a_feed_whose_average_has_seen_no_model_do_not_speak_of_the_test_set() -> None:
+def test_the_rows_of_a_broadcast_whose_average_has_seen_no_model_do_not_speak_of_the_test_set() -> None:
     """Until then the average's value is the model."""
-    _, results, _ = walk(noisy(averages={"wima": Window(3, start=4)}, feed=ALONE), 3)
+    _, results, _ = walk(noisy(averages={"wima": Window(3, start=4)}, broadcast=ALONE), 3)
     for metrics in results:
-        (row,) = rows_of_the_feed(metrics)
+        (row,) = rows_of_the_broadcast(metrics)
         assert row.more["held_out"].keys() == {"model"}
         assert row.accuracy == held_out(metrics)["model"].accuracy
 
@@ -124,25 +132,34 @@ def test_a_share_that_holds_out_nothing_is_refused() -> None:
 # What cannot be.
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"average": "wima", "start": -1}, "Feed.start = -1: must be 0 or more"),
-    ({"average": ()}, "Feed.average = (): must name at least one average"),
-    ({"average": "wima", "patience": 0}, "Feed.patience = 0: must be at least 1"),
-    ({"average": "wima", "order": "behind"}, "Feed.order = 'behind': must be 'after' or 'before' or 'code'"),
-    ({"average": "wima", "start": "auto", "order": "before"}, "Feed.order = 'before': an adaptive feed must be"),
-    ({"average": "wima", "start": "auto", "order": "code"}, "Feed.order = 'code': an adaptive feed must be"),
-    ({"average": ("wima", "ema"), "order": "before"}, "Feed.order = 'before': an adaptive feed must be"),
-    ({"average": ("wima", "ema"), "order": "code"}, "Feed.order = 'code': an adaptive feed must be"),
-    ({"average": "ima"}, "Feed.average = 'ima': must be an average; there is wima, ema"),
-    ({"average": ("wima", "ima"), "start": "auto"}, "Feed.average = 'ima': must be an average; there is wima, ema"),
-    ({"average": "wima", "start": "auto"}, "Feed.start: to be chosen it needs held-out data: set evaluation.held_out"),
-    ({"average": ("wima", "ema")}, "Feed.average: to be chosen it needs held-out data: set evaluation.held_out"),
+    ({"average": "wima", "start": -1}, "Broadcast.start = -1: must be 0 or more"),
+    ({"average": ()}, "Broadcast.average = (): must name at least one average"),
+    ({"average": "wima", "patience": 0}, "Broadcast.patience = 0: must be at least 1"),
+    ({"average": "wima", "order": "behind"}, "Broadcast.order = 'behind': must be 'after' or 'before' or 'code'"),
+    (
+        {"average": "wima", "start": "auto", "order": "before"},
+        "Broadcast.order = 'before': an adaptive broadcast must be",
+    ),
+    ({"average": "wima", "start": "auto", "order": "code"}, "Broadcast.order = 'code': an adaptive broadcast must be"),
+    ({"average": ("wima", "ema"), "order": "before"}, "Broadcast.order = 'before': an adaptive broadcast must be"),
+    ({"average": ("wima", "ema"), "order": "code"}, "Broadcast.order = 'code': an adaptive broadcast must be"),
+    ({"average": "ima"}, "Broadcast.average = 'ima': must be an average; there is wima, ema"),
+    (
+        {"average": ("wima", "ima"), "start": "auto"},
+        "Broadcast.average = 'ima': must be an average; there is wima, ema",
+    ),
+    (
+        {"average": "wima", "start": "auto"},
+        "Broadcast.start: to be chosen it needs held-out data: set evaluation.held_out",
+    ),
+    ({"average": ("wima", "ema")}, "Broadcast.average: to be chosen it needs held-out data: set evaluation.held_out"),
 ]
 
 
 @pytest.mark.parametrize(("options", "line"), REFUSED)
-def test_a_feed_that_cannot_be_is_refused_with_one_line(options: dict[str, Any], line: str) -> None:
+def test_a_broadcast_that_cannot_be_is_refused_with_one_line(options: dict[str, Any], line: str) -> None:
     with pytest.raises(ValueError) as error:
-        federation(averages=AVERAGES, feed=Feed(**options))
+        federation(averages=AVERAGES, broadcast=Broadcast(**options))
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
 
 
@@ -153,37 +170,40 @@ averages.ema = { name = "ema", decay = 0.7 }
 
 
 @pytest.mark.parametrize(
-    ("content", "feed"),
+    ("content", "broadcast"),
     [
-        ('feed = { average = ["wima", "ema"], start = "auto" }', Feed(("wima", "ema"), "auto")),
-        ('feed = { average = "wima", start = "auto", patience = 5 }', Feed("wima", "auto", patience=5)),
-        ('feed = { average = ["ema", "wima"], start = 7 }', Feed(("ema", "wima"), 7)),
-        ('feed = { average = "wima", start = 7, order = "code" }', Feed("wima", 7, "code")),
+        ('broadcast = { average = ["wima", "ema"], start = "auto" }', Broadcast(("wima", "ema"), "auto")),
+        ('broadcast = { average = "wima", start = "auto", patience = 5 }', Broadcast("wima", "auto", patience=5)),
+        ('broadcast = { average = ["ema", "wima"], start = 7 }', Broadcast(("ema", "wima"), 7)),
+        ('broadcast = { average = "wima", start = 7, order = "code" }', Broadcast("wima", 7, "code")),
     ],
 )
-def test_an_experiment_file_says_it_too_and_says_it_again(content: str, feed: Feed) -> None:
+def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcast: Broadcast) -> None:
     experiment = parse(tomllib.loads(f"{content}\n{FILE}evaluation.held_out = 0.1"))
-    assert experiment.feed == feed and experiment.evaluation.held_out == 0.1
+    assert experiment.broadcast == broadcast and experiment.evaluation.held_out == 0.1
     assert parse(experiment.table()) == experiment
 
 
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ('feed = { average = "wima", start = "auto" }', "feed.start: to be chosen it needs held-out data"),
-        ('feed = { average = ["wima", "ema"] }', "feed.average: to be chosen it needs held-out data"),
-        ('feed = { average = "wima", start = "soon" }', 'feed.start = "soon": must be an integer or "auto"'),
-        ('feed = { average = "wima", start = -1 }', "feed.start = -1: must be 0 or more"),
-        ("feed.average = []", "feed.average = (): must name at least one average"),
-        ('feed.average = ["wima", "ima"]', "feed.average = 'ima': must be an average; there is wima, ema"),
-        ("feed.average = 3", "feed.average = 3: must be a string or a list of strings"),
-        ('feed = { average = "wima", order = "late" }', "feed.order = "),
-        ('feed = { average = "wima", start = "auto", order = "code" }', "feed.order = 'code': an adaptive feed"),
-        ('feed = { average = "wima", patience = 0 }', "feed.patience = 0: must be at least 1"),
-        ('feed = "wima"\nevaluation.held_out = 1.0', "evaluation.held_out = 1.0: must be at least 0 and below 1"),
+        ('broadcast = { average = "wima", start = "auto" }', "broadcast.start: to be chosen it needs held-out data"),
+        ('broadcast = { average = ["wima", "ema"] }', "broadcast.average: to be chosen it needs held-out data"),
+        ('broadcast = { average = "wima", start = "soon" }', 'broadcast.start = "soon": must be an integer or "auto"'),
+        ('broadcast = { average = "wima", start = -1 }', "broadcast.start = -1: must be 0 or more"),
+        ("broadcast.average = []", "broadcast.average = (): must name at least one average"),
+        ('broadcast.average = ["wima", "ima"]', "broadcast.average = 'ima': must be an average; there is wima, ema"),
+        ("broadcast.average = 3", "broadcast.average = 3: must be a string or a list of strings"),
+        ('broadcast = { average = "wima", order = "late" }', "broadcast.order = "),
+        (
+            'broadcast = { average = "wima", start = "auto", order = "code" }',
+            "broadcast.order = 'code': an adaptive broadcast",
+        ),
+        ('broadcast = { average = "wima", patience = 0 }', "broadcast.patience = 0: must be at least 1"),
+        ('broadcast = "wima"\nevaluation.held_out = 1.0', "evaluation.held_out = 1.0: must be at least 0 and below 1"),
     ],
 )
-def test_an_error_in_a_file_names_the_key_of_the_feed(content: str, line: str) -> None:
+def test_an_error_in_a_file_names_the_key_of_the_broadcast(content: str, line: str) -> None:
     with pytest.raises(ConfigError) as error:
         parse(tomllib.loads(f"{content}\n{FILE}"))
     assert str(error.value).startswith(line) and "\n" not in str(error.value)

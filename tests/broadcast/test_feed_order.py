@@ -1,4 +1,4 @@
-"""A feed in the order of IMA's published code, beside those before and after the server's step."""
+"""A broadcast in the order of IMA's published code, beside those before and after the server's step."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from typing import Any
 
 import pytest
 import torch
+from support.broadcasting import walk
 
 from fedsash.averages import Window
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
-from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
-from support.feeding import walk
+from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.worlds import after, federation, snapshot
 
 SERVERS: dict[str, Server] = {
-    "momentum": SGD(lr=0.5, momentum=0.9),
-    "adagrad": Adagrad(lr=0.05, beta1=0.5),
-    "adam": Adam(lr=0.02),
-    "keras": Adam(lr=0.02, bias_correction="keras"),
-    "yogi": Yogi(lr=0.02),
+    "momentum": ServerSGD(lr=0.5, momentum=0.9),
+    "adagrad": FedAdagrad(lr=0.05, beta1=0.5),
+    "adam": FedAdam(lr=0.02),
+    "keras": FedAdam(lr=0.02, bias_correction="keras"),
+    "yogi": FedYogi(lr=0.02),
 }
 
 START = 3
 
 
 def in_order(order: Any, server: Server, start: int = START) -> Federation:
-    return federation(averages={"ima": Window(3)}, feed=Feed("ima", start, order), server=server)
+    return federation(averages={"ima": Window(3)}, broadcast=Broadcast("ima", start, order), server=server)
 
 
 @pytest.mark.parametrize("server", SERVERS)
-def test_code_is_before_and_no_feed_at_all_until_its_start_and_neither_from_then_on(server: str) -> None:
+def test_code_is_before_and_no_broadcast_at_all_until_its_start_and_neither_from_then_on(server: str) -> None:
     code, before = (walk(in_order(order, SERVERS[server]), 6, 0)[0] for order in ("code", "before"))
     plain = walk(federation(server=SERVERS[server]), 6, 0)[0]
     for other in (before, plain):
@@ -58,12 +58,12 @@ def test_in_its_start_the_code_steps_from_empty_moments_and_forgets_that_it_did(
 @pytest.mark.parametrize("start", [0, 2])
 @pytest.mark.parametrize("lr", [1.0, 0.7])
 def test_without_moments_code_and_before_are_the_same_bitwise(lr: float, start: int) -> None:
-    code, before = (after(in_order(order, SGD(lr=lr), start), 6) for order in ("code", "before"))
+    code, before = (after(in_order(order, ServerSGD(lr=lr), start), 6) for order in ("code", "before"))
     assert snapshot(code) == snapshot(before)
 
 
 @pytest.mark.parametrize("order", ["before", "code", "after"])
 def test_one_average_in_a_list_is_that_average_bitwise(order: Any) -> None:
-    settings = {"averages": {"ima": Window(3)}, "server": Adam()}
-    one, listed = (after(federation(**settings, feed=Feed(name, 1, order)), 5) for name in ("ima", ("ima",)))
+    settings = {"averages": {"ima": Window(3)}, "server": FedAdam()}
+    one, listed = (after(federation(**settings, broadcast=Broadcast(name, 1, order)), 5) for name in ("ima", ("ima",)))
     assert snapshot(one) == snapshot(listed)

@@ -1,4 +1,4 @@
-"""Runs with folders: half a run that feeds an average, resumed, is the run; a fork chooses from the fork on."""
+"""Runs with folders: half a run that broadcasts an average, resumed, is the run; a fork chooses from the fork on."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 import torch
+from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 
 from fedsash.averages import Window
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
-from fedsash.servers import Adam
-from support.feeding import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
+from fedsash.servers import FedAdam
 from support.observing import final, go_on, start
 from support.worlds import after, learned
 
@@ -28,13 +28,13 @@ def files(folder: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("half", [3, 6, 8])
-@pytest.mark.parametrize("feed", ADAPTIVE)
-def test_half_a_run_resumed_is_the_run_and_chooses_the_same(feed: str, half: int, tmp_path: Path) -> None:
-    """Before the first success, between the two that it takes, and after the feed has begun."""
-    settings = {"feed": ADAPTIVE[feed]}
+@pytest.mark.parametrize("broadcast", ADAPTIVE)
+def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half: int, tmp_path: Path) -> None:
+    """Before the first success, between the two that it takes, and after the broadcast has begun."""
+    settings = {"broadcast": ADAPTIVE[broadcast]}
     whole = start(noisy(**settings), 2 * half, tmp_path / "whole")
     first = start(noisy(**settings), half, tmp_path / "halves").state.choice
-    if feed != "average":
+    if broadcast != "average":
         assert (first.better, first.start) == {3: (0, None), 6: (1, None), 8: (3, 6)}[half]
     halves = go_on(noisy(**settings), 2 * half, tmp_path / "halves")
     assert files(tmp_path / "halves") == files(tmp_path / "whole")
@@ -44,7 +44,7 @@ def test_half_a_run_resumed_is_the_run_and_chooses_the_same(feed: str, half: int
 
 def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(tmp_path: Path) -> None:
     for half in (2, 3):
-        settings = {"feed": Feed("wima", 2, "code"), "server": Adam(), "method": Scaffold()}
+        settings = {"broadcast": Broadcast("wima", 2, "code"), "server": FedAdam(), "method": Scaffold()}
         start(noisy(**settings), 6, tmp_path / f"whole-{half}")
         start(noisy(**settings), half, tmp_path / f"halves-{half}")
         go_on(noisy(**settings), 6, tmp_path / f"halves-{half}")
@@ -53,7 +53,7 @@ def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(tmp_path: Pat
 
 def test_a_run_resumed_to_more_rounds_makes_the_choices_of_the_longer_run(tmp_path: Path) -> None:
     """The evaluations of what were to be the last rounds are in the metrics, and must not count for the choice."""
-    settings = {"feed": ALONE, "evaluation": Evaluation(every=4, last=3, held_out=0.4)}
+    settings = {"broadcast": ALONE, "evaluation": Evaluation(every=4, last=3, held_out=0.4)}
     whole = start(noisy(**settings), 16, tmp_path / "whole")
     start(noisy(**settings), 8, tmp_path / "halves")
     halves = go_on(noisy(**settings), 16, tmp_path / "halves")
@@ -63,21 +63,23 @@ def test_a_run_resumed_to_more_rounds_makes_the_choices_of_the_longer_run(tmp_pa
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run without a feed whose state after 4 rounds is kept."""
+    """A run without a broadcast whose state after 4 rounds is kept."""
     folder = tmp_path_factory.mktemp("source") / "plain"
     start(noisy(), 5, folder, every=4)
     return folder
 
 
-@pytest.mark.parametrize("feed", [ALONE, BOTH])
-def test_a_fork_into_an_adaptive_feed_chooses_from_the_fork_on(feed: Feed, source: Path, tmp_path: Path) -> None:
-    result = start(noisy(feed=feed), 14, tmp_path / "fork", fork=Fork(source, 4))
-    chosen = [row for row in result.history if row["split"] == "feed"]
+@pytest.mark.parametrize("broadcast", [ALONE, BOTH])
+def test_a_fork_into_an_adaptive_broadcast_chooses_from_the_fork_on(
+    broadcast: Broadcast, source: Path, tmp_path: Path
+) -> None:
+    result = start(noisy(broadcast=broadcast), 14, tmp_path / "fork", fork=Fork(source, 4))
+    chosen = [row for row in result.history if row["split"] == "broadcast"]
     assert [row["round"] for row in chosen] == list(range(5, 15))
     assert result.state.forked == 4 and result.state.choice.start is not None
     begun = result.state.choice.start
-    assert begun >= 4 + feed.patience - 1
-    f = noisy(feed=feed)
+    assert begun >= 4 + broadcast.patience - 1
+    f = noisy(broadcast=broadcast)
     with f:
         state = after(f, 4)
         for _ in range(10):
@@ -86,22 +88,22 @@ def test_a_fork_into_an_adaptive_feed_chooses_from_the_fork_on(feed: Feed, sourc
     assert torch.equal(state.w, result.state.w) and state.choice == result.state.choice
 
 
-def test_a_fork_without_a_feed_from_an_adaptive_run_goes_on_without(tmp_path: Path) -> None:
-    start(noisy(feed=ALONE), 3, tmp_path / "source")
+def test_a_fork_without_a_broadcast_from_an_adaptive_run_goes_on_without(tmp_path: Path) -> None:
+    start(noisy(broadcast=ALONE), 3, tmp_path / "source")
     result = start(noisy(), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 3))
     assert result.state.choice is None
     assert torch.equal(result.state.w, walk(noisy(), 6)[2].w)
 
 
-def test_a_fork_into_a_feed_with_a_given_start_begins_there_whatever_its_source_waits_for(tmp_path: Path) -> None:
-    start(noisy(feed=BOTH), 2, tmp_path / "source")
-    result = start(noisy(feed=EITHER), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 2))
+def test_a_fork_into_a_broadcast_with_a_given_start_begins_there_whatever_its_source_waits_for(tmp_path: Path) -> None:
+    start(noisy(broadcast=BOTH), 2, tmp_path / "source")
+    result = start(noisy(broadcast=EITHER), 6, tmp_path / "fork", fork=Fork(tmp_path / "source", 2))
     assert result.state.choice is not None and result.state.choice.start == EITHER.start
 
 
 def test_a_fork_that_does_not_have_the_average_that_its_source_chose_chooses_anew(tmp_path: Path) -> None:
-    assert start(noisy(feed=EITHER), 4, tmp_path / "source").state.choice.average in AVERAGES
+    assert start(noisy(broadcast=EITHER), 4, tmp_path / "source").state.choice.average in AVERAGES
     averages = {"one": Window(2), "two": Window(3)}
-    settings = {"feed": Feed(("one", "two"), 2), "averages": averages}
+    settings = {"broadcast": Broadcast(("one", "two"), 2), "averages": averages}
     result = start(noisy(**settings), 7, tmp_path / "fork", fork=Fork(tmp_path / "source", 4))
     assert result.state.choice is not None and result.state.choice.average in averages

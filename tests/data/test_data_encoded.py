@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import Client, Evaluation, Federation, FedSWA, LocalEngine, Scaffold, resume, run
+from fedsash import Evaluation, Federation, FedSWA, LocalEngine, LocalTraining, Scaffold, resume, run
 from fedsash.basics.storage import free
 from fedsash.data import IID, PACS, Images, TinyImageNet
 from fedsash.data.encoded import AHEAD, Encoded, split
@@ -77,7 +77,7 @@ def model() -> nn.Module:
 def federation(folder: Path, decode: Any, engine: LocalEngine = SEQUENTIAL, **settings: Any) -> Federation:
     """Five clients of six images, some of which are held out; three a round."""
     defaults: dict[str, Any] = {
-        "client": Client(lr=0.1, batch=3, epochs=2),
+        "local": LocalTraining(lr=0.1, batch=3, epochs=2),
         "sampling": Uniform(3),
         "evaluation": Evaluation(every=1, batch=4, held_out=0.2, clients=True),
     }
@@ -167,7 +167,7 @@ def test_full_gradients_and_unequal_clients_have_the_same_bytes_too(tmp_path: Pa
     states = []
     for when in ("once", "batches"):
         data = images(tmp_path, when).load().partition(lambda y, seed: np.split(np.arange(N), [3, 4, 16]))
-        world = Federation(model(), data, method, Client(batch=4), engine=ENGINES[engine], sampling=Uniform(4))
+        world = Federation(model(), data, method, LocalTraining(batch=4), engine=ENGINES[engine], sampling=Uniform(4))
         states.append(after(world, 2))
     assert snapshot(states[0]) == snapshot(states[1])
 
@@ -187,7 +187,7 @@ def test_half_a_run_resumed_on_encoded_images_is_the_run(tmp_path: Path, engine:
 GROWTH = """
 import re, sys, numpy, torch
 from pathlib import Path
-from fedsash import Client, LocalEngine, Evaluation, Federation
+from fedsash import LocalTraining, LocalEngine, Evaluation, Federation
 from fedsash.data import Images
 from fedsash.sampling import Uniform
 
@@ -202,7 +202,8 @@ loaded = memory("VmHWM") - before
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 32, 32), torch.nn.Flatten(), torch.nn.Linear(2 * (size // 32) ** 2, 2))
 engine = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="channels_last", threads=1)
 evaluation = Evaluation(batch=4)
-with Federation(net, data, client=Client(batch=4), sampling=Uniform(2), evaluation=evaluation, engine=engine) as world:
+with Federation(net, data, local=LocalTraining(batch=4), sampling=Uniform(2), evaluation=evaluation, engine=engine) as
+world:
     state = world.start()
     world.prepare()  # trains the first client, on one batch
     before = memory("VmRSS")
@@ -305,7 +306,7 @@ def test_a_damaged_image_is_named_when_its_batch_comes(tmp_path: Path, engine: s
     line = damage(tmp_path)
     data = images(tmp_path, "batches", test=0).load().partition(lambda y, seed: np.split(np.arange(N), 6))
     world = Federation(
-        model(), data, client=Client(batch=2), engine=ENGINES[engine], sampling=Uniform(1), seed=1, device="cpu"
+        model(), data, local=LocalTraining(batch=2), engine=ENGINES[engine], sampling=Uniform(1), seed=1, device="cpu"
     )
     with world, pytest.raises(ValueError, match=line) as caught:
         state = world.start()

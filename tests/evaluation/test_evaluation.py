@@ -126,10 +126,10 @@ def test_the_worst_tenth_is_the_mean_of_the_worst_of_them_and_of_at_least_one(cl
 
 def test_samples_that_several_clients_hold_count_for_each() -> None:
     world = data()
-    shared = replace(world, clients=[world.clients[0], world.clients[0], world.clients[1]])
+    server_state = replace(world, clients=[world.clients[0], world.clients[0], world.clients[1]])
     hits, _ = outcomes(world.train.x, world.train.y)
     one, other = (hits[own].mean() for own in world.clients[:2])
-    assert evaluate(shared, clients=True)["clients"].accuracy == pytest.approx((2 * one + other) / 3)
+    assert evaluate(server_state, clients=True)["clients"].accuracy == pytest.approx((2 * one + other) / 3)
 
 
 def test_what_is_not_there_or_not_asked_for_is_not_reported() -> None:

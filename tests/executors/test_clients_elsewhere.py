@@ -93,7 +93,7 @@ class AtNodes(Executor):
     def _of(self, request: Request, place: int) -> Vectors:
         client, version = int(request.ids[place]), int(request.last[place])
         if version == 0:
-            return self._training.method.mine(request.sent)
+            return self._training.method.client_state(request.sent)
         return self._nodes.kept[request.run_of(version), client, version]
 
 
@@ -138,12 +138,12 @@ def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:
     """The same model, windows and server state, and each client's accepted version is the state it has here."""
     torch.testing.assert_close(there.w, state.w, rtol=0, atol=1e-12)
     assert there.averages["w"]["rounds"].tolist() == state.averages["w"]["rounds"].tolist()
-    for name, value in state.shared.items():
-        torch.testing.assert_close(there.shared[name], value, rtol=0, atol=1e-12)
+    for name, value in state.server_state.items():
+        torch.testing.assert_close(there.server_state[name], value, rtol=0, atol=1e-12)
     if state.mine:
         assert there.last.tolist() == state.last.tolist()
     for client, version in enumerate(there.last.tolist()):
-        for name, rows in state.mine.items():
+        for name, rows in state.client_state.items():
             if version:
                 torch.testing.assert_close(nodes.kept["", client, version][name], rows[client], rtol=0, atol=1e-12)
 
@@ -156,8 +156,8 @@ def test_without_faults_the_bytes_are_those_of_the_simulation(name: str) -> None
         for _ in range(5):
             state, _ = world.round(state)
             expected, _ = simulation.round(expected)
-    assert torch.equal(state.w, expected.w) and not state.mine
-    assert all(torch.equal(state.shared[key], value) for key, value in expected.shared.items())
+    assert torch.equal(state.w, expected.w) and not state.client_state
+    assert all(torch.equal(state.server_state[key], value) for key, value in expected.server_state.items())
 
 
 faults = st.dictionaries(
@@ -195,7 +195,7 @@ def test_a_server_that_is_set_back_needs_no_word_to_the_nodes(faults: Faults, ba
     versions = [
         nodes.kept["", i, v]["c"] if v else torch.zeros_like(state.w) for i, v in enumerate(state.last.tolist())
     ]
-    torch.testing.assert_close(state.shared["c"], torch.stack(versions).mean(0), rtol=0, atol=1e-13)
+    torch.testing.assert_close(state.server_state["c"], torch.stack(versions).mean(0), rtol=0, atol=1e-13)
 
 
 def test_evaluation_at_clients_that_live_elsewhere_is_that_of_the_simulation() -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from fedsash.exchange import Request
-from fedsash.methods import Local, Method, Scaffold, Upload
+from fedsash.methods import LocalRun, Method, Scaffold, Upload
 from fedsash.sampling import Uniform
 from fedsash.tasks import Classification
 from support.executors import Own, answers, request_of
@@ -183,7 +183,7 @@ def test_a_shard_holds_out_what_the_whole_holds_out() -> None:
 class Silent(Method):
     """A method that overrides `probe` and has nothing to ask."""
 
-    def probe(self, local: Local) -> Upload:
+    def probe(self, local: LocalRun) -> Upload:
         return {}
 
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash.aggregation import Mean
 from fedsash.basics.arrays import Ints
 from fedsash.evaluation import Evaluation
 from fedsash.methods import Method, Mime, Scaffold
@@ -36,7 +35,7 @@ def test_a_round_with_missing_clients_is_the_round_of_those_that_answered(method
         request = world.ask(first, ids=ids_without(who))
         expected, _ = world.finish(first, request, world.collect(request))
     torch.testing.assert_close(state.w, expected.w, rtol=0, atol=1e-15)
-    torch.testing.assert_close(state.shared["c"], state.mine["c"].mean(0), rtol=0, atol=1e-15)
+    torch.testing.assert_close(state.server_state["c"], state.client_state["c"].mean(0), rtol=0, atol=1e-15)
     assert state.last.tolist() == [1, 0, 1, 1, 0, 1] == expected.last.tolist()
 
 

@@ -1,4 +1,4 @@
-"""Every method with every aggregation, server optimiser, feed and engine, and through a saved state."""
+"""Every method with every aggregation, server optimiser, broadcast and engine, and through a saved state."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import torch
 
 from fedsash.executors import LocalEngine
 from fedsash.lab import checkpoints
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.state import State
-from support.choices import AGGREGATIONS, AVERAGES, FEEDS, METHODS, SERVERS
+from support.choices import AGGREGATIONS, AVERAGES, BROADCASTS, METHODS, SERVERS
 from support.worlds import VECTORISED, WORKERS, after, federation
 
-CLIENT = Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+CLIENT = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
 ADAPTIVE = ("adagrad", "adam", "yogi")
 
 
-def settings(method: str = "fedavg", server: str = "sgd", feed: str = "none", aggregation: str = "mean") -> Any:
+def settings(method: str = "fedavg", server: str = "sgd", broadcast: str = "none", aggregation: str = "mean") -> Any:
     return {
         "method": METHODS[method],
         "server": SERVERS[server],
-        "feed": FEEDS[feed],
+        "broadcast": BROADCASTS[broadcast],
         "aggregation": AGGREGATIONS[aggregation],
         "averages": AVERAGES,
-        "client": CLIENT,
+        "local": CLIENT,
     }
 
 
@@ -45,18 +45,20 @@ def check_engines_and_resume(chosen: Any, tolerance: float, folder: Path) -> Non
     assert same(one, after(again, 2, checkpoints.load(place, again.start())))
 
 
-@pytest.mark.parametrize("feed", ["none", "after"])
+@pytest.mark.parametrize("broadcast", ["none", "after"])
 @pytest.mark.parametrize("server", ["sgd", "momentum", "adam", "yogi"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_with_every_server_and_feed(method: str, server: str, feed: str, tmp_path: Path) -> None:
+def test_every_method_with_every_server_and_broadcast(method: str, server: str, broadcast: str, tmp_path: Path) -> None:
     # Adaptive servers divide by tiny moments, which blows rounding up; the others keep it where it was.
-    check_engines_and_resume(settings(method, server, feed), 1e-10 if server in ADAPTIVE else 1e-13, tmp_path)
+    check_engines_and_resume(settings(method, server, broadcast), 1e-10 if server in ADAPTIVE else 1e-13, tmp_path)
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("broadcast", BROADCASTS)
 @pytest.mark.parametrize("server", SERVERS)
-def test_every_feed_with_every_server(server: str, feed: str, tmp_path: Path) -> None:
-    check_engines_and_resume(settings("scaffold-II", server, feed), 1e-11 if server in ADAPTIVE else 1e-13, tmp_path)
+def test_every_broadcast_with_every_server(server: str, broadcast: str, tmp_path: Path) -> None:
+    check_engines_and_resume(
+        settings("scaffold-II", server, broadcast), 1e-11 if server in ADAPTIVE else 1e-13, tmp_path
+    )
 
 
 def with_aggregation(method: str, aggregation: str) -> Any:

@@ -17,12 +17,12 @@ from torch import Tensor, nn
 
 from fedsash.averages import EMA, Window
 from fedsash.executors import LocalEngine
-from fedsash.federation import Feed
-from fedsash.local import Client
+from fedsash.federation import Broadcast
+from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, Scaffold
-from fedsash.sampling import Fixed, Uniform
+from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Exponential, SawTooth
-from fedsash.servers import SGD
+from fedsash.servers import ServerSGD
 from fedsash.state import State
 from support.choices import AVERAGES, METHODS, SAMPLINGS, SERVERS
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, data, federation, mlp, quadratic_federation
@@ -77,23 +77,23 @@ def test_many_averages_in_one_run_are_as_many_runs_with_one() -> None:
 
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("method", METHODS)
-def test_feeding_a_window_of_one_is_no_feeding_bitwise(method: str, server: str) -> None:
+def test_broadcasting_a_window_of_one_is_no_broadcasting_bitwise(method: str, server: str) -> None:
     settings = {"method": METHODS[method], "server": SERVERS[server], "averages": {"ima": Window(1)}}
-    fed = after(federation(**settings, feed=Feed("ima", 0)), 5)
+    fed = after(federation(**settings, broadcast=Broadcast("ima", 0)), 5)
     assert torch.equal(fed.w, after(federation(**settings), 5).w)
 
 
-def test_before_and_after_the_plain_server_are_the_same_feed() -> None:
+def test_before_and_after_the_plain_server_are_the_same_broadcast() -> None:
     settings = {"averages": {"ima": Window(3)}}
-    f = {order: federation(**settings, feed=Feed("ima", 2, order)) for order in ("after", "before")}
+    f = {order: federation(**settings, broadcast=Broadcast("ima", 2, order)) for order in ("after", "before")}
     s = {order: after(f[order], 7) for order in f}
     torch.testing.assert_close(f["after"].send(s["after"])[0], f["before"].send(s["before"])[0], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("order", ["after", "before"])
-def test_a_feed_changes_nothing_up_to_its_start_and_then_sends_the_mean_of_the_window(order: str) -> None:
+def test_a_broadcast_changes_nothing_up_to_its_start_and_then_sends_the_mean_of_the_window(order: str) -> None:
     start, size = 3, 2
-    f = federation(averages={"ima": Window(size)}, feed=Feed("ima", start, order))
+    f = federation(averages={"ima": Window(size)}, broadcast=Broadcast("ima", start, order))
     plain = federation(averages={"ima": Window(size)})
     state, other = f.start(), plain.start()
     models: list[Tensor] = []
@@ -113,8 +113,8 @@ def test_a_feed_changes_nothing_up_to_its_start_and_then_sends_the_mean_of_the_w
 
 def test_the_server_moves_from_what_the_clients_received() -> None:
     """Momentum computed from any other base is the trap that a well-known library fell into."""
-    fed = {"averages": {"ima": Window(3)}, "feed": Feed("ima", 0)}
-    f = federation(**fed, server=SGD(momentum=0.9))
+    fed = {"averages": {"ima": Window(3)}, "broadcast": Broadcast("ima", 0)}
+    f = federation(**fed, server=ServerSGD(momentum=0.9))
     state = after(f, 3)
     sent, v = f.send(state)[0].clone(), state.server["v"].clone()
     plain = deepcopy(state)
@@ -161,9 +161,9 @@ def test_a_poisoned_client_is_left_out_and_named_and_no_window_ever_holds_it(eng
         state, outcome = f.round(f.start())
     assert outcome.refused == [3] and outcome.moved
     assert torch.isfinite(state.w).all() and torch.isfinite(f.models(state)["wima"]).all()
-    assert torch.equal(state.mine["c"][3], torch.zeros_like(state.w))
-    torch.testing.assert_close(state.shared["c"], state.mine["c"].mean(0), rtol=0, atol=1e-14)
-    others = after(federation(**settings | {"sampling": Fixed(((0, 1, 2, 4, 5),))}), 1)
+    assert torch.equal(state.client_state["c"][3], torch.zeros_like(state.w))
+    torch.testing.assert_close(state.server_state["c"], state.client_state["c"].mean(0), rtol=0, atol=1e-14)
+    others = after(federation(**settings | {"sampling": FixedClients(((0, 1, 2, 4, 5),))}), 1)
     torch.testing.assert_close(state.w, others.w, rtol=0, atol=1e-14)
     with federation(**settings, loss=poison(1e30)) as f:
         _, outcome = f.round(f.start())
@@ -183,7 +183,7 @@ def test_a_round_in_which_all_are_bad_or_nobody_answers_is_skipped() -> None:
 
 
 def test_a_server_step_that_overflows_leaves_the_round_as_if_it_had_not_been() -> None:
-    f = federation(method=Scaffold(), server=SGD(lr=1e300), averages={"wima": Window(3)})
+    f = federation(method=Scaffold(), server=ServerSGD(lr=1e300), averages={"wima": Window(3)})
     state, outcome = f.round(f.start())
     assert not outcome.moved and state.round == 1
     assert same(state, replace(f.start(), round=1))
@@ -225,7 +225,7 @@ def test_seeds_differ_and_the_same_seed_repeats() -> None:
 
 def test_no_two_clients_share_memory() -> None:
     state = after(federation(method=Scaffold(), sampling=Uniform(6)), 2)
-    rows = [state.mine["c"][i] for i in range(6)]
+    rows = [state.client_state["c"][i] for i in range(6)]
     assert len({row.data_ptr() for row in rows}) == 6
     assert len({tuple(row.tolist()) for row in rows}) == 6
 
@@ -239,7 +239,9 @@ def test_the_users_module_is_never_changed() -> None:
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_dropout_schedules_and_saw_tooth_agree_between_engines(engine: str) -> None:
-    client = Client(lr=0.1, batch=5, steps=7, schedule=Exponential(0.8), local_schedule=SawTooth(0.1), drop_last=True)
+    client = LocalTraining(
+        lr=0.1, batch=5, steps=7, schedule=Exponential(0.8), local_schedule=SawTooth(0.1), drop_last=True
+    )
     settings = {"model": mlp(dropout=0.4), "client": client}
     reference = after(federation(**settings), 4).w
     torch.testing.assert_close(
@@ -287,7 +289,7 @@ def test_without_a_compiler_steps_run_uncompiled_with_a_line(
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"feed": Feed("ima")}, "Feed.average = 'ima': must be an average; there is none"),
+        ({"broadcast": Broadcast("ima")}, "Broadcast.average = 'ima': must be an average; there is none"),
         ({"averages": {"model": EMA(0.9)}}, "averages = 'model'"),
         ({"averages": {"a/b": EMA(0.9)}}, "averages = 'a/b'"),
         ({"sampling": Uniform(7)}, "Uniform.count = 7: must be at most the number of clients, 6"),
@@ -304,7 +306,7 @@ def test_what_cannot_be_is_refused_with_one_line(settings: dict[str, Any], words
 
 
 def test_a_quadratic_federation_is_where_gradient_descent_takes_it() -> None:
-    f = quadratic_federation([1.0, 3.0], [0.0, 1.2], client=Client(lr=0.1, batch="full"))
+    f = quadratic_federation([1.0, 3.0], [0.0, 1.2], local=LocalTraining(lr=0.1, batch="full"))
     w = 0.0
     for _ in range(4):
         w -= 0.1 * (1 * (w - 0.0) + 3 * (w - 1.2)) / 2

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 import torch
+from support.broadcasting import ALONE, noisy
 
-from fedsash.aggregation import Mean
+from fedsash.aggregation import WeightedMean
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Reply
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import Scaffold
 from fedsash.schedules import Exponential, Mild
-from support.feeding import ALONE, noisy
 from support.worlds import after, federation, learned, mlp, snapshot
 
 HOLDING: Any = {"evaluation": Evaluation(held_out=0.4), "method": Scaffold()}
@@ -59,8 +59,8 @@ def test_the_model_is_copied_so_later_changes_of_it_change_nothing() -> None:
 
 
 def test_evaluating_twice_changes_nothing() -> None:
-    """Not the state, not the training after it, and not what an adaptive feed decides."""
-    with noisy(feed=ALONE) as world:
+    """Not the state, not the training after it, and not what an adaptive broadcast decides."""
+    with noisy(broadcast=ALONE) as world:
         state = after(world, 3)
         kept = snapshot(state)
         one, two = world.evaluate(state), world.evaluate(state)
@@ -94,12 +94,12 @@ def test_numbers_of_an_engine_are_positive_integers_or_auto(value: Any) -> None:
 
 
 def test_a_round_is_so_many_steps_or_so_many_epochs() -> None:
-    line = r"^Client.steps = 3: can't go with epochs, or with a schedule of epochs"
+    line = r"^LocalTraining.steps = 3: can't go with epochs, or with a schedule of epochs"
     with pytest.raises(ValueError, match=line):
-        Client(epochs=5, steps=3)
+        LocalTraining(epochs=5, steps=3)
     with pytest.raises(ValueError, match=line):
-        Client(steps=3, schedule=Mild(start=2, scheme="epochs"))
-    Client(steps=3, schedule=Exponential(0.9))
+        LocalTraining(steps=3, schedule=Mild(start=2, scheme="epochs"))
+    LocalTraining(steps=3, schedule=Exponential(0.9))
 
 
 def test_only_accepted_clients_have_a_new_version_of_their_state() -> None:
@@ -109,9 +109,9 @@ def test_only_accepted_clients_have_a_new_version_of_their_state() -> None:
     with world:
         replies = [answer for answer in world.executor.work(world.ask(state)) if isinstance(answer, Reply)]
     limit = float(torch.cat([reply.norms for reply in replies]).median())
-    strict = replace(world, aggregation=Mean(limit=limit))
+    strict = replace(world, aggregation=WeightedMean(limit=limit))
     with strict:
-        before = {name: rows.clone() for name, rows in state.mine.items()}
+        before = {name: rows.clone() for name, rows in state.client_state.items()}
         last = state.last.clone()
         moved, outcome = strict.round(state)
     accepted = [i for i in outcome.clients.tolist() if i not in outcome.refused]
@@ -119,4 +119,4 @@ def test_only_accepted_clients_have_a_new_version_of_their_state() -> None:
     for i in range(len(last)):
         assert moved.last[i] == (2 if i in accepted else last[i])
         if i in outcome.refused:
-            assert all(torch.equal(moved.mine[name][i], before[name][i]) for name in before)
+            assert all(torch.equal(moved.client_state[name][i], before[name][i]) for name in before)

@@ -31,10 +31,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.aggregation import FedNova, Mean
+from fedsash.aggregation import Aggregation, FedNova, WeightedMean
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import AdaBest, FedACG, FedAvg, FedCM, FedDyn, FedMoSWA, FedProx, Method, Mime, Scaffold
 from fedsash.sampling import Uniform
 from support.worlds import Point, after, federation, quadratic_federation, quadratics
@@ -45,12 +45,12 @@ ETA, K, ROUNDS = 0.1, 5, 150
 
 
 def world(method: Method, steps: int = K, clients: int = 3) -> Federation:
-    client = Client(lr=ETA, batch="full", steps=steps)
-    return quadratic_federation([*A], [*B], START, method=method, client=client, sampling=Uniform(clients))
+    client = LocalTraining(lr=ETA, batch="full", steps=steps)
+    return quadratic_federation([*A], [*B], START, method=method, local=client, sampling=Uniform(clients))
 
 
 def without_correction(mu: float = 0.0, eta: float = ETA) -> float:
-    """Where the mean of clients stops that each follow their own loss and a tether."""
+    """Where the mean of clients stops that each follow their own loss and a proximal."""
     weight = (1 - (1 - eta * (A + mu)) ** K) * A / (A + mu)
     return float((weight @ B) / weight.sum())
 
@@ -114,15 +114,15 @@ def test_with_one_local_step_it_reaches_the_optimum_after_all(method: Method) ->
     assert float(after(world(method, steps=1), 2 * ROUNDS).w) == pytest.approx(OPTIMUM, abs=1e-9)
 
 
-def resting(eta: float, rule: Mean) -> float:
+def resting(eta: float, rule: Aggregation) -> float:
     """Where clients with 1, 4 and 9 samples and as many steps stop; a round is an affine map, so two rounds tell."""
     sizes = [1, 4, 9]
     cuts = np.split(np.arange(14), np.cumsum(sizes)[:-1])
     data = FederatedData.from_arrays(
         np.repeat(B, sizes)[:, None], np.repeat(np.arange(3), sizes), cuts, classes=3, dtype=torch.float64
     )
-    loss, client = quadratics(torch.from_numpy(A)), Client(lr=eta, batch=1)
-    f = federation(model=Point([START]), data=data, loss=loss, client=client, sampling=Uniform(3), aggregation=rule)
+    loss, client = quadratics(torch.from_numpy(A)), LocalTraining(lr=eta, batch=1)
+    f = federation(model=Point([START]), data=data, loss=loss, local=client, sampling=Uniform(3), aggregation=rule)
     one, two = float(after(f, 1).w), float(after(f, 2).w)
     rate = (two - one) / (one - START)
     assert 0 < rate < 1
@@ -134,7 +134,7 @@ def test_with_unequal_steps_fednova_stops_near_the_optimum_and_fedavg_does_not()
     optimum, biased = ((weight * A) @ B / (weight @ A) for weight in (p, p * steps))
     etas = 0.004 * 0.5 ** np.arange(4)
     nova = [abs(resting(eta, FedNova()) - optimum) for eta in etas]
-    mean = [abs(resting(eta, Mean()) - biased) for eta in etas]
+    mean = [abs(resting(eta, WeightedMean()) - biased) for eta in etas]
     for distances in (nova, mean):
         ratios = np.divide(distances[:-1], distances[1:])
         np.testing.assert_allclose(ratios, 2, rtol=0, atol=0.05)

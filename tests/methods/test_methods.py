@@ -12,13 +12,13 @@ import pytest
 import torch
 
 from fedsash.federation import Federation
-from fedsash.local import Client
-from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, Local, Method, Scaffold, Step
+from fedsash.local import LocalTraining
+from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, LocalRun, Method, Scaffold, Step
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation
 
-EVERYONE, WHOLE = Uniform(len(SIZES)), Client(lr=0.1, batch="full")
-ROUGH = Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
 MEMORIES = [
     Scaffold("I"),
     Scaffold("II"),
@@ -37,7 +37,7 @@ def sampled(f: Federation, round: int) -> np.ndarray:
 
 
 def test_fedavg_with_one_full_batch_step_of_all_clients_is_gradient_descent() -> None:
-    f = federation(client=Client(lr=0.3, batch="full"), sampling=Uniform(len(SIZES)))
+    f = federation(local=LocalTraining(lr=0.3, batch="full"), sampling=Uniform(len(SIZES)))
     w = after(f, 3).w
     module = f.model
     f.layout.load(module, f.start().w)
@@ -51,8 +51,8 @@ def test_fedavg_with_one_full_batch_step_of_all_clients_is_gradient_descent() ->
 
 @pytest.mark.parametrize("momentum, weight_decay, clip", [(0.0, 0.0, None), (0.9, 0.01, None), (0.5, 0.1, 0.3)])
 def test_one_client_is_plain_sgd_as_pytorch_has_it(momentum: float, weight_decay: float, clip: float | None) -> None:
-    client = Client(lr=0.1, batch="full", steps=5, momentum=momentum, weight_decay=weight_decay, clip=clip)
-    f = federation(client=client, sampling=Uniform(1))
+    client = LocalTraining(lr=0.1, batch="full", steps=5, momentum=momentum, weight_decay=weight_decay, clip=clip)
+    f = federation(local=client, sampling=Uniform(1))
     only = int(sampled(f, 0)[0])
     w = after(f, 1).w
     module = f.model
@@ -78,30 +78,32 @@ def test_clients_with_the_same_data_are_one_client() -> None:
 @pytest.mark.parametrize("mu", [0.0, 0.1, 1.0])
 def test_fedprox_on_a_quadratic_follows_its_closed_form(mu: float) -> None:
     a, b, eta, steps, start = 2.0, 1.5, 0.1, 7, -0.4
-    f = quadratic_federation([a], [b], start, method=FedProx(mu), client=Client(lr=eta, batch="full", steps=steps))
+    f = quadratic_federation(
+        [a], [b], start, method=FedProx(mu), local=LocalTraining(lr=eta, batch="full", steps=steps)
+    )
     target = (a * b + mu * start) / (a + mu)
     expected = target + (1 - eta * (a + mu)) ** steps * (start - target)
     assert float(after(f, 1).w) == pytest.approx(expected, abs=1e-14)
 
 
 def test_ewc_on_a_quadratic_is_fedprox_with_mu_times_the_last_rounds_fisher() -> None:
-    client = Client(lr=0.1, batch="full", steps=7)
-    f = quadratic_federation([2.0], [1.5], -0.4, method=EWC(3.0), client=client)
+    client = LocalTraining(lr=0.1, batch="full", steps=7)
+    f = quadratic_federation([2.0], [1.5], -0.4, method=EWC(3.0), local=client)
     first = after(f, 1)
-    w, strength = float(first.w), 3 * float(first.shared["fisher"])
-    prox = quadratic_federation([2.0], [1.5], w, method=FedProx(strength), client=client)
+    w, strength = float(first.w), 3 * float(first.server_state["fisher"])
+    prox = quadratic_federation([2.0], [1.5], w, method=FedProx(strength), local=client)
     close(after(f, 1, first).w, after(prox, 1).w)
     assert strength > 1
 
 
 @pytest.mark.parametrize("method", [FedProx(0.0), EWC(0.0)], ids=repr)
 def test_without_tether_it_is_fedavg_bitwise(method: Method) -> None:
-    assert torch.equal(after(federation(method=method, client=ROUGH), 4).w, after(federation(client=ROUGH), 4).w)
+    assert torch.equal(after(federation(method=method, local=ROUGH), 4).w, after(federation(local=ROUGH), 4).w)
 
 
 @pytest.mark.parametrize("method", [FedProx(5.0), EWC(5.0)], ids=repr)
 def test_with_one_local_step_a_tether_does_nothing_bitwise(method: Method) -> None:
-    assert torch.equal(after(federation(method=method, client=WHOLE), 4).w, after(federation(client=WHOLE), 4).w)
+    assert torch.equal(after(federation(method=method, local=WHOLE), 4).w, after(federation(local=WHOLE), 4).w)
 
 
 def test_ewcs_first_round_is_fedavg_bitwise_and_its_second_is_not() -> None:
@@ -114,9 +116,9 @@ def test_ewcs_fisher_is_the_mean_of_squared_gradients_over_steps_and_clients() -
     seen: list[list[torch.Tensor]] = []
 
     class Watched(EWC):
-        def begin(self, local: Local) -> dict[str, torch.Tensor]:
+        def round_state(self, local: LocalRun) -> dict[str, torch.Tensor]:
             seen.append([])
-            return super().begin(local)
+            return super().round_state(local)
 
         def direction(self, step: Step) -> torch.Tensor:
             seen[-1].append(step.grad(step.w)[0] ** 2)
@@ -130,7 +132,7 @@ def test_ewcs_fisher_is_the_mean_of_squared_gradients_over_steps_and_clients() -
         sizes = torch.from_numpy(f.data.sizes[sampled(f, t)]).double()
         state, _ = f.round(state)
         of_clients = torch.stack([torch.stack(squares).mean(0) for squares in seen])
-        close(state.shared["fisher"], sizes / sizes.sum() @ of_clients)
+        close(state.server_state["fisher"], sizes / sizes.sum() @ of_clients)
 
 
 @pytest.mark.parametrize("engine", ["sequential", "vectorised"])
@@ -139,23 +141,25 @@ def test_absent_clients_keep_their_memory_bitwise_and_no_two_share_any(method: M
     f = federation(method=method, sampling=Uniform(3), engine=ENGINES[engine])
     state = f.start()
     for t in range(4):
-        before = {name: rows.clone() for name, rows in state.mine.items()}
+        before = {name: rows.clone() for name, rows in state.client_state.items()}
         present = sampled(f, t)
         absent = np.setdiff1d(np.arange(len(SIZES)), present)
         state, _ = f.round(state)
-        assert all(torch.equal(rows[absent], before[name][absent]) for name, rows in state.mine.items())
-        assert any(not torch.equal(rows[present], before[name][present]) for name, rows in state.mine.items())
-    w, shared = state.w.clone(), {name: value.clone() for name, value in state.shared.items()}
-    for rows in state.mine.values():
+        assert all(torch.equal(rows[absent], before[name][absent]) for name, rows in state.client_state.items())
+        assert any(not torch.equal(rows[present], before[name][present]) for name, rows in state.client_state.items())
+    w, server_state = state.w.clone(), {name: value.clone() for name, value in state.server_state.items()}
+    for rows in state.client_state.values():
         others = rows[1:].clone()
         rows[0] = nan
         assert torch.equal(rows[1:], others)
-    assert torch.equal(state.w, w) and all(torch.equal(state.shared[name], value) for name, value in shared.items())
+    assert torch.equal(state.w, w) and all(
+        torch.equal(state.server_state[name], value) for name, value in server_state.items()
+    )
 
 
 def test_every_method_with_memory_is_among_those() -> None:
     w = torch.zeros(3)
-    assert {kind for kind in METHODS.values() if kind().mine(w)} == {type(method) for method in MEMORIES}
+    assert {kind for kind in METHODS.values() if kind().client_state(w)} == {type(method) for method in MEMORIES}
 
 
 NEGATIVE, FRACTION, WORD = (-0.1, -inf, nan), (-0.1, 1.1, nan), ("other", None)
@@ -212,7 +216,7 @@ def test_every_option_that_can_be_bad_is_among_those() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_at_rate_zero_nothing_moves_and_nothing_is_refused(name: str) -> None:
-    f = federation(method=METHODS[name](), client=Client(lr=0.0, batch=5))
+    f = federation(method=METHODS[name](), local=LocalTraining(lr=0.0, batch=5))
     with f:
         state, outcome = f.round(f.start())
     assert outcome.moved

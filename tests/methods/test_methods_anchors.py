@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedFA, Method
-from fedsash.sampling import Fixed, Uniform
+from fedsash.sampling import FixedClients, Uniform
 from support.worlds import SIZES, after, data, federation, mlp
 
-ROUGH = Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
 
@@ -31,18 +31,18 @@ def random_anchors(d: int = 8) -> Tensor:
     "method", [FedFA(0.0, calibration=0.0), FedFA(anchors_from=3, calibrate_from=3)], ids=["off", "not yet"]
 )
 def test_without_anchor_loss_and_calibration_it_is_fedavg_bitwise(method: Method) -> None:
-    fedavg = after(federation(method=FedAvg(), client=ROUGH), 3).w
-    assert torch.equal(after(federation(method=method, client=ROUGH), 3).w, fedavg)
+    fedavg = after(federation(method=FedAvg(), local=ROUGH), 3).w
+    assert torch.equal(after(federation(method=method, local=ROUGH), 3).w, fedavg)
 
 
 @pytest.mark.parametrize("client", [5, 3], ids=["one sample", "many samples"])
 def test_a_step_descends_on_cross_entropy_and_the_distances_from_the_anchors(client: int) -> None:
     """lam/C * ||h - A||^2 for one sample; for more, the sum over classes of the mean over the class's samples."""
     lam, A = 0.4, random_anchors()
-    world = {"client": Client(lr=0.1, batch="full"), "sampling": Fixed(((client,),))}
+    world = {"local": LocalTraining(lr=0.1, batch="full"), "sampling": FixedClients(((client,),))}
     f = federation(method=FedFA(lam, calibration=0.0), **world)
     state = f.start()
-    state.shared["anchors"] = A.clone()
+    state.server_state["anchors"] = A.clone()
     module, own = f.model, torch.from_numpy(f.data.clients[client])
     f.layout.load(module, state.w)
     h, y = module[:-1](f.data.train.x[own]), f.data.train.y[own]
@@ -62,31 +62,31 @@ def identity_world(batch: Any) -> Federation:
         model=nn.Sequential(nn.Linear(3, 3)).double(),
         data=world,
         method=FedFA(momentum=0.6),
-        client=Client(lr=0.1, batch=batch, epochs=2),
+        local=LocalTraining(lr=0.1, batch=batch, epochs=2),
         sampling=Uniform(2),
     )
 
 
 def test_anchors_that_are_the_features_stay() -> None:
     state = after(identity_world("full"), 3)
-    close(state.shared["anchors"], torch.eye(3, dtype=torch.float64))
+    close(state.server_state["anchors"], torch.eye(3, dtype=torch.float64))
 
 
 def test_a_class_that_batches_miss_is_drawn_to_zero_as_published() -> None:
     """With one sample a batch each class is in one batch of three, so an epoch's mean feature is a third of it."""
     state = after(identity_world(1), 1)
     two_epochs = 0.6 * (0.6 + 0.4 / 3) + 0.4 / 3
-    close(state.shared["anchors"], two_epochs * torch.eye(3, dtype=torch.float64))
+    close(state.server_state["anchors"], two_epochs * torch.eye(3, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("bias", [True, False])
 def test_calibration_is_pytorchs_adam_on_the_classifier_at_the_anchors_fresh_in_every_round(bias: bool) -> None:
     """With rate 0 and fixed anchors nothing else moves; the extractor stays bitwise."""
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3, bias=bias)).double()
-    still = Client(lr=0.0, batch=5, epochs=3)
-    f = federation(model=model, method=FedFA(0.0, 1.0, 0.01), client=still, sampling=Fixed(((3,),)))
+    still = LocalTraining(lr=0.0, batch=5, epochs=3)
+    f = federation(model=model, method=FedFA(0.0, 1.0, 0.01), local=still, sampling=FixedClients(((3,),)))
     state = f.start()
-    state.shared["anchors"] = random_anchors(5)
+    state.server_state["anchors"] = random_anchors(5)
     for _ in range(2):
         adam = torch.optim.Adam(model[2].parameters(), lr=0.01)
         for _ in range(3 * SIZES[3] // 5):
@@ -100,22 +100,24 @@ def test_calibration_is_pytorchs_adam_on_the_classifier_at_the_anchors_fresh_in_
 
 def test_anchors_of_classes_that_a_client_does_not_have_come_back_bitwise() -> None:
     A = random_anchors()
-    f = federation(method=FedFA(momentum=0.5), sampling=Fixed(((5,),)))
+    f = federation(method=FedFA(momentum=0.5), sampling=FixedClients(((5,),)))
     state = f.start()
-    state.shared["anchors"] = A.clone()
+    state.server_state["anchors"] = A.clone()
     (owned,) = data().train.y[f.data.clients[5]].tolist()
-    changed = (after(f, 1, state).shared["anchors"] != A).any(1)
+    changed = (after(f, 1, state).server_state["anchors"] != A).any(1)
     assert [c for c in range(3) if changed[c]] == [owned]
 
 
 def test_momentum_one_keeps_all_anchors() -> None:
-    close(after(federation(method=FedFA(momentum=1.0)), 3).shared["anchors"], torch.eye(3, 8, dtype=torch.float64))
+    close(
+        after(federation(method=FedFA(momentum=1.0)), 3).server_state["anchors"], torch.eye(3, 8, dtype=torch.float64)
+    )
 
 
 def test_anchors_start_as_rows_of_the_identity_or_as_directions_where_there_is_no_room() -> None:
     for module, classes, d in [(mlp(), 3, 8), (nn.Sequential(nn.Linear(4, 9)).double(), 9, 4)]:
         layout = Layout(module)
-        anchors = FedFA().shared(layout.flatten(module), layout)["anchors"]
+        anchors = FedFA().server_state(layout.flatten(module), layout)["anchors"]
         assert anchors.shape == (classes, d) and len(anchors.unique(dim=0)) == classes
         close(anchors.norm(dim=1), torch.ones(classes, dtype=torch.float64))
         assert classes > d or torch.equal(anchors, torch.eye(classes, d, dtype=torch.float64))

@@ -10,30 +10,32 @@ import pytest
 import torch
 
 from fedsash.averages import SWA
-from fedsash.local import Client
-from fedsash.methods import FedAvg, FedMoSWA, FedSWA, Local, Scaffold, Upload, Vectors
+from fedsash.local import LocalTraining
+from fedsash.methods import FedAvg, FedMoSWA, FedSWA, LocalRun, Scaffold, Upload, Vectors
 from fedsash.sampling import Uniform
 from fedsash.schedules import Flat, LocalSchedule, SawTooth
-from fedsash.servers import SGD
+from fedsash.servers import ServerSGD
 from support.worlds import SIZES, after, federation
 
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
 
 
-def rough(local_schedule: LocalSchedule | None = None) -> Client:
-    return Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01, local_schedule=local_schedule or Flat())
+def rough(local_schedule: LocalSchedule | None = None) -> LocalTraining:
+    return LocalTraining(
+        lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01, local_schedule=local_schedule or Flat()
+    )
 
 
 def test_fedswa_is_fedavg_with_a_saw_tooth_and_a_longer_server_step() -> None:
     """To 1e-13: alpha multiplies before the addition here, with it there."""
-    parts = federation(method=UNIFORM, client=rough(SawTooth(0.2)), server=SGD(lr=1.5))
-    close(after(federation(method=FedSWA(0.2, 1.5), client=rough()), 5).w, after(parts, 5).w)
+    parts = federation(method=UNIFORM, local=rough(SawTooth(0.2)), server=ServerSGD(lr=1.5))
+    close(after(federation(method=FedSWA(0.2, 1.5), local=rough()), 5).w, after(parts, 5).w)
 
 
 def test_fedswa_with_rho_and_alpha_one_is_uniform_fedavg_bitwise() -> None:
-    fedavg = after(federation(method=UNIFORM, client=rough()), 4).w
-    assert torch.equal(after(federation(method=FedSWA(1.0, 1.0), client=rough()), 4).w, fedavg)
+    fedavg = after(federation(method=UNIFORM, local=rough()), 4).w
+    assert torch.equal(after(federation(method=FedSWA(1.0, 1.0), local=rough()), 4).w, fedavg)
 
 
 @pytest.mark.parametrize("method", [FedSWA(0.2, 0.0), FedMoSWA(0.2, 0.0)], ids=repr)
@@ -45,7 +47,7 @@ def test_with_alpha_zero_the_model_never_moves_bitwise(method: Any) -> None:
 @pytest.mark.parametrize("rho", [0.0, 0.3, 1.0])
 def test_the_rates_of_a_round_have_the_published_sum(rho: float) -> None:
     K = np.array([1, 2, 7, 12])
-    rates = Client().rates(0.4, K, FedSWA(rho))
+    rates = LocalTraining().rates(0.4, K, FedSWA(rho))
     np.testing.assert_allclose(rates.sum(0), 0.4 * (K * (1 + rho) + 1 - rho) / 2, rtol=0, atol=1e-14)
     np.testing.assert_array_equal(rates[0], 0.4)
 
@@ -53,26 +55,26 @@ def test_the_rates_of_a_round_have_the_published_sum(rho: float) -> None:
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_fedmoswa_without_saw_tooth_nor_forgetting_and_with_all_clients_is_scaffold(option: Any) -> None:
     everyone = Uniform(len(SIZES))
-    moswa = after(federation(method=FedMoSWA(1.0, 1.0, 1.0, option), client=rough(), sampling=everyone), 5)
-    scaffold = after(federation(method=Scaffold(option), client=rough(), sampling=everyone), 5)
+    moswa = after(federation(method=FedMoSWA(1.0, 1.0, 1.0, option), local=rough(), sampling=everyone), 5)
+    scaffold = after(federation(method=Scaffold(option), local=rough(), sampling=everyone), 5)
     close(moswa.w, scaffold.w)
-    close(moswa.mine["c"], scaffold.mine["c"])
-    close(moswa.shared["m"], scaffold.shared["c"])
+    close(moswa.client_state["c"], scaffold.client_state["c"])
+    close(moswa.server_state["m"], scaffold.server_state["c"])
 
 
 def test_fedmoswa_with_variates_that_stay_zero_is_fedswa_bitwise() -> None:
     class Forgetful(FedMoSWA):
-        def finish(self, local: Local) -> tuple[Upload, Vectors]:
-            upload, mine = super().finish(local)
-            return upload | {"c": 0 * upload["c"]}, {"c": 0 * mine["c"]}
+        def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+            upload, client_state = super().upload(local)
+            return upload | {"c": 0 * upload["c"]}, {"c": 0 * client_state["c"]}
 
-    fedswa = after(federation(method=FedSWA(0.2, 1.5), client=rough()), 4).w
-    assert torch.equal(after(federation(method=Forgetful(0.2, 1.5), client=rough()), 4).w, fedswa)
+    fedswa = after(federation(method=FedSWA(0.2, 1.5), local=rough()), 4).w
+    assert torch.equal(after(federation(method=Forgetful(0.2, 1.5), local=rough()), 4).w, fedswa)
 
 
 def test_with_gamma_zero_m_stays_zero_while_clients_remember() -> None:
     state = after(federation(method=FedMoSWA(gamma=0.0)), 4)
-    assert not state.shared["m"].any() and state.mine["c"].any()
+    assert not state.server_state["m"].any() and state.client_state["c"].any()
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
@@ -81,9 +83,9 @@ def test_m_is_the_fading_mean_of_the_rounds_new_variates(option: Any, weighting:
     f = federation(method=FedMoSWA(gamma=0.3, option=option, weighting=weighting))
     state = f.start()
     for t in range(4):
-        m, ids = state.shared["m"].clone(), f.sampling.clients(t, f.data.sizes, f.seed)
+        m, ids = state.server_state["m"].clone(), f.sampling.clients(t, f.data.sizes, f.seed)
         state, _ = f.round(state)
-        close(state.shared["m"], 0.7 * m + 0.3 * state.mine["c"][ids].mean(0))
+        close(state.server_state["m"], 0.7 * m + 0.3 * state.client_state["c"][ids].mean(0))
 
 
 @pytest.mark.parametrize("option", ["I", "II"])

@@ -9,10 +9,10 @@ import pytest
 
 from fedsash.aggregation import AGGREGATIONS
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import METHODS
 from fedsash.schedules import Exponential
-from fedsash.servers import SGD
+from fedsash.servers import ServerSGD
 from support.accounts import ADABEST, CLIENT, FA, SAMPLES, TRAINING, UNIFORM, world
 from support.naive import KINDS, run
 from support.worlds import ENGINES
@@ -82,15 +82,19 @@ def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float =
         state = f.start()
         for _ in range(5):
             state, _ = f.round(state)
-    got = {"w": state.w} | state.shared | {f"mine/{name}": rows for name, rows in state.mine.items()}
+    got = (
+        {"w": state.w}
+        | state.server_state
+        | {f"client_state/{name}": rows for name, rows in state.client_state.items()}
+    )
     for name, value in expected.items():
         known = np.isfinite(value)
         np.testing.assert_allclose(got[name].numpy()[known], value[known], rtol=0, atol=1e-10, err_msg=name)
 
 
 def trained(method: Any, engine: str, **settings: Any) -> Federation:
-    client = Client(batch=5, epochs=3, schedule=Exponential(0.9), **CLIENT)
-    return world(client, method=method, engine=ENGINES[engine], **{"server": SGD(lr=0.7)} | settings)
+    client = LocalTraining(batch=5, epochs=3, schedule=Exponential(0.9), **CLIENT)
+    return world(client, method=method, engine=ENGINES[engine], **{"server": ServerSGD(lr=0.7)} | settings)
 
 
 def name_of(value: Any) -> str:
@@ -106,7 +110,7 @@ def test_every_method_equals_the_naive_account(kind: str, options: dict[str, Any
 @pytest.mark.parametrize("kind", ["feddyn", "adabest", "fedacg", "fedmoswa"])
 def test_methods_that_change_the_update_equal_the_naive_account_with_server_momentum(kind: str) -> None:
     options = next(options for name, options in CASES if name == kind)
-    server = SGD(lr=0.7, momentum=0.5)
+    server = ServerSGD(lr=0.7, momentum=0.5)
     compare(trained(METHODS[kind](**options), "sequential", server=server), kind, options, momentum=0.5)
 
 

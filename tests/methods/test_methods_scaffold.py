@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from fedsash.federation import Federation
-from fedsash.local import Client
-from fedsash.methods import FedAvg, Local, Scaffold, Step, Upload, Vectors
+from fedsash.local import LocalTraining
+from fedsash.methods import FedAvg, LocalRun, Scaffold, Step, Upload, Vectors
 from fedsash.sampling import Uniform
 from support.worlds import SIZES, after, federation
 
-EVERYONE, WHOLE = Uniform(len(SIZES)), Client(lr=0.2, batch="full")
+EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
 
@@ -32,19 +32,19 @@ def test_c_is_the_mean_of_all_client_variates_after_every_round(option: Any, cou
     state = f.start()
     for _ in range(6):
         state, _ = f.round(state)
-        close(state.shared["c"], state.mine["c"].mean(0), atol=1e-14)
-    assert float(state.shared["c"].norm()) > 0
+        close(state.server_state["c"], state.client_state["c"].mean(0), atol=1e-14)
+    assert float(state.server_state["c"].norm()) > 0
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_with_one_full_batch_step_of_all_clients_it_is_gradient_descent_on_their_mean(option: Any) -> None:
-    plain = after(federation(method=UNIFORM, client=WHOLE, sampling=EVERYONE), 5).w
-    close(after(federation(method=Scaffold(option), client=WHOLE, sampling=EVERYONE), 5).w, plain)
+    plain = after(federation(method=UNIFORM, local=WHOLE, sampling=EVERYONE), 5).w
+    close(after(federation(method=Scaffold(option), local=WHOLE, sampling=EVERYONE), 5).w, plain)
 
 
 def test_both_options_agree_on_the_variate_of_a_single_full_batch_step() -> None:
-    one, two = (after(federation(method=Scaffold(option), client=WHOLE), 3) for option in ("I", "II"))
-    close(one.mine["c"], two.mine["c"])
+    one, two = (after(federation(method=Scaffold(option), local=WHOLE), 3) for option in ("I", "II"))
+    close(one.client_state["c"], two.client_state["c"])
 
 
 @pytest.mark.parametrize("option", ["I", "II"])
@@ -54,9 +54,9 @@ def test_its_first_round_is_uniform_fedavg_bitwise(option: Any) -> None:
 
 def test_with_variates_that_stay_zero_it_is_uniform_fedavg_bitwise() -> None:
     class Forgetful(Scaffold):
-        def finish(self, local: Local) -> tuple[Upload, Vectors]:
-            upload, mine = super().finish(local)
-            return upload | {"c": 0 * upload["c"]}, {"c": 0 * mine["c"]}
+        def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+            upload, client_state = super().upload(local)
+            return upload | {"c": 0 * upload["c"]}, {"c": 0 * client_state["c"]}
 
     assert torch.equal(after(federation(method=Forgetful()), 4).w, after(federation(method=UNIFORM), 4).w)
 
@@ -77,4 +77,4 @@ def test_option_two_is_the_mean_gradient_along_the_way_whatever_c_was() -> None:
         seen.clear()
         client = int(sampled(f, state.round)[0])
         state, _ = f.round(state)
-        close(state.mine["c"][client], torch.stack(seen).mean(0))
+        close(state.client_state["c"][client], torch.stack(seen).mean(0))

@@ -13,13 +13,13 @@ from torch import Tensor, nn
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
-from fedsash.local import Client
-from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, Local, Method, MoFedSAM, Step, Vectors
-from fedsash.sampling import Fixed, Uniform
-from fedsash.servers import SGD
+from fedsash.local import LocalTraining
+from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, LocalRun, Method, MoFedSAM, Step, Vectors
+from fedsash.sampling import FixedClients, Uniform
+from fedsash.servers import ServerSGD
 from support.worlds import Point, after, data, federation, mlp
 
-ROUGH = Client(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
@@ -50,7 +50,7 @@ def plane(loss: Any, method: Method) -> Federation:
         rng.normal(size=(6, 2)), np.arange(6), [[0, 1, 2], [3, 4], [5]], classes=6, dtype=torch.float64
     )
     settings: dict[str, Any] = {"data": world, "loss": loss, "method": method, "sampling": Uniform(2)}
-    return federation(model=Point([0.5, -1.0]), client=Client(lr=0.1, batch=2, epochs=2), **settings)
+    return federation(model=Point([0.5, -1.0]), local=LocalTraining(lr=0.1, batch=2, epochs=2), **settings)
 
 
 def skewed(distance: Tensor, y: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ def linear(distance: Tensor, y: Tensor) -> Tensor:
 )
 def test_limits_hold_bitwise(method: Method, limit: Method) -> None:
     assert torch.equal(
-        after(federation(method=method, client=ROUGH), 4).w, after(federation(method=limit, client=ROUGH), 4).w
+        after(federation(method=method, local=ROUGH), 4).w, after(federation(method=limit, local=ROUGH), 4).w
     )
 
 
@@ -123,8 +123,8 @@ def perturbations(rounds: int, **settings: Any) -> tuple[Tensor, list[Tensor], l
     sent: list[Tensor] = []
 
     class Watched(FedLESAM):
-        def begin(self, local: Local) -> Vectors:
-            work = super().begin(local)
+        def round_state(self, local: LocalRun) -> Vectors:
+            work = super().round_state(local)
             e.append(work["e"][0])
             sent.append(local.sent.clone())
             return work
@@ -137,13 +137,13 @@ def perturbations(rounds: int, **settings: Any) -> tuple[Tensor, list[Tensor], l
 
 
 def test_first_rounds_of_all_clients_of_fedlesam_are_uniform_fedavg_bitwise() -> None:
-    trace = Fixed(((0, 3), (5,), (1, 2, 4)))
+    trace = FixedClients(((0, 3), (5,), (1, 2, 4)))
     fedlesam = after(federation(method=FedLESAM(0.5), sampling=trace), 3).w
     assert torch.equal(fedlesam, after(federation(method=UNIFORM, sampling=trace), 3).w)
 
 
 def test_fedlesam_climbs_by_rho_towards_the_model_received_last() -> None:
-    _, e, sent = perturbations(4, sampling=Fixed(((0,), (1,), (1,), (0,))))
+    _, e, sent = perturbations(4, sampling=FixedClients(((0,), (1,), (1,), (0,))))
     assert not e[0].any() and not e[1].any()
     for now, last in [(2, 1), (3, 0)]:
         assert float(e[now].norm()) == pytest.approx(0.5, abs=1e-14)
@@ -152,6 +152,6 @@ def test_fedlesam_climbs_by_rho_towards_the_model_received_last() -> None:
 
 
 def test_fedlesam_does_not_climb_where_the_model_has_not_moved() -> None:
-    w, e, _ = perturbations(3, server=SGD(lr=0.0), sampling=Uniform(6))
+    w, e, _ = perturbations(3, server=ServerSGD(lr=0.0), sampling=Uniform(6))
     assert torch.equal(w, federation().start().w)
     assert len(e) == 18 and not torch.stack(e).any()

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from support.accounts import CLIENT, FA, PLAIN, UNIFORM, naive, net, same, world
 from support.naive import CLASSIFIER, KINDS, Array, Net, aggregate, cross_entropy, normaliser, run
@@ -43,7 +43,7 @@ def test_the_naive_gradient_of_the_classifier_is_the_slope_of_its_loss() -> None
 
 
 def test_one_naive_client_is_pytorchs_sgd() -> None:
-    f = world(Client(batch="full", epochs=4), sampling=Uniform(1))
+    f = world(LocalTraining(batch="full", epochs=4), sampling=Uniform(1))
     (only,) = f.sampling.clients(0, f.data.sizes, f.seed)
     w = run(f, 1, "fedavg", {}, decay=1.0, server_lr=1.0, **CLIENT)["w"]
     optimiser = torch.optim.SGD(f.model.parameters(), **CLIENT)
@@ -57,7 +57,7 @@ def test_one_naive_client_is_pytorchs_sgd() -> None:
 
 def test_the_anchor_methods_adam_is_pytorchs() -> None:
     """A client of one sample whose SGD stands still: only the calibration moves it."""
-    f = world(Client(batch=5, epochs=6), sampling=Uniform(1))
+    f = world(LocalTraining(batch=5, epochs=6), sampling=Uniform(1))
     w = run(f, 1, "fedfa", FA, **PLAIN | {"lr": 1e-300})["w"]
     last = f.model[2]
     (only,) = f.sampling.clients(0, f.data.sizes, f.seed)
@@ -115,7 +115,7 @@ def test_naive_fedmoswa_without_forgetting_nor_saw_tooth_is_scaffold() -> None:
     a, b = naive("fedmoswa", f=everyone, **options), naive("scaffold", f=everyone, option="II")
     same(a, b)
     np.testing.assert_allclose(a["m"], b["c"], rtol=0, atol=1e-13)
-    np.testing.assert_allclose(a["mine/c"], b["mine/c"], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(a["client_state/c"], b["client_state/c"], rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("kind", ["fedsam", "mofedsam", "fedasam"])

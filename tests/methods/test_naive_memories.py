@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from support.accounts import FA, PLAIN, SAMPLES, naive, net, same, world
 from support.naive import KINDS, run
@@ -26,13 +26,13 @@ from support.worlds import SIZES, data
 def test_a_naive_servers_vector_is_the_mean_of_all_clients(kind: str, options: dict[str, Any], server: str) -> None:
     for rounds in (1, 2, 5):
         end = naive(kind, rounds, **options)
-        (own,) = (name for name in end if name.startswith("mine/"))
+        (own,) = (name for name in end if name.startswith("client_state/"))
         np.testing.assert_allclose(end[server], end[own].mean(0), rtol=0, atol=1e-14)
         assert np.abs(end[server]).max() > 1e-3
 
 
 def test_naive_fedcm_and_mimelite_with_one_full_batch_step_of_all_are_the_damped_heavy_ball() -> None:
-    everyone, alpha, rounds = world(Client(batch="full"), sampling=Uniform(len(SIZES))), 0.3, 6
+    everyone, alpha, rounds = world(LocalTraining(batch="full"), sampling=Uniform(len(SIZES))), 0.3, 6
     own, w, m = net(everyone), everyone.start().w.numpy(), np.zeros(43)
     for _ in range(rounds):
         m = (1 - alpha) * m + alpha * np.mean([own.gradient(w, z) for z in everyone.data.clients], axis=0)
@@ -46,7 +46,7 @@ def test_naive_fedcm_and_mimelite_with_one_full_batch_step_of_all_are_the_damped
 
 
 def test_naive_mime_with_one_full_batch_step_is_gradient_descent_on_the_rounds_clients() -> None:
-    f = world(Client(batch="full"))
+    f = world(LocalTraining(batch="full"))
     own, w = net(f), f.start().w.numpy()
     for t in range(4):
         ids = f.sampling.clients(t, f.data.sizes, f.seed)
@@ -75,8 +75,8 @@ def test_naive_feddyn_is_its_code_which_keeps_the_sum_of_ways() -> None:
     f, alpha, rounds = world(), 0.1, 4
     a, b = (run(f, r, "feddyn", {"alpha": alpha}, **PLAIN) for r in (rounds - 1, rounds))
     ids = f.sampling.clients(rounds - 1, f.data.sizes, f.seed)
-    ways = (a["mine/g"] - b["mine/g"])[ids] / alpha
-    L = -b["mine/g"] / alpha
+    ways = (a["client_state/g"] - b["client_state/g"])[ids] / alpha
+    L = -b["client_state/g"] / alpha
     np.testing.assert_allclose(b["w"], a["w"] + ways.mean(0) + L.mean(0), rtol=0, atol=1e-13)
 
 
@@ -85,15 +85,15 @@ def test_naive_adabest_extrapolates_the_clients_average() -> None:
     a, b = (run(world(), rounds, "adabest", options, **PLAIN) for rounds in (3, 4))
     np.testing.assert_allclose(b["w"], b["avg"] + 0.6 * (b["avg"] - a["avg"]), rtol=0, atol=1e-14)
     ids = np.setdiff1d(np.arange(len(SIZES)), world().sampling.clients(3, np.array(SIZES), 3))
-    assert np.array_equal(a["mine/h"][ids], b["mine/h"][ids])
+    assert np.array_equal(a["client_state/h"][ids], b["client_state/h"][ids])
 
 
 def test_naive_adabests_code_with_equal_clients_and_full_batches_is_its_paper_with_mu_times_epochs() -> None:
-    f = world(Client(batch=6, epochs=3), data=data((6, 6, 6, 6, 6)))
+    f = world(LocalTraining(batch=6, epochs=3), data=data((6, 6, 6, 6, 6)))
     code = naive("adabest", f=f, mu=0.05, beta=0.6, variant="code")
     paper = naive("adabest", f=f, mu=0.15, beta=0.6, variant="paper")
     same(code, paper)
-    np.testing.assert_allclose(0.15 * code["mine/h"], paper["mine/h"], rtol=0, atol=1e-13)
+    np.testing.assert_allclose(0.15 * code["client_state/h"], paper["client_state/h"], rtol=0, atol=1e-13)
 
 
 def test_naive_fedlesam_climbs_back_towards_the_model_received_last() -> None:
@@ -109,7 +109,7 @@ def test_naive_fedlesam_climbs_back_towards_the_model_received_last() -> None:
 
 
 def test_naive_fisher_of_one_full_batch_step_is_the_mean_squared_gradient_of_the_round() -> None:
-    f = world(Client(batch="full"))
+    f = world(LocalTraining(batch="full"))
     a, b = (run(f, r, "ewc", {"mu": 2.0}, **PLAIN) for r in (2, 3))
     ids = f.sampling.clients(2, f.data.sizes, f.seed)
     squares = [net(f).gradient(a["w"], f.data.clients[i]) ** 2 for i in ids]
@@ -123,7 +123,7 @@ def test_naive_fedmoswas_m_is_the_fading_mean_of_new_variates() -> None:
         f = world()
         a, b = (naive("fedmoswa", r, f, **options) for r in (3, 4))
         ids = f.sampling.clients(3, f.data.sizes, f.seed)
-        np.testing.assert_allclose(b["m"], 0.7 * a["m"] + 0.3 * b["mine/c"][ids].mean(0), rtol=0, atol=1e-14)
+        np.testing.assert_allclose(b["m"], 0.7 * a["m"] + 0.3 * b["client_state/c"][ids].mean(0), rtol=0, atol=1e-14)
 
 
 def test_naive_saw_tooths_sum_has_its_closed_form() -> None:
@@ -135,7 +135,7 @@ def test_naive_saw_tooths_sum_has_its_closed_form() -> None:
 
 
 def test_naive_anchors_of_a_model_at_rest_go_to_the_mean_features_of_their_class() -> None:
-    f, epochs = world(Client(batch=100, epochs=3), sampling=Uniform(len(SIZES))), 3
+    f, epochs = world(LocalTraining(batch=100, epochs=3), sampling=Uniform(len(SIZES))), 3
     own, w, keep = net(f), f.start().w.numpy(), FA["momentum"] ** epochs
     expected = np.zeros((3, 5))
     for z in f.data.clients:

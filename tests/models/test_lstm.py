@@ -59,12 +59,12 @@ def test_a_layer_and_its_gradient_are_pytorchs_with_one_bias_and_one_more_on_the
     dx, dW, dU, db = torch.autograd.grad((h * weights).sum(), [x, layer.W, layer.U, layer.b])
     order = torch.arange(20).view(4, 5)[[0, 2, 1, 3]].flatten()
     parameters = [other.weight_ih_l0, other.weight_hh_l0, other.bias_ih_l0]
-    for mine, its in zip(
+    for client_state, its in zip(
         (dx, dW[order], dU[order], db[order]),
         torch.autograd.grad((theirs * weights).sum(), [x, *parameters]),
         strict=True,
     ):
-        close(mine, its)
+        close(client_state, its)
 
 
 def test_the_model_is_two_of_pytorchs_layers_with_a_tanh_after_each() -> None:
@@ -92,17 +92,17 @@ def test_a_second_derivative_is_refused() -> None:
         torch.autograd.grad(first.sum(), x)
 
 
-@pytest.mark.parametrize("shared", [False, True], ids=["own weights", "the same weights"])
-def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one(shared: bool) -> None:
-    models = [make(seed=0 if shared else seed).double() for seed in (1, 2)]
+@pytest.mark.parametrize("server_state", [False, True], ids=["own weights", "the same weights"])
+def test_clients_side_by_side_have_the_gradients_of_clients_one_by_one(server_state: bool) -> None:
+    models = [make(seed=0 if server_state else seed).double() for seed in (1, 2)]
     x, y = characters(2, 3, 7), characters(2, 3, 7, seed=1)
 
     def loss(w: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
         return F.cross_entropy(functional_call(models[0], w, (x,)).flatten(0, 1), y.flatten())
 
     single = [{n: p.detach() for n, p in model.named_parameters()} for model in models]
-    given = single[0] if shared else {n: torch.stack([w[n] for w in single]) for n in single[0]}
-    together = vmap(grad(loss), in_dims=(None if shared else 0, 0, 0))(given, x, y)
+    given = single[0] if server_state else {n: torch.stack([w[n] for w in single]) for n in single[0]}
+    together = vmap(grad(loss), in_dims=(None if server_state else 0, 0, 0))(given, x, y)
     for i, w in enumerate(single):
         alone = grad(loss)(w, x[i], y[i])
         for n in w:

@@ -17,7 +17,7 @@ from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, after
 
@@ -40,7 +40,7 @@ def federation(engine: LocalEngine, lora_rank: int) -> Federation:
     return Federation(
         tiny(lora_rank=lora_rank).double(),
         FederatedData.from_arrays(x, y, clients, test=(x, y), classes=CLASSES, dtype=torch.float64),
-        client=Client(lr=0.05, batch=5),
+        local=LocalTraining(lr=0.05, batch=5),
         averages={"window": Window(2)},
         sampling=Uniform(3),
         engine=engine,

@@ -17,11 +17,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash import Evaluation, Federation, Feed, Fork
-from fedsash.aggregation import Mean
+from fedsash import Broadcast, Evaluation, Federation, Fork
+from fedsash.aggregation import WeightedMean
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.runs import Driver
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import Mime, Scaffold
 from fedsash.network import (
     AIMD,
@@ -39,7 +39,7 @@ from fedsash.network import (
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.vectors import Ledger
 from fedsash.sampling import Uniform
-from fedsash.servers import Adam
+from fedsash.servers import FedAdam
 from support.observing import Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.script import Script, tell
 from support.worlds import data, federation, snapshot
@@ -54,14 +54,14 @@ ROUGH = Network(
     retries=1,
 )
 CALM = Network(Link(1e4, 0.01), clients=Clients(spread=1.0), bytes=1000)
-LOCAL = Client(lr=0.1, batch=5, epochs=2)
-FED: dict[str, Any] = {"feed": Feed("window", start=3)}
+LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2)
+FED: dict[str, Any] = {"broadcast": Broadcast("window", start=3)}
 ADAPTIVE: dict[str, Any] = {
-    "feed": Feed(("window", "ema"), start="auto", patience=1),
+    "broadcast": Broadcast(("window", "ema"), start="auto", patience=1),
     "evaluation": Evaluation(every=1, last=1, held_out=0.3),
 }
 CASES: dict[str, tuple[Scheduler, Network, dict[str, Any]]] = {
-    "synchronous": (Synchronous(), ROUGH, {"method": Scaffold(), "server": Adam(0.1)}),
+    "synchronous": (Synchronous(), ROUGH, {"method": Scaffold(), "server": FedAdam(0.1)}),
     "deadline": (Synchronous(deadline=2.0), ROUGH, FED | {"sampling": Uniform(5)}),
     "probes": (Synchronous(deadline=4.0), ROUGH, {"method": Mime()}),
     "own": (FedWindow(Fixed(3)), ROUGH, {}),
@@ -70,15 +70,15 @@ CASES: dict[str, tuple[Scheduler, Network, dict[str, Any]]] = {
     "aimd": (FedWindow(AIMD(3, delay=2.0), pipelined=True), ROUGH, {}),
     "fedasync": (FedAsync(weight="polynomial"), ROUGH, FED),
     "fedbuff": (FedBuff(3), ROUGH, ADAPTIVE),
-    "guard": (FedBuff(2), ROUGH, {"aggregation": Mean(limit=0.25)}),
-    "guarded ring": (FedWindow(Fixed(3)), CALM, {"aggregation": Mean(limit=0.25)}),
+    "guard": (FedBuff(2), ROUGH, {"aggregation": WeightedMean(limit=0.25)}),
+    "guarded ring": (FedWindow(Fixed(3)), CALM, {"aggregation": WeightedMean(limit=0.25)}),
 }
 
 
 def driver(name: str, on: Network | None = None, world_of: Any = observed, **settings: Any) -> Any:
     """A federation of eight clients on the network of a case."""
     scheduler, network, own = CASES[name]
-    world = world_of(**{"data": data(SIZES), "sampling": Uniform(8), "client": LOCAL} | own | settings)
+    world = world_of(**{"data": data(SIZES), "sampling": Uniform(8), "local": LOCAL} | own | settings)
     if isinstance(scheduler, Synchronous):
         return replace(world, data=OnNetwork(world.clients, on or network, scheduler))
     return Asynchronous(world, on or network, scheduler)
@@ -236,7 +236,7 @@ def test_evaluating_takes_no_simulated_time() -> None:
 def test_a_probe_takes_the_time_of_one_pass_over_a_clients_samples() -> None:
     """And its own download and upload; the training takes that of two epochs."""
     calm = Network(Link(1e12), clients=Clients(seconds=6.0))
-    world = federation(data=data((5, 5)), sampling=Uniform(2), client=LOCAL, method=Mime())
+    world = federation(data=data((5, 5)), sampling=Uniform(2), local=LOCAL, method=Mime())
     world = replace(world, data=OnNetwork(world.clients, calm))
     with world:
         world.round(world.start())

@@ -11,10 +11,10 @@ import torch
 from simpy import Environment
 from torch import Tensor
 
-from fedsash.averages import Window as MeanOfRounds
-from fedsash.broadcast import Feed
+from fedsash.averages import Window
+from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, Scaffold
 from fedsash.network import (
     Clients,
@@ -34,7 +34,7 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.network.site import Site
 from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
-from fedsash.servers import SGD, Adam
+from fedsash.servers import FedAdam, ServerSGD
 from support.worlds import after, data, federation, snapshot
 
 EVEN = Network(Link(1e9), clients=Clients(seconds=1.0))
@@ -64,7 +64,9 @@ class Recording(Learning):
 
 def played(scheduler: Scheduler, rounds: int, network: Network = UNEVEN, **settings: Any) -> tuple[Recording, Site]:
     """A run of so many steps on five equal clients, unless `settings` of the federation say otherwise."""
-    world = federation(**{"data": data(FIVE), "sampling": Uniform(5), "client": Client(lr=0.1, batch=3)} | settings)
+    world = federation(
+        **{"data": data(FIVE), "sampling": Uniform(5), "local": LocalTraining(lr=0.1, batch=3)} | settings
+    )
     with world:
         learner = Recording(world)
         site = begin(Environment(), network, learner, rounds=rounds, seed=1)
@@ -77,9 +79,11 @@ def close(a: Tensor, b: Tensor) -> bool:
     return torch.allclose(a, b, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("settings", [{}, {"method": Scaffold(), "server": Adam(0.01)}, {"feed": Feed("w", 2)}])
+@pytest.mark.parametrize(
+    "settings", [{}, {"method": Scaffold(), "server": FedAdam(0.01)}, {"broadcast": Broadcast("w", 2)}]
+)
 def test_synchronous_without_congestion_is_the_federation_bit_for_bit(settings: dict[str, Any]) -> None:
-    settings = {"averages": {"w": MeanOfRounds(3)}, "sampling": Uniform(4)} | settings
+    settings = {"averages": {"w": Window(3)}, "sampling": Uniform(4)} | settings
     world = federation(**settings)
     found = after(replace(world, data=OnNetwork(world.clients, UNEVEN)), 5)
     assert snapshot(found) == snapshot(after(federation(**settings), 5))
@@ -195,7 +199,7 @@ SCHEDULERS = {
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_clients_that_do_not_move_leave_the_model_where_it_is(name: str) -> None:
-    learner, _ = played(SCHEDULERS[name], 8, client=Client(lr=0.0))
+    learner, _ = played(SCHEDULERS[name], 8, local=LocalTraining(lr=0.0))
     assert all(close(w, learner.models[0]) for w in learner.models)
 
 
@@ -230,7 +234,7 @@ def test_a_lone_clients_staleness_is_0() -> None:
 
 def test_fedbuff_of_all_clients_from_one_version_is_uniform_fedavg() -> None:
     sizes = (7, 12, 3, 20, 9)
-    same = {"data": data(sizes), "client": Client(lr=0.1, batch=3), "sampling": Uniform(5)}
+    same = {"data": data(sizes), "local": LocalTraining(lr=0.1, batch=3), "sampling": Uniform(5)}
     at_once = Network(Link(1e9), clients=Clients(seconds=0.0))
     learner, site = played(FedBuff(5), 4, at_once, **same)
     assert site.log.staleness == 0
@@ -254,7 +258,7 @@ def test_fedbuff_weighs_each_update_by_its_own_staleness() -> None:
 
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_window_of_models_is_observed_on_any_scheduler(name: str) -> None:
-    learner, _ = played(SCHEDULERS[name], 9, averages={"w": MeanOfRounds(4)})
+    learner, _ = played(SCHEDULERS[name], 9, averages={"w": Window(4)})
     assert close(learner.federation.models(learner.state)["w"], torch.stack(learner.models[-4:]).mean(0))
 
 
@@ -262,7 +266,7 @@ def test_a_window_of_models_is_observed_on_any_scheduler(name: str) -> None:
 def test_a_fed_window_is_what_clients_are_sent(name: str) -> None:
     scheduler = SCHEDULERS[name]
     scheduler = replace(scheduler, start="newest") if isinstance(scheduler, FedWindow) else scheduler
-    learner, _ = played(scheduler, 14, averages={"w": MeanOfRounds(3)}, feed=Feed("w", 2))
+    learner, _ = played(scheduler, 14, averages={"w": Window(3)}, broadcast=Broadcast("w", 2))
     means = [torch.stack(learner.models[t - 2 : t + 1]).mean(0) for t in range(3, 15)]
     _, start, _ = learner.trips[-1]
     assert any(close(start, mean) for mean in means) and not any(close(start, w) for w in learner.models)
@@ -277,11 +281,11 @@ def test_no_client_draws_the_same_batches_twice() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "line"),
-    [({"method": Scaffold()}, r"^method = 'Scaffold'"), ({"server": Adam(0.1)}, r"^server = "), ({}, "")],
+    [({"method": Scaffold()}, r"^method = 'Scaffold'"), ({"server": FedAdam(0.1)}, r"^server = "), ({}, "")],
 )
 def test_what_has_a_meaning_in_rounds_only_is_refused_elsewhere(settings: dict[str, Any], line: str) -> None:
     if line:
         with pytest.raises(ValueError, match=line):
             check_asynchronous(federation(**settings))
     else:
-        check_asynchronous(federation(method=FedProx(mu=0.1), server=SGD()))
+        check_asynchronous(federation(method=FedProx(mu=0.1), server=ServerSGD()))

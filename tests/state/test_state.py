@@ -15,7 +15,7 @@ from fedsash.averages import EMA, SWA, Window
 from fedsash.data.federated import FederatedData
 from fedsash.lab.checkpoints import StateError, cut, load, load_newest, save, saved_rounds
 from fedsash.methods import FedAvg, Scaffold
-from fedsash.servers import SGD, Adagrad, Adam, Yogi
+from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.state import Best, State
 from support.worlds import after, bits, data, federation, learned, listing, mlp, snapshot, trained
 
@@ -24,10 +24,10 @@ no_deadline = settings(deadline=None, max_examples=50)
 KINDS: dict[str, dict[str, Any]] = {
     "nothing but the model": {},
     "SCAFFOLD": {"method": Scaffold()},
-    "momentum": {"server": SGD(momentum=0.9)},
-    "Adagrad": {"server": Adagrad()},
-    "Adam": {"server": Adam(bias_correction="keras")},
-    "Yogi": {"server": Yogi()},
+    "momentum": {"server": ServerSGD(momentum=0.9)},
+    "FedAdagrad": {"server": FedAdagrad()},
+    "FedAdam": {"server": FedAdam(bias_correction="keras")},
+    "FedYogi": {"server": FedYogi()},
     "window on the device": {"averages": {"w": Window(3, storage="device")}},
     "window in host memory": {"averages": {"w": Window(3, storage="host")}},
     "window on disk": {"averages": {"w": Window(3, storage="disk")}},
@@ -37,7 +37,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "SWA": {"averages": {"s": SWA(1, cycle=2)}},
     "everything": {
         "method": Scaffold("I"),
-        "server": Adam(),
+        "server": FedAdam(),
         "averages": {"w-3": Window(3), "long": Window(4, every=2), "e": EMA(0.5), "s-1": SWA(1)},
     },
 }
@@ -88,8 +88,8 @@ def test_any_numbers_come_back_bitwise(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     def state(w: list[float], c: list[float]) -> State:
-        vector, mine = torch.tensor(w, dtype=torch.float64), torch.tensor([c], dtype=torch.float64)
-        return State(0, vector, {}, {"c": mine[0].clone()}, {"c": mine}, {}, last=torch.tensor([0]))
+        vector, client_state = torch.tensor(w, dtype=torch.float64), torch.tensor([c], dtype=torch.float64)
+        return State(0, vector, {}, {"c": client_state[0].clone()}, {"c": client_state}, {}, last=torch.tensor([0]))
 
     full = state(w, c)
     full.round, full.samples, full.seconds, full.best = 7, samples, seconds, {"model": Best(accuracy, 3, -full.w)}
@@ -182,14 +182,14 @@ def test_a_state_can_be_saved_again(tmp_path: Path) -> None:
 
 # States of other experiments.
 
-HERE: dict[str, Any] = {"method": Scaffold(), "server": Adam(), "averages": {"w": Window(2)}}
+HERE: dict[str, Any] = {"method": Scaffold(), "server": FedAdam(), "averages": {"w": Window(2)}}
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "a larger model": ({"model": torch.nn.Linear(4, 3).double()}, "w is .*67.* there and .*15.* here"),
     "float32": ({"model": mlp().float(), "data": _single(data())}, "w is torch.float64 .* there and torch.float32"),
-    "another server": ({"server": SGD()}, "server/m is torch.float64 .* there and missing here"),
-    "a server that remembers more": ({"server": Adam(bias_correction="keras")}, "server/steps is missing there"),
-    "another method": ({"method": FedAvg()}, "(shared|mine)/c is .* there and missing here"),
-    "other clients": ({"data": data((20, 20))}, "mine/c is .*6, 67.* there and .*2, 67.* here"),
+    "another server": ({"server": ServerSGD()}, "server/m is torch.float64 .* there and missing here"),
+    "a server that remembers more": ({"server": FedAdam(bias_correction="keras")}, "server/steps is missing there"),
+    "another method": ({"method": FedAvg()}, "(server_state|client_state)/c is .* there and missing here"),
+    "other clients": ({"data": data((20, 20))}, "client_state/c is .*6, 67.* there and .*2, 67.* here"),
     "another window": ({"averages": {"w": Window(3)}}, r"averages/w/rounds is .*\[2\] there and .*\[3\] here"),
     "a window of a part": ({"averages": {"w": Window(2, part="classifier")}}, "averages/w/high is .*67.*27"),
     "SWA under the window's name": ({"averages": {"w": SWA(0)}}, "averages/w/rounds is .* there and missing here"),

@@ -30,14 +30,14 @@ SHAPES: dict[str, tuple[int, ...]] = {"vector": (5,), "number": (), "prototypes"
 
 def remembering(shapes: dict[str, tuple[int, ...]] = SHAPES, clients: int = CLIENTS, value: float = 0.0) -> State:
     """The start of a run whose clients remember tensors of these shapes."""
-    mine = {name: client_rows(torch.full(shape, value).double(), clients) for name, shape in shapes.items()}
-    return State(0, torch.zeros(5), {}, {}, mine, {}, last=torch.zeros(clients, dtype=torch.int64))
+    client_state = {name: client_rows(torch.full(shape, value).double(), clients) for name, shape in shapes.items()}
+    return State(0, torch.zeros(5), {}, {}, client_state, {}, last=torch.zeros(clients, dtype=torch.int64))
 
 
 def round_of(state: State, ids: set[int]) -> None:
     """A round after which the clients `ids` remember something new."""
     state.round += 1
-    for memory in state.mine.values():
+    for memory in state.client_state.values():
         for client in ids:
             memory[client] = torch.randn(memory.shape[1:], dtype=memory.dtype)
     state.last[list(ids)] = state.round
@@ -128,7 +128,7 @@ def test_a_client_that_never_took_part_has_no_file_and_remembers_what_it_began_w
     assert files(saved).keys() == {"client-1.00000001.safetensors", "client-4.00000001.safetensors"}
     loaded = load(saved, remembering(value=0.25))
     assert snapshot(loaded) == snapshot(state)
-    assert all(bool((memory[[0, 2, 3, 5]] == 0.25).all()) for memory in loaded.mine.values())
+    assert all(bool((memory[[0, 2, 3, 5]] == 0.25).all()) for memory in loaded.client_state.values())
 
 
 def test_a_method_whose_clients_remember_nothing_has_no_files_of_clients(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_the_memory_of_other_clients_is_refused_in_one_line(other: str, tmp_path
         saved = save(state, tmp_path)
         with pytest.raises(StateError) as caught:
             load_newest(tmp_path, start)
-        assert str(caught.value) == f"{saved} is of another experiment: mine/{line}"
+        assert str(caught.value) == f"{saved} is of another experiment: client_state/{line}"
         assert snapshot(start) == before
 
 
@@ -204,8 +204,8 @@ def test_clients_that_took_part_are_all_that_takes_memory_and_disk(tmp_path: Pat
         pytest.skip("there is no room for 16 GB of rows, should they be written")
 
     def start() -> State:
-        mine = {"c": rows(BIG, w, "disk", tmp_path)}
-        return State(0, w, {}, {}, mine, {}, last=torch.zeros(BIG, dtype=torch.int64))
+        client_state = {"c": rows(BIG, w, "disk", tmp_path)}
+        return State(0, w, {}, {}, client_state, {}, last=torch.zeros(BIG, dtype=torch.int64))
 
     ids = list(range(0, BIG, 170))
     before = _anonymous_memory()
@@ -213,16 +213,16 @@ def test_clients_that_took_part_are_all_that_takes_memory_and_disk(tmp_path: Pat
         state = start()
         state.round = 1
         for client in ids:
-            state.mine["c"][client] = torch.randn(WIDE)
+            state.client_state["c"][client] = torch.randn(WIDE)
         state.last[ids] = 1
         loaded = load(save(state, tmp_path / "state"), start())
     assert _anonymous_memory() - before < 400_000_000
     assert len(files(place(tmp_path / "state", 1))) == len(ids) == 20
     pages = -(-w.nbytes // mmap.PAGESIZE) + 1
-    for memory in (state.mine["c"], loaded.mine["c"]):
+    for memory in (state.client_state["c"], loaded.client_state["c"]):
         assert len(ids) * w.nbytes <= _blocks(memory) <= len(ids) * (pages + 1) * mmap.PAGESIZE
-    assert all(torch.equal(loaded.mine["c"][i], state.mine["c"][i]) for i in ids)
-    assert not any(loaded.mine["c"][i + 1].any() for i in ids)
+    assert all(torch.equal(loaded.client_state["c"][i], state.client_state["c"][i]) for i in ids)
+    assert not any(loaded.client_state["c"][i + 1].any() for i in ids)
 
 
 def _anonymous_memory() -> int:
@@ -233,7 +233,7 @@ def _anonymous_memory() -> int:
 
 @contextmanager
 def _allocating_at_most(more: int) -> Iterator[None]:
-    """At no moment may the process have so many more bytes of memory of its own; shared mappings don't count."""
+    """At no moment may the process have so many more bytes of memory of its own; server_state mappings don't count."""
     fields = dict(line.split(":") for line in Path("/proc/self/status").read_text().splitlines())
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (int(fields["VmData"].split()[0]) * 1024 + more, hard))

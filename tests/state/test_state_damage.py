@@ -25,7 +25,7 @@ from fedsash.averages.trajectory import Trajectory
 from fedsash.federation import Federation
 from fedsash.lab.checkpoints import FORMAT, StateError, UnreadableError, load, load_newest, save, saved_rounds
 from fedsash.methods import Scaffold
-from fedsash.servers import Adam
+from fedsash.servers import FedAdam
 from fedsash.state import State
 from support.script import Script, tell
 from support.worlds import after, federation, listing, snapshot, trained
@@ -92,7 +92,7 @@ DAMAGE: list[tuple[str, Callable[[Path], None]]] = [
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Federation, Path]:
     """The states after rounds 2 and 4 of a run."""
     folder = tmp_path_factory.mktemp("saved")
-    world = federation(averages={"w": Window(2)}, server=Adam(), method=Scaffold())
+    world = federation(averages={"w": Window(2)}, server=FedAdam(), method=Scaffold())
     trained(world, 4, folder)
     return world, folder
 
@@ -212,7 +212,7 @@ def test_a_file_that_may_not_grow_leaves_the_states_as_they_were(tmp_path: Path)
     world = federation(averages={"w": Window(3)})
     state = trained(world, 4, tmp_path)
     before, at_four = listing(tmp_path), snapshot(state)
-    large = replace(state, round=5, shared={"c": torch.zeros(1000, 1000)})
+    large = replace(state, round=5, server_state={"c": torch.zeros(1000, 1000)})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:

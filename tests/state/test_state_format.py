@@ -13,14 +13,14 @@ import torch
 
 from fedsash.averages import Window
 from fedsash.basics.fingerprint import differences
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Answers, Executor, Request
 from fedsash.executors import Engine, LocalEngine, Work
 from fedsash.lab.checkpoints import MANIFEST, load, place, save, saved_rounds
 from fedsash.lab.runs import Fork
-from fedsash.local import Client
-from fedsash.methods import FedAvg, FedProx, Local, Scaffold, Step, Upload, Vectors
+from fedsash.local import LocalTraining
+from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload, Vectors
 from fedsash.sampling import Function, Uniform
 from support.executors import OneByOne
 from support.observing import final, go_on, observed, start
@@ -77,12 +77,12 @@ def test_an_executor_goes_on_from_what_it_had_to_remember(tmp_path: Path) -> Non
 OTHERS: dict[str, Any] = {
     "seed": {"seed": 4},
     "method": {"method": FedProx(0.1)},
-    "client": {"client": Client(lr=0.2, batch=5, epochs=2)},
+    "local": {"local": LocalTraining(lr=0.2, batch=5, epochs=2)},
     "sampling": {"sampling": Uniform(3)},
     "model": {"model": mlp(seed=1)},
     "partition": {"data": replace(data(), clients=[np.array([0, 1]), *data().clients[1:]])},
     "data": {"data": data(seed=1)},
-    "feed": {"feed": Feed("window", start=1)},
+    "broadcast": {"broadcast": Broadcast("window", start=1)},
 }
 
 
@@ -194,18 +194,18 @@ def test_a_base_method_with_a_probe_is_resumed(tmp_path: Path) -> None:
     whole = start(observed(method=Asking()), 4, tmp_path / "whole").state
     start(observed(method=Asking()), 2, tmp_path / "stopped")
     resumed = go_on(observed(method=Asking()), 4, tmp_path / "stopped").state
-    assert torch.equal(resumed.w, whole.w) and not resumed.shared
+    assert torch.equal(resumed.w, whole.w) and not resumed.server_state
 
 
 @dataclass(frozen=True)
 class Asking(FedAvg):
     """FedAvg that asks for the clients' gradients, and steps half along their mean."""
 
-    def probe(self, local: Local) -> Upload:
+    def probe(self, local: LocalRun) -> Upload:
         return {"g": local.full_grad(local.w)}
 
     def direction(self, step: Step) -> torch.Tensor:
-        return 0.5 * (step.grad(step.w) + step.shared["g"])
+        return 0.5 * (step.grad(step.w) + step.server_state["g"])
 
 
 def test_a_request_says_how_far_the_run_can_be_set_back(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from support.naive import Array, Net, run
 from support.worlds import federation
 
@@ -22,10 +22,10 @@ UNIFORM: dict[str, Any] = {"weighting": "uniform"}
 SAMPLES: dict[str, Any] = {"weighting": "samples"}
 
 
-def world(client: Client | None = None, **settings: Any) -> Federation:
+def world(client: LocalTraining | None = None, **settings: Any) -> Federation:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 3)).double()
-    return federation(model=model, client=client or Client(batch=5, epochs=3), **settings)
+    return federation(model=model, local=client or LocalTraining(batch=5, epochs=3), **settings)
 
 
 def naive(kind: str, rounds: int = 5, f: Federation | None = None, **options: Any) -> dict[str, Array]:

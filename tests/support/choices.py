@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from fedsash.aggregation import FedGMA, FedNova, Mean
+from fedsash.aggregation import Aggregation, FedGMA, FedNova, WeightedMean
 from fedsash.averages import EMA, SWA, Average, Window
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.methods import (
     EWC,
     AdaBest,
@@ -26,8 +26,8 @@ from fedsash.methods import (
     Scaffold,
 )
 from fedsash.methods import METHODS as REGISTERED
-from fedsash.sampling import Fixed, Sampling, Uniform, Weighted
-from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
+from fedsash.sampling import FixedClients, Sampling, Uniform, Weighted
+from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 
 METHODS: dict[str, Method] = {
     "fedavg": FedAvg(),
@@ -57,8 +57,8 @@ METHODS: dict[str, Method] = {
 }
 assert {type(method) for method in METHODS.values()} == set(REGISTERED.values()), "a method is missing here"
 
-AGGREGATIONS: dict[str, Mean] = {
-    "mean": Mean(),
+AGGREGATIONS: dict[str, Aggregation] = {
+    "mean": WeightedMean(),
     "fednova": FedNova(),
     "fednova-steps": FedNova(tau="steps"),
     "fedgma": FedGMA(),
@@ -66,11 +66,11 @@ AGGREGATIONS: dict[str, Mean] = {
     "fedgma-code": FedGMA(mask="code"),
 }
 SERVERS: dict[str, Server] = {
-    "sgd": SGD(),
-    "momentum": SGD(lr=0.5, momentum=0.9),
-    "adagrad": Adagrad(lr=0.05),
-    "adam": Adam(lr=0.02),
-    "yogi": Yogi(lr=0.02),
+    "sgd": ServerSGD(),
+    "momentum": ServerSGD(lr=0.5, momentum=0.9),
+    "adagrad": FedAdagrad(lr=0.05),
+    "adam": FedAdam(lr=0.02),
+    "yogi": FedYogi(lr=0.02),
 }
 AVERAGES: dict[str, Average] = {
     "wima": Window(3),
@@ -79,17 +79,17 @@ AVERAGES: dict[str, Average] = {
     "ema": EMA(0.9),
     "head": Window(2, part="classifier"),
 }
-FEEDS: dict[str, Feed | None] = {
+BROADCASTS: dict[str, Broadcast | None] = {
     "none": None,
-    "after": Feed("wima", 1),
-    "before": Feed("wima", 1, "before"),
-    "code": Feed("wima", 1, "code"),
-    "head": Feed("head", 1),
-    "ema": Feed("ema", 0),
+    "after": Broadcast("wima", 1),
+    "before": Broadcast("wima", 1, "before"),
+    "code": Broadcast("wima", 1, "code"),
+    "head": Broadcast("head", 1),
+    "ema": Broadcast("ema", 0),
 }
 SAMPLINGS: dict[str, Sampling] = {
     "uniform": Uniform(4),
     "weighted": Weighted(3),
-    "fixed": Fixed(((0, 3), (5,), (1, 2, 4))),
+    "fixed": FixedClients(((0, 3), (5,), (1, 2, 4))),
     "dropout": Uniform(4, dropout=0.3),
 }

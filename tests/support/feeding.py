@@ -1,4 +1,4 @@
-"""A federation whose averages are now better than its model, now worse, and feeds that choose among them."""
+"""A federation whose averages are now better than its model, now worse, and broadcasts that choose among them."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 from torch import Tensor
 
 from fedsash.averages import EMA, Window
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation, Metrics
 from fedsash.federation import Federation
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.state import State
 from support.worlds import federation
 
 AVERAGES = {"wima": Window(3), "ema": EMA(0.7)}
 EVERY = Evaluation(every=1, last=1, held_out=0.4)
-ALONE = Feed("wima", "auto", patience=2)
-BOTH = Feed(("wima", "ema"), "auto", patience=2)
-EITHER = Feed(("wima", "ema"), 2)
+ALONE = Broadcast("wima", "auto", patience=2)
+BOTH = Broadcast(("wima", "ema"), "auto", patience=2)
+EITHER = Broadcast(("wima", "ema"), 2)
 ADAPTIVE = {"start": ALONE, "start and average": BOTH, "average": EITHER}
 
 
 def noisy(**settings: Any) -> Federation:
     """A federation whose model jumps about, so that an average of it is now better than it, now worse."""
-    defaults = {"client": Client(lr=2.0, batch=5, epochs=2), "averages": AVERAGES, "evaluation": EVERY}
+    defaults = {"local": LocalTraining(lr=2.0, batch=5, epochs=2), "averages": AVERAGES, "evaluation": EVERY}
     return federation(**defaults | settings)
 
 

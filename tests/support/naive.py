@@ -61,30 +61,30 @@ def cross_entropy(v: Array, h: Array, y: Index) -> tuple[float, Array, Array]:
 class FedAvg:
     """What a method may change; `i` is a client, `x` the model it received, `y` where it is, `z` its batch.
 
-    `shared` names vectors of the server (`self.c`), `mine` those that each client keeps (row i of `self.c_i`). A round
-    calls `begin`; for each client `enter`, then `direction` and `moved` in step k, then `leave`, which says what is
-    sent up beside the model; and `server`, with the mean of y - x and all that was sent up, for the model's update.
-    `tether` is the constant part of a direction's slope in y, which FedNova counts.
+    `server_state` names vectors of the server (`self.c`), `client_state` those that each client keeps (row i of
+    `self.c_i`). A round calls `begin`; for each client `enter`, then `direction` and `moved` in step k, then `leave`,
+    which says what is sent up beside the model; and `server`, with the mean of y - x and all that was sent up, for the
+    model's update. `proximal` is the constant part of a direction's slope in y, which FedNova counts.
     """
 
     weighting = "samples"
-    shared: tuple[str, ...] = ()
+    server_state: tuple[str, ...] = ()
     mine: tuple[str, ...] = ()
-    tether = 0.0
+    proximal = 0.0
 
     def __init__(self, net: Net, f: Federation, w: Array, options: dict[str, Any]) -> None:
-        self.net, self.clients, self.epochs, self.batch = net, f.data.clients, f.client.epochs, f.client.batch
+        self.net, self.clients, self.epochs, self.batch = net, f.data.clients, f.local.epochs, f.local.batch
         self.n, self.N, self.D = f.data.sizes, len(f.data.sizes), len(w)
-        vars(self).update({name: np.zeros(self.D) for name in self.shared})
-        vars(self).update({f"{name}_i": np.zeros((self.N, self.D)) for name in self.mine})
+        vars(self).update({name: np.zeros(self.D) for name in self.server_state})
+        vars(self).update({f"{name}_i": np.zeros((self.N, self.D)) for name in self.client_state})
         vars(self).update(options)
         self.remember(w)
 
     def remember(self, w: Array) -> None: ...
 
     def memory(self) -> dict[str, Array]:
-        own = {f"mine/{name}": getattr(self, f"{name}_i") for name in self.mine}
-        return {name: getattr(self, name) for name in self.shared} | own
+        own = {f"client_state/{name}": getattr(self, f"{name}_i") for name in self.client_state}
+        return {name: getattr(self, name) for name in self.server_state} | own
 
     def sent(self, w: Array) -> Array:
         return w
@@ -120,14 +120,14 @@ class FedAvg:
 
 class FedProx(FedAvg):
     def remember(self, w: Array) -> None:
-        self.tether = self.mu
+        self.proximal = self.mu
 
     def direction(self, i: int, y: Array, z: Index) -> Array:
         return self.g(y, z) + self.mu * (y - self.x)
 
 
 class Scaffold(FedAvg):
-    weighting, shared, mine = "uniform", ("c",), ("c",)
+    weighting, server_state, client_state = "uniform", ("c",), ("c",)
 
     def direction(self, i: int, y: Array, z: Index) -> Array:
         return self.g(y, z) - self.c_i[i] + self.c
@@ -143,10 +143,10 @@ class Scaffold(FedAvg):
 
 
 class FedDyn(FedAvg):
-    weighting, shared, mine = "uniform", ("h",), ("g",)
+    weighting, server_state, client_state = "uniform", ("h",), ("g",)
 
     def remember(self, w: Array) -> None:
-        self.tether = self.alpha
+        self.proximal = self.alpha
 
     def direction(self, i: int, y: Array, z: Index) -> Array:
         return self.g(y, z) - self.g_i[i] + self.alpha * (y - self.x)
@@ -163,7 +163,7 @@ class FedDyn(FedAvg):
 class AdaBest(FedAvg):
     """The code keeps h_i without mu, and applies it with mu * E * m_bar / n_i when it is used."""
 
-    weighting, shared, mine = "uniform", ("avg",), ("h",)
+    weighting, server_state, client_state = "uniform", ("avg",), ("h",)
 
     def remember(self, w: Array) -> None:
         self.avg, self.last, self.ratios = w, np.full(self.N, -1), []
@@ -190,7 +190,7 @@ class AdaBest(FedAvg):
 
 
 class FedCM(FedAvg):
-    weighting, shared = "uniform", ("Delta",)
+    weighting, server_state = "uniform", ("Delta",)
 
     def direction(self, i: int, y: Array, z: Index) -> Array:
         return self.alpha * self.g(y, z) + (1 - self.alpha) * self.Delta
@@ -204,10 +204,10 @@ class FedCM(FedAvg):
 
 
 class FedACG(FedAvg):
-    weighting, shared = "uniform", ("m",)
+    weighting, server_state = "uniform", ("m",)
 
     def remember(self, w: Array) -> None:
-        self.tether = self.beta
+        self.proximal = self.beta
 
     def sent(self, w: Array) -> Array:
         return w + self.lam * self.m
@@ -221,12 +221,12 @@ class FedACG(FedAvg):
 
 
 class MimeLite(FedAvg):
-    """With beta = 0 it is the variant with SGD, whose server remembers nothing."""
+    """With beta = 0 it is the variant with ServerSGD, whose server remembers nothing."""
 
     weighting = "uniform"
 
     def remember(self, w: Array) -> None:
-        self.shared = ("m",) if self.beta else ()
+        self.server_state = ("m",) if self.beta else ()
         self.m = np.zeros(self.D)
 
     def begin(self, t: int, ids: Index, x: Array) -> None:
@@ -266,7 +266,7 @@ class MoFedSAM(FedCM):
 class FedLESAM(FedAvg):
     """Rows of `old_i` are not numbers until their client has taken part."""
 
-    weighting, mine = "uniform", ("old",)
+    weighting, client_state = "uniform", ("old",)
 
     def remember(self, w: Array) -> None:
         self.old_i = np.full((self.N, self.D), np.nan)
@@ -285,7 +285,7 @@ class FedLESAM(FedAvg):
 
 
 class FedFA(FedAvg):
-    shared = ("anchors",)
+    server_state = ("anchors",)
 
     def remember(self, w: Array) -> None:
         self.anchors = np.eye(HIDDEN)[:CLASSES]
@@ -334,7 +334,7 @@ class FedSWA(FedAvg):
 
 
 class FedMoSWA(FedSWA):
-    shared, mine = ("m",), ("c",)
+    server_state, client_state = ("m",), ("c",)
 
     def direction(self, i: int, y: Array, z: Index) -> Array:
         return self.g(y, z) - self.c_i[i] + self.m
@@ -349,7 +349,7 @@ class FedMoSWA(FedSWA):
 
 
 class EWC(FedAvg):
-    shared = ("fisher",)
+    server_state = ("fisher",)
 
     def enter(self, i: int) -> None:
         self.squares: list[Array] = []
@@ -405,7 +405,8 @@ def run(
     server_lr: float,
     server_momentum: float = 0.0,
 ) -> dict[str, Array]:
-    """The model "w" after so many rounds, the server's vectors, and the clients' memories as "mine/..." `[N, ...]`.
+    """The model "w" after so many rounds, the server's vectors, and the clients' memories as "client_state/..." `[N,
+    ...]`.
 
     `options` are the method's, and may name an "aggregation" with its own: "tau", or "threshold" and "mask".
     """
@@ -413,7 +414,7 @@ def run(
     w = f.start().w.numpy().copy()
     net = Net(f.data.train.x.numpy(), f.data.train.y.numpy())
     method = KINDS[kind](net, f, w, {name: value for name, value in options.items() if name not in rule})
-    batches = Batches(f.client.cut, f.data.clients, seed=f.seed, like=torch.empty(0, dtype=torch.float64))
+    batches = Batches(f.local.cut, f.data.clients, seed=f.seed, like=torch.empty(0, dtype=torch.float64))
     v = np.zeros_like(w)
     for t in range(rounds):
         ids = f.sampling.clients(t, f.data.sizes, f.seed)
@@ -421,7 +422,7 @@ def run(
         method.begin(t, ids, x)
         ends = []
         for i in ids:
-            plan = batches.plan(t, np.array([i]), f.client.epochs)
+            plan = batches.plan(t, np.array([i]), f.local.epochs)
             K = int(plan.steps[0])
             rates = [lr_t * method.factor(k, K) for k in range(K)]
             y, buffer = x, np.zeros_like(w)
@@ -430,7 +431,7 @@ def run(
                 d = method.direction(i, y, plan.index[k, 0, : plan.count[k, 0]]) + weight_decay * y
                 buffer = momentum * buffer + d
                 y = method.moved(i, k, y - rates[k] * buffer)
-            ends.append((y - x, normaliser(rates, lr_t, momentum, method.tether), K, method.leave(i, y, rates)))
+            ends.append((y - x, normaliser(rates, lr_t, momentum, method.proximal), K, method.leave(i, y, rates)))
         deltas, a, steps, up = (np.array(column) for column in zip(*ends, strict=True))
         v = server_momentum * v + method.server(aggregate(rule, method.p, deltas, a, steps), up)
         w = x + server_lr * v

@@ -30,7 +30,7 @@ def recipe(**more: Any) -> Recipe:
     content = {
         "title": "a table",
         "base": DIGITS,
-        "axes": {"seed": [0, 1], "method": {"A": {}, "B": {"client": {"lr": 0.05}}}},
+        "axes": {"seed": [0, 1], "method": {"A": {}, "B": {"local": {"lr": 0.05}}}},
         "tables": [table],
     }
     return Recipe.parse("test", content | more)

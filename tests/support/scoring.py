@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from fedsash.aggregation import Mean
+from fedsash.aggregation import WeightedMean
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Ask, Evaluation, Evaluator, Scorer
 from fedsash.exchange import Answers, Request
 from fedsash.executors import Training, Work
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg
 from fedsash.tasks import Loss
 
@@ -33,7 +33,9 @@ def unasked(request: Request) -> Answers:
 def asking(data: FederatedData, module: nn.Module, loss: Loss) -> Ask:
     """Clients whose trainer answers one by one, each with a batch of its own."""
     both = Evaluation(clients=True).splits(bool(data.held))
-    training = Training(module, data.problem, loss, FedAvg(), Client(), Mean(), 0, batch=500, scored=both, sample=())
+    training = Training(
+        module, data.problem, loss, FedAvg(), LocalTraining(), WeightedMean(), 0, batch=500, scored=both, sample=()
+    )
     trainer = Work(training, data).trainer(False, "contiguous")
 
     def ask(request: Request) -> Answers:

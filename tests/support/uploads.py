@@ -12,7 +12,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from fedsash.aggregation import Mean
+from fedsash.aggregation import Aggregation, WeightedMean
 from fedsash.aggregation.sums import Sums
 from fedsash.exchange import Effort, Reply, largest_norms
 from fedsash.methods import Method, Upload
@@ -38,10 +38,10 @@ def rounds(draw: st.DrawFn) -> tuple[np.ndarray, Upload]:
     return sizes, upload
 
 
-def sums_of(sizes: Any, method: Method | None = None, rule: Mean | None = None, pieces: int = 1) -> Sums:
+def sums_of(sizes: Any, method: Method | None = None, rule: Aggregation | None = None, pieces: int = 1) -> Sums:
     """Empty sums of a round with as many clients as sizes."""
     sizes = np.asarray(sizes, dtype=np.int64)
-    return Sums(rule or Mean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
+    return Sums(rule or WeightedMean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
 
 
 def reply(first: int, upload: Upload, effort: Effort | None = None) -> Reply:
@@ -56,7 +56,7 @@ def aggregate(
     upload: Upload,
     blocks: tuple[int, ...] = (),
     method: Method | None = None,
-    rule: Mean | None = None,
+    rule: Aggregation | None = None,
     effort: Effort | None = None,
 ) -> Sums:
     """The sums over a round that comes in blocks, split at the given places."""

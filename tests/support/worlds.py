@@ -13,7 +13,7 @@ from fedsash.data.federated import FederatedData
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.lab.checkpoints import save
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from fedsash.state import State
 
@@ -30,7 +30,7 @@ ON_NETWORK: dict[str, Any] = {
     "partition": {"name": "iid", "clients": 4},
     "model": {"name": "mlp", "hidden": [4]},
     "averages": {"w3": {"name": "window", "size": 3}},
-    "client": {"lr": 0.1, "epochs": 1},
+    "local": {"lr": 0.1, "epochs": 1},
     "evaluation": {"every": 2, "last": 1, "target": 0.3},
     "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
     "network": {"link": {"rate": 2000.0, "latency": 0.1}, "clients": {"seconds": 2.0, "spread": 0.3}},
@@ -62,7 +62,7 @@ def federation(**settings: Any) -> Federation:
     defaults: dict[str, Any] = {
         "model": mlp(),
         "data": data(),
-        "client": Client(lr=0.1, batch=5, epochs=2),
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2),
         "sampling": Uniform(4),
         "engine": SEQUENTIAL,
         "device": "cpu",
@@ -101,7 +101,7 @@ def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **s
         "model": Point([start]),
         "data": world,
         "loss": quadratics(torch.tensor(a, dtype=torch.float64)),
-        "client": Client(lr=0.1, batch="full", steps=5),
+        "local": LocalTraining(lr=0.1, batch="full", steps=5),
         "sampling": Uniform(n),
         "engine": SEQUENTIAL,
         "device": "cpu",

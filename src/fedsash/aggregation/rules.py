@@ -15,7 +15,7 @@ from ..methods import Upload, Vectors
 
 
 @dataclass(frozen=True)
-class Mean:
+class Aggregation:
     """The weighted mean of the uploads, summed as they come: memory is O(model), whatever the number of clients.
 
     A client whose upload holds a non-finite value, or a vector whose Euclidean norm exceeds `limit`, is left out and
@@ -49,15 +49,20 @@ class Mean:
 
 
 @dataclass(frozen=True)
-class FedNova(Mean):
+class WeightedMean(Aggregation):
+    """The weighted mean of the uploads: sum_i p_i * upload_i."""
+
+
+@dataclass(frozen=True)
+class FedNova(Aggregation):
     """Normalised averaging against unequal numbers of local steps (Wang et al. 2020).
 
         a_i = the sum of the weights with which the gradients of client i enter its update
         w_{t+1} = w_t + tau * sum_i p_i * (w_i - w_t) / a_i,        tau = sum_i p_i * a_i
 
     For plain SGD a_i is the number of steps. Here it follows the exact recursion of local momentum, of the method's
-    tether (FedProx, FedACG, FedDyn) and of a rate that moves within the round; published code adds the recursions of
-    momentum and tether up, which is not exact. Weight decay is left out, as published. With equal steps it is the
+    proximal (FedProx, FedACG, FedDyn) and of a rate that moves within the round; published code adds the recursions of
+    momentum and proximal up, which is not exact. Weight decay is left out, as published. With equal steps it is the
     mean. `tau = "steps"` takes sum_i p_i * K_i, as the official code does with FedProx. The weights p_i are the
     method's; a global momentum is the server optimiser's.
     """
@@ -81,7 +86,7 @@ class FedNova(Mean):
 
 
 @dataclass(frozen=True)
-class FedGMA(Mean):
+class FedGMA(Aggregation):
     """Gradient masked averaging: the coordinates on which clients agree in sign count more (Tenison et al. 2023).
 
         A = |(1/s) * sum_i sign(w_i - w_t)|,    w_{t+1} = w_t + M * sum_i p_i * (w_i - w_t)    element-wise
@@ -119,7 +124,7 @@ class FedGMA(Mean):
         return torch.where(agreed, delta, agreement * delta if self.mask == "soft" else 0.0)
 
 
-AGGREGATIONS: dict[str, type[Mean]] = {"mean": Mean, "fednova": FedNova, "fedgma": FedGMA}
+AGGREGATIONS: dict[str, type[Aggregation]] = {"mean": WeightedMean, "fednova": FedNova, "fedgma": FedGMA}
 
 
 def _published_masking(mean: Tensor, vote: Tensor, updates: list[Tensor], threshold: float) -> Tensor:

@@ -12,7 +12,7 @@ from torch import Tensor
 from ..basics.arrays import Floats, Ints
 from ..exchange import Answer, Missing, Part, Reply, Request
 from ..methods import Method, Vectors
-from . import Mean
+from . import Aggregation
 
 
 class Sums:
@@ -27,7 +27,7 @@ class Sums:
     with replies comes to the same bytes at the same P.
     """
 
-    def __init__(self, rule: Mean, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
+    def __init__(self, rule: Aggregation, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
         self.ids, self._rule, self._plain = ids, rule, False
         self._uniform_names = method.uniform + rule.uniform
         self._uniform: Floats = np.full(len(ids), 1 / max(len(ids), 1))
@@ -37,7 +37,7 @@ class Sums:
         self._begin()
 
     @classmethod
-    def of(cls, request: Request, rule: Mean, method: Method, sizes: Ints, pieces: int = 1) -> Sums:
+    def of(cls, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> Sums:
         """Empty sums for the answers to a request, given all clients' `sizes` `[N]`; a probe's are averaged plainly."""
         sums = cls(rule, method, request.ids, sizes[request.ids], pieces)
         sums._plain = request.job == "probe"

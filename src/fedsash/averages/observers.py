@@ -29,8 +29,8 @@ class Observers:
     """Averages by their names, each applied to its slice of the model.
 
     Averages of the same slice and the same storage share one trajectory: of each past round that some of them need, the
-    model is kept once. Those named in `apart` observe other vectors than the rest (what a feed makes of a model before
-    the server optimiser's step), so each has a trajectory of its own.
+    model is kept once. Those named in `apart` observe other vectors than the rest (what a broadcast makes of a model
+    before the server optimiser's step), so each has a trajectory of its own.
     """
 
     def __init__(self, observers: Mapping[str, Observer], apart: Collection[str] = ()) -> None:

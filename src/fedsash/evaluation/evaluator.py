@@ -30,7 +30,7 @@ class Evaluation:
     """When and on what the model and all averages are evaluated.
 
     Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported. An
-    adaptive feed decides every `every` rounds, too.
+    adaptive broadcast decides every `every` rounds, too.
     `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
     training samples; `batch` is how many samples pass through the model at once. `held_out` is the fraction of each
     client's training samples that nobody trains on and that the models are evaluated on, to choose among them.
@@ -67,8 +67,8 @@ class Metrics:
     The split `"test"` is the central test set; `more` holds the accuracy of each class, `classes`, and of each domain
     by its name, `domains` (None where there is no sample of it). The split `"held_out"` are the samples held out from
     the clients. The split `"clients"` is the unweighted mean over the clients; `more` holds `worst_tenth`, the mean
-    accuracy of the tenth of the clients (at least one) with the lowest. The split `"feed"` says what an adaptive feed
-    has chosen, `model` being the average.
+    accuracy of the tenth of the clients (at least one) with the lowest. The split `"broadcast"` says what an adaptive
+    broadcast has chosen, `model` being the average.
     """
 
     round: int

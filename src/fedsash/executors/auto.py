@@ -159,8 +159,8 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
 
 def _seconds_a_step(engine: LocalEngine, work: Work) -> float:
     """The time of one local step of a stack (or of one client), the shortest of two tries after a first."""
-    client = replace(work.training.client, steps=1, epochs=1, schedule=Constant())
-    trial = replace(work, training=replace(work.training, client=client))
+    client = replace(work.training.local, steps=1, epochs=1, schedule=Constant())
+    trial = replace(work, training=replace(work.training, local=client))
     trainer = replace(engine, compile=False).trainer(trial)
     assert isinstance(engine.block, int) and isinstance(engine.threads, int)
     ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]

@@ -49,7 +49,7 @@ class CompiledSteps:
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Let a trainer of stacked blocks run compiled steps, in blocks padded to `block` clients."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
-    steps = trainer.client.cut.numbers(trainer.batches.sizes, trainer.client.epochs)[0]
+    steps = trainer.local.cut.numbers(trainer.batches.sizes, trainer.local.epochs)[0]
     if steps.min() == steps.max() <= UNROLLED:
         trainer.unrolled = int(steps.max())
     trainer.padded = block

@@ -35,9 +35,9 @@ class Objective:
             classifier = module.get_submodule(Layout(module).classifier)
             classifier.register_forward_pre_hook(self._keep)
 
-    def __call__(self, output: Any, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+    def __call__(self, output: Any, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
         loss = self._loss(output, y) @ weights
-        return loss + self._method.objective(self.features, y, weights, shared) if self._adds else loss
+        return loss + self._method.objective(self.features, y, weights, server_state) if self._adds else loss
 
     def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         self.features = inputs[0]
@@ -58,13 +58,13 @@ class OneByOne:
         self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         self._bound: Tensor | None = None
 
-    def __call__(self, w: Tensor, batch: Batch, shared: Vectors) -> Tensor:
-        return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, shared)]).unsqueeze(0)
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor:
+        return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state)]).unsqueeze(0)
 
     def cut(self, w: Tensor) -> Sequence[Tensor]:
         return list(self._layout.views(w[0]).values())
 
-    def pieces(self, w: Tensor, batch: Batch, shared: Vectors) -> Sequence[Tensor]:
+    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
         if self._bound is not w:
             self._layout.bind(self._module, w[0])
             self._bound = w
@@ -74,7 +74,7 @@ class OneByOne:
         if self.dropout:
             seed_torch(batch.keys[0])
         with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
-            loss = self._objective(self._module(x), batch.y[0], batch.weights[0], shared)
+            loss = self._objective(self._module(x), batch.y[0], batch.weights[0], server_state)
         return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
     def features(self) -> Tensor:
@@ -96,24 +96,24 @@ class Stacked:
         self._gradient = vmap(grad(self._client_loss, has_aux=True), in_dims=(0, 0, 0, 0, 0, None))
         self._features = torch.empty(0)
 
-    def __call__(self, w: Tensor, batch: Batch, shared: Vectors) -> Tensor:
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor:
         x = batch.x.contiguous() if self._contiguous else batch.x
         gradient: Tensor
-        gradient, self._features = self._gradient(w, x, batch.y, batch.weights, batch.keys, shared)
+        gradient, self._features = self._gradient(w, x, batch.y, batch.weights, batch.keys, server_state)
         return gradient
 
     def cut(self, w: Tensor) -> Sequence[Tensor]:
         return (w,)
 
-    def pieces(self, w: Tensor, batch: Batch, shared: Vectors) -> Sequence[Tensor]:
-        return (self(w, batch, shared),)
+    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
+        return (self(w, batch, server_state),)
 
     def features(self) -> Tensor:
         return self._features
 
     def _client_loss(
-        self, w: Tensor, x: Tensor, y: Tensor, weights: Tensor, key: Tensor, shared: Vectors
+        self, w: Tensor, x: Tensor, y: Tensor, weights: Tensor, key: Tensor, server_state: Vectors
     ) -> tuple[Tensor, Tensor]:
         with SeededDropout(key) if self.dropout else nullcontext():
             output = functional_call(self._module, self._layout.views(w), (x,))
-        return self._objective(output, y, weights, shared), self._objective.features
+        return self._objective(output, y, weights, server_state), self._objective.features

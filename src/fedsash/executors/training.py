@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..aggregation import Mean
+from ..aggregation import Aggregation
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
 from ..basics.layout import Layout
 from ..data.federated import FederatedData, Problem
 from ..evaluation import Scorer, Split
 from ..exchange import Reply, Request
-from ..local import Client, Trainer
+from ..local import LocalTraining, Trainer
 from ..methods import Method
 from ..methods.base import overrides
 from ..tasks import Loss
@@ -38,8 +38,8 @@ class Training:
     problem: Problem
     loss: Loss
     method: Method
-    client: Client
-    aggregation: Mean
+    local: LocalTraining
+    aggregation: Aggregation
     seed: int
     batch: int
     scored: tuple[Split, ...]
@@ -70,7 +70,7 @@ class Work:
         scorer, layout = Scorer(t.module, t.loss, t.problem, t.batch), Layout(t.module)
         return Trainer(
             t.method,
-            t.client,
+            t.local,
             self.data,
             gradient,
             scorer,
@@ -84,9 +84,11 @@ class Work:
         """A request to train in round 0, from the model as it is, and what its clients have answered to a probe."""
         layout, method = Layout(self.training.module), self.training.method
         w = layout.flatten(self.training.module)
-        sent, server = method.send(w, method.shared(w, layout), 0)
-        mine = {name: value.expand(len(ids), *value.shape).clone() for name, value in method.mine(w).items()}
-        request = Request("train", 0, ids, sent, server, mine, np.zeros_like(ids))
+        sent, server = method.send(w, method.server_state(w, layout), 0)
+        client_state = {
+            name: value.expand(len(ids), *value.shape).clone() for name, value in method.client_state(w).items()
+        }
+        request = Request("train", 0, ids, sent, server, client_state, np.zeros_like(ids))
         if not overrides(method, "probe"):
             return request, None
         probed = trainer.answer(replace(request, job="probe"), np.arange(len(ids)))
@@ -109,7 +111,7 @@ class Work:
     @property
     def steps(self) -> Ints:
         """How many local steps each of these clients takes in a round."""
-        return self.training.client.cut.numbers(self.data.sizes, self.training.client.epochs)[0]
+        return self.training.local.cut.numbers(self.data.sizes, self.training.local.epochs)[0]
 
     @property
     def on_cpu(self) -> bool:

@@ -141,7 +141,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
     for file, views in (dict(state.models()) | dict(state.memories())).items():
         linked = file in known and _link(before / file, writing / file)
         files[file] = known[file] if linked else _write_tensors(views, writing / file)
-    whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("mine/")}
+    whole = {name: tensor for name, tensor in state.tensors() if not name.startswith("client_state/")}
     whole |= {"sizes": state.sizes} | {f"executor/{name}": tensor for name, tensor in state.executor.items()}
     best = {f"best/{name}": best.w for name, best in state.best.items()}
     files[TENSORS] = _write_tensors(whole | best, writing / TENSORS)

@@ -18,13 +18,13 @@ from .batches import Cut
 
 
 @dataclass(frozen=True)
-class Client:
+class LocalTraining:
     """How every client trains: SGD with learning rate `lr` in batches of `batch` samples.
 
     A step follows the method's direction, clipped to norm `clip`, plus `weight_decay * w`, through an undamped
-    `momentum` that starts at zero in every round (PyTorch's SGD). A round is `epochs` passes over the client's samples,
-    or else `steps` steps; the last, smaller batch of a pass is kept unless `drop_last`. `schedule` moves the rate by
-    round, `local_schedule` within a round.
+    `momentum` that starts at zero in every round (PyTorch's ServerSGD). A round is `epochs` passes over the client's
+    samples, or else `steps` steps; the last, smaller batch of a pass is kept unless `drop_last`. `schedule` moves the
+    rate by round, `local_schedule` within a round.
     """
 
     lr: float = 0.1
@@ -39,16 +39,18 @@ class Client:
     local_schedule: LocalSchedule = field(default_factory=Flat)
 
     def __post_init__(self) -> None:
-        check(self.lr >= 0, "Client.lr", self.lr, "must not be negative")
-        check(self.batch == "full" or self.batch > 0, "Client.batch", self.batch, 'must be at least 1, or "full"')
-        check(self.epochs > 0, "Client.epochs", self.epochs, "must be at least 1")
-        check(self.steps is None or self.steps > 0, "Client.steps", self.steps, "must be at least 1")
+        check(self.lr >= 0, "LocalTraining.lr", self.lr, "must not be negative")
+        check(
+            self.batch == "full" or self.batch > 0, "LocalTraining.batch", self.batch, 'must be at least 1, or "full"'
+        )
+        check(self.epochs > 0, "LocalTraining.epochs", self.epochs, "must be at least 1")
+        check(self.steps is None or self.steps > 0, "LocalTraining.steps", self.steps, "must be at least 1")
         right = "can't go with epochs, or with a schedule of epochs: a round is so many steps, or so many epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
-        check(self.steps is None or not of_epochs, "Client.steps", self.steps, right)
-        check(0 <= self.momentum < 1, "Client.momentum", self.momentum, "must be in [0, 1)")
-        check(self.weight_decay >= 0, "Client.weight_decay", self.weight_decay, "must not be negative")
-        check(self.clip is None or self.clip > 0, "Client.clip", self.clip, "must be positive")
+        check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
+        check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
+        check(self.weight_decay >= 0, "LocalTraining.weight_decay", self.weight_decay, "must not be negative")
+        check(self.clip is None or self.clip > 0, "LocalTraining.clip", self.clip, "must be positive")
 
     @property
     def cut(self) -> Cut:
@@ -65,17 +67,17 @@ class Client:
         """FedNova's normaliser a_i of clients that take `steps` `[C]` steps in a round of rate `lr`, `[C]`.
 
         It is the sum of the weights, in units of `lr`, with which a client's gradients enter its update: what the
-        update would be for gradients of -1, by the recursion of its momentum and of the method's tether. Weight decay
+        update would be for gradients of -1, by the recursion of its momentum and of the method's proximal. Weight decay
         is left out, as published.
         """
         moved = v = np.zeros(len(steps))
         for eta in self.rates(1.0, steps, method):
-            v = self.momentum * v + 1 - method.tether * lr * moved
+            v = self.momentum * v + 1 - method.proximal * lr * moved
             moved = moved + eta * v
         return moved
 
     def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
-        """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
+        """Move `w` `[C, D]` (and the momentum `v`) by one step of ServerSGD, in place."""
         if self.clip is not None:
             norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
             direction = direction * (self.clip / norm).clamp(max=1.0)

@@ -19,13 +19,13 @@ from ..data.encoded import Pixels
 from ..data.federated import FederatedData
 from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
-from ..methods import Local, Method, Step, Upload, Vectors
+from ..methods import LocalRun, Method, Step, Upload, Vectors
 from ..methods.base import overrides
 from .batches import Batches, Plan
-from .settings import Client
+from .settings import LocalTraining
 
 Numbers = tuple[Tensor, Tensor, Tensor, Tensor, Tensor]
-"""`size`, `steps`, `per_epoch`, `samples` and `lr_sum` of a `Local`."""
+"""`size`, `steps`, `per_epoch`, `samples` and `lr_sum` of a `LocalRun`."""
 
 RoundNumbers = tuple[list[float] | Tensor, Numbers, Effort]
 
@@ -41,9 +41,9 @@ class Batch:
 
 
 class Gradient(Protocol):
-    """`gradient(w, batch, shared)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
+    """`gradient(w, batch, server_state)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
 
-    What the method adds to the loss may need the vectors that were sent, `shared`.
+    What the method adds to the loss may need the vectors that were sent, `server_state`.
     """
 
     one: bool
@@ -51,9 +51,9 @@ class Gradient(Protocol):
     dropout: bool
     """Whether the model draws dropout, so that the steps need keys."""
 
-    def __call__(self, w: Tensor, batch: Batch, shared: Vectors) -> Tensor: ...
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor: ...
 
-    def pieces(self, w: Tensor, batch: Batch, shared: Vectors) -> Sequence[Tensor]:
+    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
         """The same gradients in the pieces in which they are computed, not copied into one vector."""
         ...
 
@@ -76,7 +76,7 @@ class Trainer:
     def __init__(
         self,
         method: Method,
-        client: Client,
+        local: LocalTraining,
         data: FederatedData,
         gradient: Gradient,
         scorer: Scorer,
@@ -86,12 +86,12 @@ class Trainer:
         normalises: bool = False,
         splits: tuple[Split, ...] = (),
     ) -> None:
-        self.method, self.client, self.data, self.gradient = method, client, data, gradient
+        self.method, self.local, self.data, self.gradient = method, local, data, gradient
         self._layout, self._scorer = layout, scorer
         self._like = torch.empty(0, dtype=layout.dtype, device=data.train.x.device)
-        self.batches = Batches(client.cut, data.clients, seed=seed, like=self._like, numbers=data.numbers)
-        self._in_pieces = not overrides(method, "direction") and client.clip is None
-        self._has_after = overrides(method, "after")
+        self.batches = Batches(local.cut, data.clients, seed=seed, like=self._like, numbers=data.numbers)
+        self._in_pieces = not overrides(method, "direction") and local.clip is None
+        self._has_after = overrides(method, "after_step")
         self.steps: Callable[..., None] = self._steps
         self.unrolled = 1
         self.padded = 0
@@ -121,7 +121,7 @@ class Trainer:
 
     def steps_of(self, ids: Ints) -> Ints:
         """How many local steps these clients take in a round, but for a schedule of epochs."""
-        return self.client.cut.numbers(self.batches.sizes[self.batches.rows(ids)], self.client.epochs)[0]
+        return self.local.cut.numbers(self.batches.sizes[self.batches.rows(ids)], self.local.epochs)[0]
 
     @property
     def scored(self) -> list[str]:
@@ -134,14 +134,16 @@ class Trainer:
         if count < self.padded:
             request = request.only(np.minimum(np.arange(self.padded), count - 1))
         lr, local = self._begin(request)
-        local.work = self.method.begin(local)
-        v = torch.zeros_like(local.w) if self.client.momentum else None
+        local.round_state = self.method.round_state(local)
+        v = torch.zeros_like(local.w) if self.local.momentum else None
         plan = self.batches.plan(request.round, request.ids, self._epochs(request.round))
         plan = plan.client(0) if self.gradient.one else plan
         data = self._pixels(plan), self.data.train.y, request.sent
         for k, drawn in self._draws(request.round, request.ids, plan):
-            self.steps(local.w, v, lr[k], *drawn, *data, vectors=(local.shared, local.mine, local.work))
-        upload, kept = self.method.finish(local)
+            self.steps(
+                local.w, v, lr[k], *drawn, *data, vectors=(local.server_state, local.client_state, local.round_state)
+            )
+        upload, kept = self.method.upload(local)
         return _first(count, upload), _first(count, kept)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
@@ -159,13 +161,15 @@ class Trainer:
             found |= dict(zip(scored(split), scores, strict=True))
         return found, {}
 
-    def _begin(self, request: Request) -> tuple[list[float] | Tensor, Local]:
+    def _begin(self, request: Request) -> tuple[list[float] | Tensor, LocalRun]:
         """The rate of each step, and the clients before the first one."""
-        ids, sent, shared = request.ids, request.sent, request.server
+        ids, sent, server_state = request.ids, request.sent, request.server
         lr, numbers, _ = self._of_round(request)
         w = sent.expand(len(ids), -1).clone()
-        full_grad = partial(self._full_gradient, request.round, ids, shared)
-        return lr, Local(request.round, w, sent, *numbers, shared, request.clients or {}, {}, self._layout, full_grad)
+        full_grad = partial(self._full_gradient, request.round, ids, server_state)
+        return lr, Local(
+            request.round, w, sent, *numbers, server_state, request.clients or {}, {}, self._layout, full_grad
+        )
 
     def _steps(
         self,
@@ -187,18 +191,18 @@ class Trainer:
         """
         for k in range(len(index)):
             batch = self._batch(index[k], weights[k], keys[k], x, y)
-            grad = partial(self.gradient, batch=batch, shared=vectors[0])
+            grad = partial(self.gradient, batch=batch, server_state=vectors[0])
             labels = batch.y, batch.weights
             step = Step(w, sent, lr[k], *vectors, *labels, self._layout, grad, self.gradient.features)
             if self._in_pieces:
                 cut = self.gradient.cut
                 moments = repeat(None) if v is None else cut(v)
                 for part in zip(cut(w), moments, self.gradient.pieces(w, batch, vectors[0]), strict=False):
-                    self.client.advance(*part, lr[k])
+                    self.local.advance(*part, lr[k])
             else:
-                self.client.advance(w, v, self.method.direction(step), lr[k])
+                self.local.advance(w, v, self.method.direction(step), lr[k])
             if self._has_after:
-                self.method.after(step)
+                self.method.after_step(step)
 
     def _batch(self, index: Tensor, weights: Tensor, keys: Tensor, x: Pixels, y: Tensor, augment: bool = True) -> Batch:
         """Gather, augment and normalise the samples `index` `[C, B]`."""
@@ -235,38 +239,36 @@ class Trainer:
             return x
         return x.ahead(index[:, : self._width(plan, k)].reshape(-1) for k, index in enumerate(plan.index))
 
-    def _full_gradient(self, round: int, ids: Ints, shared: Vectors, w: Tensor) -> Tensor:
+    def _full_gradient(self, round: int, ids: Ints, server_state: Vectors, w: Tensor) -> Tensor:
         """Each client's gradient over all its samples, without augmentation, in chunks of the largest batch."""
-        size = (
-            self.client.batch if self.client.batch != "full" else int(self.batches.sizes[self.batches.rows(ids)].max())
-        )
+        size = self.local.batch if self.local.batch != "full" else int(self.batches.sizes[self.batches.rows(ids)].max())
         plan = self.batches.whole(ids, size)
         x, y = self._pixels(plan), self.data.train.y
         total = torch.zeros_like(w)
         for _, drawn in self._draws(round, ids, plan):
             for index, weights, step_keys in zip(*drawn, strict=True):
-                total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False), shared)
+                total += self.gradient(w, self._batch(index, weights, step_keys, x, y, augment=False), server_state)
         return total
 
     def _epochs(self, round: int) -> int:
-        return self.client.schedule.epochs(round, self.client.epochs)
+        return self.local.schedule.epochs(round, self.local.epochs)
 
     def _of_round(self, request: Request) -> RoundNumbers:
         """What follows from the round and the sizes of a request's clients."""
         sizes = self.batches.sizes[self.batches.rows(request.ids)].tobytes()
-        return self._numbers(self.client.schedule.lr(request.round, self.client.lr), self._epochs(request.round), sizes)
+        return self._numbers(self.local.schedule.lr(request.round, self.local.lr), self._epochs(request.round), sizes)
 
     def _numbers_uncached(self, lr: float, epochs: int, sizes_bytes: bytes) -> RoundNumbers:
-        """Each step's learning rate, the numbers of a `Local`, and the effort: the same in most rounds.
+        """Each step's learning rate, the numbers of a `LocalRun`, and the effort: the same in most rounds.
 
         The rates are a tensor `[K, C, 1]`; a single client's are plain floats, which take less time.
         """
         sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
         steps, per_epoch, samples = self.batches.cut.numbers(sizes, epochs)
-        rates = self.client.rates(lr, steps, self.method)
+        rates = self.local.rates(lr, steps, self.method)
         column = self._column
         numbers = column(sizes), column(steps), column(per_epoch), column(samples), column(rates.sum(axis=0))
-        normaliser = self.client.coefficients(lr, steps, self.method) if self._normalises else None
+        normaliser = self.local.coefficients(lr, steps, self.method) if self._normalises else None
         effort = Effort(samples, steps, normaliser)
         return (rates[:, 0].tolist() if self.gradient.one else column(rates)), numbers, effort
 

@@ -1,6 +1,6 @@
 """The federated methods, one file a family. A new method is one file here, one line below, and one test."""
 
-from .base import Local, Method, Received, Step, Upload, Vectors
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors
 from .ewc import EWC
 from .fedavg import FedAvg
 from .feddyn import AdaBest, FedDyn
@@ -46,12 +46,12 @@ __all__ = [
     "FedProx",
     "FedSAM",
     "FedSWA",
-    "Local",
+    "LocalRun",
     "Method",
     "Mime",
     "MimeLite",
     "MoFedSAM",
-    "Received",
+    "RoundMean",
     "Scaffold",
     "Step",
     "Upload",

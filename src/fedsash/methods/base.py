@@ -29,18 +29,19 @@ Weighting = Literal["samples", "uniform"]
 class Step:
     """One local step of C clients side by side.
 
-    `w` `[C, D]` is where the clients are, `sent` `[D]` what they received, `lr` the step's learning rate; `shared` are
-    the method's vectors as sent by the server, `mine` those that the clients remember between their rounds, and `work`
-    those of this round (see `Method.begin`), `[C, ...]`; `y` and `weights` `[C, B]` the step's labels and the weights
-    of its samples, which sum to 1 for a client, and to 0 where it has finished already.
+    `w` `[C, D]` is where the clients are, `sent` `[D]` what they received, `lr` the step's learning rate;
+    `server_state` are the method's vectors as sent by the server, `client_state` those that the clients remember
+    between their rounds, and `work` those of this round (see `Method.round_state`), `[C, ...]`; `y` and `weights` `[C,
+    B]` the step's labels and the weights of its samples, which sum to 1 for a client, and to 0 where it has finished
+    already.
     """
 
     w: Tensor
     sent: Tensor
     lr: Scalar
-    shared: Vectors
-    mine: Vectors
-    work: Vectors
+    server_state: Vectors
+    client_state: Vectors
+    round_state: Vectors
     y: Tensor
     weights: Tensor
     layout: Layout
@@ -52,7 +53,7 @@ class Step:
 
 
 @dataclass
-class Local:
+class LocalRun:
     """The local training of C clients in one round, before its first step (`begin`) and after its last (`finish`).
 
     `w` `[C, D]` is where they are, `sent` `[D]` what they received. In this round (counted from 0) each client takes
@@ -68,9 +69,9 @@ class Local:
     per_epoch: Tensor
     samples: Tensor
     lr_sum: Tensor
-    shared: Vectors
-    mine: Vectors
-    work: Vectors
+    server_state: Vectors
+    client_state: Vectors
+    round_state: Vectors
     layout: Layout
     full_grad: Callable[[Tensor], Tensor]
     """`full_grad(w)`: the gradient `[C, D]` of each client's mean loss over all its samples at `w` `[C, D]`."""
@@ -87,18 +88,18 @@ class Local:
 
 
 @dataclass
-class Received:
+class RoundMean:
     """What a round brought to the server.
 
     `mean` are the mean uploads of `clients` (s) clients out of `total` (N), and `update` `[D]` is what the aggregation
-    made of their deltas: the mean delta, unless it is another rule. `shared` is what the server remembered, with the
-    means of a `probe` if there was one, and `sent` `[D]` what the clients received.
+    made of their deltas: the mean delta, unless it is another rule. `server_state` is what the server remembered, with
+    the means of a `probe` if there was one, and `sent` `[D]` what the clients received.
     """
 
     sent: Tensor
     update: Tensor
     mean: Vectors
-    shared: Vectors
+    server_state: Vectors
     clients: int
     total: int
 
@@ -118,23 +119,23 @@ class Method:
     def __post_init__(self) -> None:
         check_choice(f"{type(self).__name__}.weighting", self.weighting, "samples", "uniform")
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         """What the server remembers for the method at the start, given the first model `w` `[D]`."""
         return {}
 
-    def mine(self, w: Tensor) -> Vectors:
+    def client_state(self, w: Tensor) -> Vectors:
         """What one client remembers before its first round."""
         return {}
 
-    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         """Where the clients of `round` (from 0) start, and which vectors they get beside it; `w` is to be trained."""
-        return w, shared
+        return w, server_state
 
-    def probe(self, local: Local) -> Upload:
-        """What the round's clients send in a pass before the training, whose mean joins `shared`; nothing: no pass."""
+    def probe(self, local: LocalRun) -> Upload:
+        """What the round's clients send in a pass before the training, whose mean joins `server_state`; nothing: no pass."""
         return {}
 
-    def begin(self, local: Local) -> Vectors:
+    def round_state(self, local: LocalRun) -> Vectors:
         """Vectors `[C, ...]` that clients work with in this round only; steps may change them in place."""
         return {}
 
@@ -142,23 +143,23 @@ class Method:
         """The direction `[C, D]` that the local optimiser follows downhill; here the plain gradient."""
         return step.grad(step.w)
 
-    def objective(self, features: Tensor, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+    def objective(self, features: Tensor, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
         """A term to add to one client's loss over a batch, from its `features` `[B, d]`, labels and weights `[B]`."""
         raise NotImplementedError
 
-    def after(self, step: Step) -> None:
+    def after_step(self, step: Step) -> None:
         """What follows a local step, in place."""
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         """What each client sends up, and what it remembers."""
         return {"delta": local.delta}, {}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         """The update `[D]` that the server optimiser gets, and what the server remembers from now on."""
-        return received.update, received.shared
+        return received.update, received.server_state
 
     @property
-    def tether(self) -> float:
+    def proximal(self) -> float:
         """The strength mu of a pull mu * (w - sent) in the direction, for FedNova, which has to know of it."""
         return 0.0
 

@@ -9,17 +9,17 @@ from torch import Tensor
 
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import Local, Method, Received, Step, Upload, Vectors, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, zeros
 
 
 @dataclass(frozen=True)
 class EWC(Method):
-    """FedProx whose tether is stronger where the other clients need a weight (after Kirkpatrick et al. 2017).
+    """FedProx whose proximal is stronger where the other clients need a weight (after Kirkpatrick et al. 2017).
 
     `F` `[D]` is the importance of each weight to the clients of the last round, zero at first.
 
         step      w <- w - eta * (g(w) + mu * F * (w - w_t))
-        client    F_i = mean over its local steps of g^2, element-wise, g without the tether
+        client    F_i = mean over its local steps of g^2, element-wise, g without the proximal
         server    F <- mean F_i
 
     F_i is the usual estimate of the Fisher information's diagonal by squared gradients, here of batches, since those
@@ -33,19 +33,19 @@ class EWC(Method):
         super().__post_init__()
         check_strength("EWC.mu", self.mu)
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"fisher": zeros(w)}
 
-    def begin(self, local: Local) -> Vectors:
+    def round_state(self, local: LocalRun) -> Vectors:
         return {"squares": zeros(local.w)}
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)
-        step.work["squares"].addcmul_(g, g)
-        return torch.addcmul(g, step.shared["fisher"], step.w - step.sent, value=self.mu)
+        step.round_state["squares"].addcmul_(g, g)
+        return torch.addcmul(g, step.server_state["fisher"], step.w - step.sent, value=self.mu)
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        return {"delta": local.delta, "fisher": local.work["squares"] / local.steps}, {}
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, "fisher": local.round_state["squares"] / local.steps}, {}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         return received.update, {"fisher": received.mean["fisher"]}

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..basics.errors import check, check_choice, check_strength
 from ..basics.layout import Layout
-from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 
 
 @dataclass(frozen=True)
@@ -40,32 +40,32 @@ class FedDyn(Method):
         check(self.alpha > 0, "FedDyn.alpha", self.alpha, "must be positive")
 
     @property
-    def tether(self) -> float:
+    def proximal(self) -> float:
         return self.alpha
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"h": zeros(w)}
 
-    def mine(self, w: Tensor) -> Vectors:
+    def client_state(self, w: Tensor) -> Vectors:
         return {"g": zeros(w)}
 
-    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         return w, {}
 
-    def begin(self, local: Local) -> Vectors:
-        return {"constant": local.mine["g"] + self.alpha * local.sent}
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"constant": local.client_state["g"] + self.alpha * local.sent}
 
     def direction(self, step: Step) -> Tensor:
-        return (step.grad(step.w) - step.work["constant"]).add(step.w, alpha=self.alpha)
+        return (step.grad(step.w) - step.round_state["constant"]).add(step.w, alpha=self.alpha)
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         delta = local.delta
         upload = {"delta": delta} if self.weighting == "uniform" else {"delta": delta, "g": delta}
-        return upload, {"g": local.mine["g"] - self.alpha * delta}
+        return upload, {"g": local.client_state["g"] - self.alpha * delta}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         mean, share = received.mean, received.clients / received.total
-        h = received.shared["h"] - self.alpha * share * mean.get("g", mean["delta"])
+        h = received.server_state["h"] - self.alpha * share * mean.get("g", mean["delta"])
         return received.update - h / self.alpha, {"h": h}
 
 
@@ -98,38 +98,38 @@ class AdaBest(Method):
         check_strength("AdaBest.beta", self.beta)
         check_choice("AdaBest.variant", self.variant, "paper", "code")
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         code = {"m": w.new_zeros(()), "uploads": w.new_zeros(())} if self.variant == "code" else {}
         return {"avg": w.clone()} | code
 
-    def mine(self, w: Tensor) -> Vectors:
+    def client_state(self, w: Tensor) -> Vectors:
         return {"h": zeros(w), "next": zeros(w[:1])}  # t_i + 1, so that 0 is never
 
-    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
-        return w, {"m": shared["m"]} if self.variant == "code" else {}
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        return w, {"m": server_state["m"]} if self.variant == "code" else {}
 
-    def begin(self, local: Local) -> Vectors:
-        h = local.mine["h"]
+    def round_state(self, local: LocalRun) -> Vectors:
+        h = local.client_state["h"]
         if self.variant == "code":
-            h = h * (self.mu * local.steps / local.per_epoch * local.shared["m"] / local.size)
+            h = h * (self.mu * local.steps / local.per_epoch * local.server_state["m"] / local.size)
         return {"h": h}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) - step.work["h"]
+        return step.grad(step.w) - step.round_state["h"]
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        delta, now = local.delta, torch.full_like(local.mine["next"], local.round + 1)
-        h = local.mine["h"] / (now - local.mine["next"])
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        delta, now = local.delta, torch.full_like(local.client_state["next"], local.round + 1)
+        h = local.client_state["h"] / (now - local.client_state["next"])
         if self.variant == "paper":
             return {"delta": delta}, {"h": h - self.mu * delta, "next": now}
         return {"delta": delta, "m": local.samples / local.steps}, {"h": h - delta, "next": now}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
-        update, shared = received.update, received.shared
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        update, server_state = received.update, received.server_state
         avg = received.sent + update
         kept = {"avg": avg}
         if self.variant == "code":
-            uploads = shared["uploads"] + received.clients
-            m = shared["m"] + (received.mean["m"].squeeze() - shared["m"]) * received.clients / uploads
+            uploads = server_state["uploads"] + received.clients
+            m = server_state["m"] + (received.mean["m"].squeeze() - server_state["m"]) * received.clients / uploads
             kept |= {"m": m, "uploads": uploads}
-        return update + self.beta * (avg - shared["avg"]), kept
+        return update + self.beta * (avg - server_state["avg"]), kept

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
-from .base import Local, Method, Received, Step, Upload, Vectors
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's usual settings, for the calibration."""
@@ -52,27 +52,27 @@ class FedFA(Method):
         check_strength("FedFA.anchors_from", self.anchors_from)
         check_strength("FedFA.calibrate_from", self.calibrate_from)
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         classes, d = layout.linear(w)[0].shape
         if classes <= d:
             return {"anchors": torch.eye(classes, d, dtype=w.dtype, device=w.device)}
         rows = torch.randn(classes, d, dtype=w.dtype, generator=torch.Generator().manual_seed(0))
         return {"anchors": F.normalize(rows).to(w.device)}
 
-    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         lam = self.lam if round >= self.anchors_from else 0.0
         rate = self.calibration if round >= self.calibrate_from else 0.0
-        return w, shared | {"lam": w.new_tensor(lam), "rate": w.new_tensor(rate)}
+        return w, server_state | {"lam": w.new_tensor(lam), "rate": w.new_tensor(rate)}
 
-    def objective(self, features: Tensor, y: Tensor, weights: Tensor, shared: Vectors) -> Tensor:
+    def objective(self, features: Tensor, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
         check(y.dim() == 1, "FedFA: labels of a batch", tuple(y.shape), "must be one a sample, as classes have anchors")
-        anchors = shared["anchors"]
+        anchors = server_state["anchors"]
         member = _member(y, weights, len(anchors)).to(features.dtype)
         share = (member / member.sum(0).clamp(min=1)).sum(-1)
-        return shared["lam"] / len(anchors) * (share @ (features - anchors[y]).square().sum(-1))
+        return server_state["lam"] / len(anchors) * (share @ (features - anchors[y]).square().sum(-1))
 
-    def begin(self, local: Local) -> Vectors:
-        anchors = local.shared["anchors"].expand(len(local.w), -1, -1).clone()
+    def round_state(self, local: LocalRun) -> Vectors:
+        anchors = local.server_state["anchors"].expand(len(local.w), -1, -1).clone()
         moments = torch.zeros_like(_extended(anchors, *local.layout.linear(local.w)))
         return {
             "anchors": anchors,
@@ -84,23 +84,23 @@ class FedFA(Method):
             "v": moments.clone(),
         }
 
-    def after(self, step: Step) -> None:
+    def after_step(self, step: Step) -> None:
         active = step.weights.sum(1, keepdim=True) > 0
-        step.work["step"] += active
+        step.round_state["step"] += active
         if self.calibration:
             self._calibrate(step, active)
         self._track(step, active)
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        return {"delta": local.delta, "anchors": local.work["anchors"]}, {}
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta, "anchors": local.round_state["anchors"]}, {}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         return received.update, {"anchors": received.mean["anchors"]}
 
     def _calibrate(self, step: Step, active: Tensor) -> None:
         """One step of Adam on the classifier's cross-entropy at the anchors, whose gradient has a closed form."""
-        work, (weight, bias) = step.work, step.layout.linear(step.w)
-        anchors = step.shared["anchors"].expand(len(weight), -1, -1)
+        work, (weight, bias) = step.round_state, step.layout.linear(step.w)
+        anchors = step.server_state["anchors"].expand(len(weight), -1, -1)
         logits = anchors @ weight.mT + (0 if bias is None else bias.unsqueeze(1))
         classes = logits.shape[-1]
         error = (logits.softmax(-1) - torch.eye(classes, dtype=logits.dtype, device=logits.device)) / classes
@@ -109,14 +109,14 @@ class FedFA(Method):
         work["m"].lerp_(g, 1 - b1)
         work["v"].lerp_(g * g, 1 - b2)
         change = work["m"] / (1 - b1**n) / ((work["v"] / (1 - b2**n)).sqrt() + EPSILON)
-        change = step.shared["rate"] * change * active.unsqueeze(-1)
+        change = step.server_state["rate"] * change * active.unsqueeze(-1)
         weight -= change[..., : weight.shape[-1]]
         if bias is not None:
             bias -= change[..., -1]
 
     def _track(self, step: Step, active: Tensor) -> None:
         """Add the batch's mean features; after an epoch's last batch, move the client's anchors."""
-        work, features = step.work, step.features()
+        work, features = step.round_state, step.features()
         member = _member(step.y, step.weights, work["sums"].shape[1]).to(features.dtype)
         count = member.sum(1).unsqueeze(-1)
         work["sums"] += member.mT @ features / count.clamp(min=1)

@@ -12,9 +12,9 @@ from .base import Method, Step
 
 @dataclass(frozen=True)
 class FedProx(Method):
-    """FedAvg with a tether to the received model (Li et al. 2020).
+    """FedAvg with a proximal to the received model (Li et al. 2020).
 
-    Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`; the tether
+    Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`; the proximal
     passes through the local momentum. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
     """
 
@@ -25,7 +25,7 @@ class FedProx(Method):
         check_strength("FedProx.mu", self.mu)
 
     @property
-    def tether(self) -> float:
+    def proximal(self) -> float:
         return self.mu
 
     def direction(self, step: Step) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 from .momentum import check_alpha, with_direction
 
 TINY = 1e-16
@@ -79,16 +79,16 @@ class MoFedSAM(Method):
         check_alpha("MoFedSAM", self.alpha)
         _check_rho("MoFedSAM", self.rho)
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"Delta": zeros(w)}
 
     def direction(self, step: Step) -> Tensor:
-        return torch.lerp(step.shared["Delta"], _sharp_gradient(step, self.rho), self.alpha)
+        return torch.lerp(step.server_state["Delta"], _sharp_gradient(step, self.rho), self.alpha)
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         return with_direction(local), {}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         return received.update, {"Delta": received.mean["Delta"]}
 
 
@@ -113,19 +113,19 @@ class FedLESAM(Method):
         super().__post_init__()
         _check_rho("FedLESAM", self.rho)
 
-    def mine(self, w: Tensor) -> Vectors:
+    def client_state(self, w: Tensor) -> Vectors:
         return {"old": zeros(w), "known": zeros(w[:1])}
 
-    def begin(self, local: Local) -> Vectors:
-        way = (local.mine["old"] - local.sent) * local.mine["known"]
+    def round_state(self, local: LocalRun) -> Vectors:
+        way = (local.client_state["old"] - local.sent) * local.client_state["known"]
         norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)
         return {"e": way * (self.rho / (norm + TINY))}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w + step.work["e"])
+        return step.grad(step.w + step.round_state["e"])
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
-        kept = {"old": local.sent.expand_as(local.w).clone(), "known": torch.ones_like(local.mine["known"])}
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        kept = {"old": local.sent.expand_as(local.w).clone(), "known": torch.ones_like(local.client_state["known"])}
         return {"delta": local.delta}, kept
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.errors import check, check_choice, check_strength
 from ..basics.layout import Layout
 from ..schedules import LocalSchedule, SawTooth
-from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 from .scaffold import variate
 
 
@@ -21,10 +21,10 @@ class FedSWA(Method):
         step      w <- w - eta_k * g(w),    eta_k = eta * (1 - k/K + (k/K) * rho),    k = 0..K-1 in every round
         server    w_{t+1} = w_t + alpha * mean (w_i - w_t)
 
-    alpha > 1 extrapolates. The same as a client with `local_schedule = {name = "sawtooth", rho = ...}` and a server SGD
-    with `lr = alpha`. The published code's later version has rho = 0 and twice the learning rate; the values behind the
-    published table are unknown, the defaults are those that the paper is said to use. `rho = alpha = 1` is uniform
-    FedAvg. The paper's `weighting` is uniform.
+    alpha > 1 extrapolates. The same as a client with `local_schedule = {name = "sawtooth", rho = ...}` and a server
+    ServerSGD with `lr = alpha`. The published code's later version has rho = 0 and twice the learning rate; the values
+    behind the published table are unknown, the defaults are those that the paper is said to use. `rho = alpha = 1` is
+    uniform FedAvg. The paper's `weighting` is uniform.
     """
 
     rho: float = 0.1
@@ -40,8 +40,8 @@ class FedSWA(Method):
     def local_schedule(self) -> LocalSchedule:
         return SawTooth(self.rho)
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
-        return self.alpha * received.update, received.shared
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return self.alpha * received.update, received.server_state
 
 
 @dataclass(frozen=True)
@@ -78,24 +78,24 @@ class FedMoSWA(Method):
     def local_schedule(self) -> LocalSchedule:
         return SawTooth(self.rho)
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)}
 
-    def mine(self, w: Tensor) -> Vectors:
+    def client_state(self, w: Tensor) -> Vectors:
         return {"c": zeros(w)}
 
-    def begin(self, local: Local) -> Vectors:
-        return {"correction": local.shared["m"] - local.mine["c"]}
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"correction": local.server_state["m"] - local.client_state["c"]}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + step.work["correction"]
+        return step.grad(step.w) + step.round_state["correction"]
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         c = variate(local, self.option)
-        return {"delta": local.delta, "c": c - local.shared["m"]}, {"c": c}
+        return {"delta": local.delta, "c": c - local.server_state["m"]}, {"c": c}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
-        m = received.shared["m"] + self.gamma * received.mean["c"]
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        m = received.server_state["m"] + self.gamma * received.mean["c"]
         return self.alpha * received.update, {"m": m}
 
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
-from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class FedCM(Method):
         super().__post_init__()
         check_alpha("FedCM", self.alpha)
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"Delta": zeros(w)}
 
     def direction(self, step: Step) -> Tensor:
-        return torch.lerp(step.shared["Delta"], step.grad(step.w), self.alpha)
+        return torch.lerp(step.server_state["Delta"], step.grad(step.w), self.alpha)
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         return with_direction(local), {}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         return received.update, {"Delta": received.mean["Delta"]}
 
 
 @dataclass(frozen=True)
 class FedACG(Method):
-    """A look-ahead along the global momentum, and a tether to it (Kim et al. 2022).
+    """A look-ahead along the global momentum, and a proximal to it (Kim et al. 2022).
 
     The server's momentum `m` `[D]` is zero at first.
 
@@ -57,7 +57,7 @@ class FedACG(Method):
         step      w <- w - eta * (g(w) + beta * (w - a))
         server    m_{t+1} = lam * m_t + mean (w_i - a),    w_{t+1} = w_t + m_{t+1} = mean w_i
 
-    The tether is the gradient of (beta/2) * ||w - a||^2; the published code leaves out the 1/2, so its 1e-3 is
+    The proximal is the gradient of (beta/2) * ||w - a||^2; the published code leaves out the 1/2, so its 1e-3 is
     `beta = 0.002` here. `lam` is the paper's lambda. The paper's `weighting` is uniform.
     """
 
@@ -72,20 +72,20 @@ class FedACG(Method):
         check_strength("FedACG.beta", self.beta)
 
     @property
-    def tether(self) -> float:
+    def proximal(self) -> float:
         return self.beta
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)}
 
-    def send(self, w: Tensor, shared: Vectors, round: int) -> tuple[Tensor, Vectors]:
-        return w + self.lam * shared["m"], {}
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        return w + self.lam * server_state["m"], {}
 
     def direction(self, step: Step) -> Tensor:
         return step.grad(step.w).add(step.w - step.sent, alpha=self.beta)
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
-        return received.update, {"m": self.lam * received.shared["m"] + received.update}
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return received.update, {"m": self.lam * received.server_state["m"] + received.update}
 
 
 @dataclass(frozen=True)
@@ -99,9 +99,9 @@ class Mime(Method):
                   y <- y - eta * ((1 - beta) * g + beta * m)
         server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * c
 
-    `beta = 0` is Mime-SGD, without m. `damped = False` leaves the factors (1 - beta) out, as FedJAX does: its steps are
-    1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m. The
-    paper's `weighting` is uniform, FedJAX's is by samples; it concerns c as well.
+    `beta = 0` is Mime-ServerSGD, without m. `damped = False` leaves the factors (1 - beta) out, as FedJAX does: its
+    steps are 1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m.
+    The paper's `weighting` is uniform, FedJAX's is by samples; it concerns c as well.
     """
 
     beta: float = 0.9
@@ -113,19 +113,19 @@ class Mime(Method):
         super().__post_init__()
         check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)} if self.beta else {}
 
-    def probe(self, local: Local) -> Upload:
+    def probe(self, local: LocalRun) -> Upload:
         return {"c": local.full_grad(local.w)}
 
     def direction(self, step: Step) -> Tensor:
-        g = step.grad(step.w) - step.grad(step.sent.expand_as(step.w)) + step.shared["c"]
-        return _mix(g, step.shared["m"], self.beta, self.damped) if self.beta else g
+        g = step.grad(step.w) - step.grad(step.sent.expand_as(step.w)) + step.server_state["c"]
+        return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
-        shared = received.shared
-        m = {"m": _mix(shared["c"], shared["m"], self.beta, self.damped)} if self.beta else {}
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        server_state = received.server_state
+        m = {"m": _mix(server_state["c"], server_state["m"], self.beta, self.damped)} if self.beta else {}
         return received.update, m
 
 
@@ -136,8 +136,8 @@ class MimeLite(Method):
         step      y <- y - eta * ((1 - beta) * g_i(y) + beta * m)
         server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * mean grad f_i(x)
 
-    grad f_i(x) is over all of the client's samples at the received model. `beta = 0` is MimeLite-SGD, which is FedAvg.
-    `damped`, `weighting` and weight decay as in `mime`.
+    grad f_i(x) is over all of the client's samples at the received model. `beta = 0` is MimeLite-ServerSGD, which is
+    FedAvg. `damped`, `weighting` and weight decay as in `mime`.
     """
 
     beta: float = 0.9
@@ -149,23 +149,25 @@ class MimeLite(Method):
         super().__post_init__()
         check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)} if self.beta else {}
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)
-        return _mix(g, step.shared["m"], self.beta, self.damped) if self.beta else g
+        return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         upload = {"delta": local.delta}
         return upload | ({"grad": local.full_grad(local.sent.expand_as(local.w))} if self.beta else {}), {}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
-        mean, shared = received.mean, received.shared
-        return received.update, {"m": _mix(mean["grad"], shared["m"], self.beta, self.damped)} if self.beta else {}
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        mean, server_state = received.mean, received.server_state
+        return received.update, {
+            "m": _mix(mean["grad"], server_state["m"], self.beta, self.damped)
+        } if self.beta else {}
 
 
-def with_direction(local: Local) -> Upload:
+def with_direction(local: LocalRun) -> Upload:
     """The client's update, and as `"Delta"` its mean direction, in units of a gradient."""
     return {"delta": local.delta, "Delta": local.direction}
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..basics.errors import check_choice
 from ..basics.layout import Layout
-from .base import Local, Method, Received, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 
 
 @dataclass(frozen=True)
@@ -39,32 +39,32 @@ class Scaffold(Method):
         super().__post_init__()
         check_choice("Scaffold.option", self.option, "I", "II")
 
-    def shared(self, w: Tensor, layout: Layout) -> Vectors:
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"c": zeros(w)}
 
-    def mine(self, w: Tensor) -> Vectors:
+    def client_state(self, w: Tensor) -> Vectors:
         return {"c": zeros(w)}
 
-    def begin(self, local: Local) -> Vectors:
-        return {"correction": local.shared["c"] - local.mine["c"]}
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"correction": local.server_state["c"] - local.client_state["c"]}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + step.work["correction"]
+        return step.grad(step.w) + step.round_state["correction"]
 
-    def finish(self, local: Local) -> tuple[Upload, Vectors]:
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         c = variate(local, self.option)
-        return {"delta": local.delta, "c": c - local.mine["c"]}, {"c": c}
+        return {"delta": local.delta, "c": c - local.client_state["c"]}, {"c": c}
 
-    def absorb(self, received: Received) -> tuple[Tensor, Vectors]:
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         share = received.clients / received.total
-        return received.update, {"c": received.shared["c"] + share * received.mean["c"]}
+        return received.update, {"c": received.server_state["c"] + share * received.mean["c"]}
 
 
-def variate(local: Local, option: str) -> Tensor:
+def variate(local: LocalRun, option: str) -> Tensor:
     """A client's new variate `[C, D]`: I, its gradient at the received model; II, its mean gradient along the way.
 
-    The latter is its mean direction without the correction c - c_i that was in it (`local.work["correction"]`).
+    The latter is its mean direction without the correction c - c_i that was in it (`local.round_state["correction"]`).
     """
     if option == "I":
         return local.full_grad(local.sent.expand_as(local.w))
-    return local.direction - local.work["correction"]
+    return local.direction - local.round_state["correction"]

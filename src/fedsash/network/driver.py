@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..basics.errors import check
 from ..basics.fingerprint import differences, text
-from ..broadcast import Feed
+from ..broadcast import Broadcast
 from ..data.federated import FederatedData
 from ..evaluation import Evaluation, Metrics
 from ..exchange import Ended, Outcome
@@ -39,7 +39,7 @@ class Asynchronous:
 
     The network's time is replayed when a run goes on, up to the step of the saved state and without any training. What
     is saved are the models that are still needed, and which trainings' uploads were refused (see `vectors`). An
-    adaptive feed that chooses after a step is heeded from the next event on.
+    adaptive broadcast that chooses after a step is heeded from the next event on.
 
     Raises `ValueError` for what has a meaning in rounds only.
     """
@@ -66,8 +66,8 @@ class Asynchronous:
         return self.federation.seed
 
     @property
-    def feed(self) -> Feed | None:
-        return self.federation.feed
+    def broadcast(self) -> Broadcast | None:
+        return self.federation.broadcast
 
     @property
     def local_data(self) -> FederatedData | None:

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..aggregation import Mean
 from ..basics.arrays import Ints
 from ..basics.errors import check
 from ..basics.layout import Layout
@@ -21,10 +20,10 @@ from ..data.federated import FederatedData
 from ..evaluation import Curvature
 from ..exchange import Reply, Request
 from ..federation import Federation
-from ..local import Client
+from ..local import LocalTraining
 from ..methods.base import overrides
 from ..sampling import Sampling, Uniform
-from ..servers import SGD
+from ..servers import ServerSGD
 from ..state import State
 from ..tasks import Loss
 from .vectors import Ledger, Vector
@@ -85,7 +84,7 @@ class Timing:
 
 
 class Learning:
-    """The models of a federation; its own engine trains, its averages observe every global model, its feed is fed.
+    """The models of a federation; its own engine trains, its averages observe every global model, its broadcast is fed.
 
     Training `number` of a client (0 is its first) draws as the federation's round of that number does: so no client
     sees the same batches twice, whatever the events are. `state` is the federation's after the last step. `refused` are
@@ -97,7 +96,7 @@ class Learning:
 
     def __init__(self, federation: Federation, state: State, bytes: int | None) -> None:
         self.federation, self.ledger = federation, Ledger()
-        self.samples: Ints = passed_over(federation.client, federation.sizes)
+        self.samples: Ints = passed_over(federation.local, federation.sizes)
         self.bytes = bytes or length(federation.module)
         self.replaying = False
         self.refused: set[tuple[int, int]] = set()
@@ -113,7 +112,7 @@ class Learning:
 
     def end(self) -> None:
         """A step has been made, and all that follows from it at once has been done."""
-        self._sent = None  # an adaptive feed may choose anew
+        self._sent = None  # an adaptive broadcast may choose anew
         self.ledger.step()
 
     def asked(self, round: int) -> Ints:
@@ -148,9 +147,9 @@ class Learning:
         self._sent = None
 
 
-def passed_over(client: Client, sizes: Ints) -> Ints:
+def passed_over(local: LocalTraining, sizes: Ints) -> Ints:
     """How many samples each client passes over in a training, `[N]`."""
-    return client.cut.numbers(sizes, client.epochs)[2]
+    return local.cut.numbers(sizes, local.epochs)[2]
 
 
 def length(module: nn.Module) -> int:
@@ -169,13 +168,18 @@ def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, bat
 def check_asynchronous(federation: Federation) -> None:
     """Raise `ValueError` for what has a meaning in rounds only: they go with the synchronous scheduler."""
     method, w = federation.method, federation.layout.flatten(federation.module)
-    kept = bool(method.shared(w, federation.layout)) or bool(method.mine(w))
-    changed = [hook for hook in ("send", "probe", "finish", "absorb") if overrides(method, hook)]
+    kept = bool(method.server_state(w, federation.layout)) or bool(method.client_state(w))
+    changed = [hook for hook in ("send", "probe", "upload", "server_update") if overrides(method, hook)]
     right = "remembers or sums up by rounds: take the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)
     right = "an asynchronous scheduler moves the model itself: leave it out"
-    check(federation.server == SGD(), "server", federation.server, right)
+    check(federation.server == ServerSGD(), "server", federation.server, right)
     aggregation = type(federation.aggregation)
     check(aggregation is Mean, "aggregation", aggregation.__name__, right)
-    feed = federation.feed
-    check(feed is None or feed.order == "after", "Feed.order", getattr(feed, "order", ""), "must be 'after' here")
+    broadcast = federation.broadcast
+    check(
+        broadcast is None or broadcast.order == "after",
+        "Broadcast.order",
+        getattr(broadcast, "order", ""),
+        "must be 'after' here",
+    )

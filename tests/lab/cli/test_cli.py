@@ -84,17 +84,17 @@ def test_a_run_resumes_to_the_bytes_of_a_longer_run(experiment: Path, tmp_path: 
 
 def test_a_fork_is_the_run_that_fed_from_that_round_on(experiment: Path, tmp_path: Path) -> None:
     base, fork, whole = tmp_path / "base", tmp_path / "fork", tmp_path / "whole"
-    feed = ["--rounds", "4", "--set", "feed=w", "--set", "feed.start=2"]
+    broadcast = ["--rounds", "4", "--set", "broadcast=w", "--set", "broadcast.start=2"]
     assert main(["run", str(experiment), "--out", str(base), "--set", "checkpoint.keep=[2]"]) == 0
-    assert main(["run", str(experiment), "--out", str(fork), *feed, "--fork", f"{base}@2"]) == 0
-    assert main(["run", str(experiment), "--out", str(whole), *feed]) == 0
+    assert main(["run", str(experiment), "--out", str(fork), *broadcast, "--fork", f"{base}@2"]) == 0
+    assert main(["run", str(experiment), "--out", str(whole), *broadcast]) == 0
     file = "models/model.safetensors"
     assert (fork / file).read_bytes() == (whole / file).read_bytes() != (base / file).read_bytes()
 
 
 def test_what_is_set_on_the_command_line_is_in_the_runs_config(experiment: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    main(["run", str(experiment), "--out", str(out), "--set", "client.lr=0.5", "--seed", "0", "--rounds", "1"])
+    main(["run", str(experiment), "--out", str(out), "--set", "local.lr=0.5", "--seed", "0", "--rounds", "1"])
     config = tomllib.loads((out / "config.toml").read_text())
     assert config["client"]["lr"] == 0.5 and config["seed"] == 0 and config["rounds"] == 1
 
@@ -132,8 +132,8 @@ def test_ctrl_c_says_how_to_go_on(tmp_path: Path) -> None:
 
 
 def test_an_error_in_the_file_is_one_line(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--set", "client.lr=fast")
-    assert line == f'fedsash: {experiment}: client.lr = "fast": must be a number\n'
+    line = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--set", "local.lr=fast")
+    assert line == f'fedsash: {experiment}: local.lr = "fast": must be a number\n'
     line = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--set", "sampling.count=101")
     assert line.startswith(f"fedsash: {experiment}: sampling.count = 101: must be at most")
     line = refused(capsys, "partition", experiment, "--set", "partition.clients=0")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash import EMA, Client, Feed, Scaffold, Window
+from fedsash import EMA, Broadcast, LocalTraining, Scaffold, Window
 from fedsash.data import IID, Dirichlet, Images
 from fedsash.lab.config import ConfigError, Experiment, Model, load, parse
 from fedsash.sampling import Uniform
@@ -29,18 +29,18 @@ def test_what_a_table_leaves_out_is_as_in_the_default_experiment() -> None:
     assert parse({"sampling": {"dropout": 0.5}}).sampling == Uniform(10, dropout=0.5)
     assert parse({"sampling": {"fraction": 0.5}}).sampling == Uniform(fraction=0.5)
     assert parse({"model": {"hidden": [3, 4]}}).model == Model("mlp", {"hidden": (3, 4)})
-    assert parse({"client": {"schedule": {"name": "cosine", "rounds": 9}}}).client == Client(schedule=Cosine(9))
+    assert parse({"local": {"schedule": {"name": "cosine", "rounds": 9}}}).client == LocalTraining(schedule=Cosine(9))
 
 
 def test_whole_numbers_are_numbers_too() -> None:
-    lr = parse({"client": {"lr": 1}}).client.lr
+    lr = parse({"local": {"lr": 1}}).local.lr
     assert lr == 1.0 and isinstance(lr, float)
 
 
-def test_feed_may_be_the_name_of_an_average() -> None:
+def test_broadcast_may_be_the_name_of_an_average() -> None:
     window = {"w": {"name": "window", "size": 3}}
-    assert parse({"feed": "w", "averages": window}).feed == Feed("w")
-    assert parse({"feed": {"average": "w", "start": 4}, "averages": window}).feed == Feed("w", 4)
+    assert parse({"broadcast": "w", "averages": window}).broadcast == Broadcast("w")
+    assert parse({"broadcast": {"average": "w", "start": 4}, "averages": window}).broadcast == Broadcast("w", 4)
 
 
 def test_a_users_own_dataclass_and_function_are_named_by_their_module() -> None:
@@ -56,12 +56,12 @@ def test_a_users_own_dataclass_and_function_are_named_by_their_module() -> None:
     ("override", "expected"),
     [
         ("seed=3", Experiment(seed=3)),
-        ("client.lr=1e-3", Experiment(client=Client(lr=1e-3))),
-        (" client.lr = 2 ", Experiment(client=Client(lr=2.0))),
-        ("client.batch=full", Experiment(client=Client(batch="full"))),
-        ('client.batch="full"', Experiment(client=Client(batch="full"))),
+        ("local.lr=1e-3", Experiment(local=LocalTraining(lr=1e-3))),
+        (" local.lr = 2 ", Experiment(local=LocalTraining(lr=2.0))),
+        ("local.batch=full", Experiment(local=LocalTraining(batch="full"))),
+        ('local.batch="full"', Experiment(local=LocalTraining(batch="full"))),
         ("model.hidden=[8, 8]", Experiment(model=Model("mlp", {"hidden": (8, 8)}))),
-        ("client.drop_last=true", Experiment(client=Client(drop_last=True))),
+        ("local.drop_last=true", Experiment(local=LocalTraining(drop_last=True))),
         ("data={name='images', path='a=b'}", Experiment(data=Images("a=b"))),
         ("averages.w={name='ema', decay=0.5}", Experiment(averages={"w": EMA(0.5)})),
         ("method.name=scaffold", Experiment(method=Scaffold())),
@@ -72,12 +72,12 @@ def test_an_override_is_a_toml_value_or_a_bare_word(override: str, expected: Exp
 
 
 def test_overrides_change_the_file_in_order(tmp_path: Path) -> None:
-    path = file_with('seed = 1\nfeed = "w"\nclient.lr = 1\n' + WINDOW, tmp_path)
-    experiment = load(path, ["seed=2", "seed=3", "feed.start=7", "averages.w.size=9", "client={epochs=2}"])
+    path = file_with('seed = 1\nbroadcast = "w"\nclient.lr = 1\n' + WINDOW, tmp_path)
+    experiment = load(path, ["seed=2", "seed=3", "broadcast.start=7", "averages.w.size=9", "local={epochs=2}"])
     assert experiment.seed == 3
-    assert experiment.feed == Feed("w", 7)
+    assert experiment.broadcast == Broadcast("w", 7)
     assert experiment.averages == {"w": Window(9)}
-    assert experiment.client == Client(epochs=2)
+    assert experiment.local == LocalTraining(epochs=2)
 
 
 def test_runs_with_one_partition_seed_have_the_same_clients_whatever_their_seed() -> None:

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from fedsash import (
     EMA,
     SWA,
+    Broadcast,
     Checkpoint,
-    Client,
     Evaluation,
     FedAvg,
     FedProx,
-    Feed,
     LocalEngine,
+    LocalTraining,
     Mean,
     RunningSums,
     Window,
@@ -28,10 +28,9 @@ from fedsash.averages import Average
 from fedsash.data import IID, Digits, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Images, Shards
 from fedsash.lab.config import Experiment, Model, Recording, parse
 from fedsash.lab.config.registry import ROOMS, describe, options
-from fedsash.sampling import Fixed, Function, Uniform, Weighted
-from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth
-from fedsash.schedules import Step as StepDecay
-from fedsash.servers import SGD, Adagrad, Adam, Yogi
+from fedsash.sampling import FixedClients, Function, Uniform, Weighted
+from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay
+from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from support.choices import AGGREGATIONS, METHODS
 from support.experiments import Halved
 
@@ -104,8 +103,8 @@ local: Any = {
     "drop_last": st.booleans(),
     "local_schedule": st.builds(Flat) | st.builds(SawTooth, small),
 }
-clients = st.builds(Client, **local, epochs=ints, schedule=schedules) | st.builds(
-    Client, **local, steps=ints, schedule=schedules.filter(lambda schedule: not schedule.moves_epochs)
+clients = st.builds(LocalTraining, **local, epochs=ints, schedule=schedules) | st.builds(
+    LocalTraining, **local, steps=ints, schedule=schedules.filter(lambda schedule: not schedule.moves_epochs)
 )
 weighting = st.sampled_from(["samples", "uniform"])
 methods = st.one_of(
@@ -115,16 +114,16 @@ methods = st.one_of(
     st.builds(Halved, positive, st.lists(text).map(tuple)),
 )
 servers = st.one_of(
-    st.builds(SGD, positive, small),
-    st.builds(Adagrad, positive, small, positive, small),
-    st.builds(Adam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower"])),
-    st.builds(Yogi, positive, small, small, positive, small),
+    st.builds(ServerSGD, positive, small),
+    st.builds(FedAdagrad, positive, small, positive, small),
+    st.builds(FedAdam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower"])),
+    st.builds(FedYogi, positive, small, small, positive, small),
 )
 samplings = st.one_of(
     st.builds(Uniform, ints, dropout=small),
     st.builds(Uniform, fraction=st.floats(0.01, 1)),
     st.builds(Weighted, ints, dropout=small),
-    st.builds(Fixed, st.lists(st.sets(st.integers(0, 99)).map(sorted), min_size=1, max_size=3).map(tuple)),
+    st.builds(FixedClients, st.lists(st.sets(st.integers(0, 99)).map(sorted), min_size=1, max_size=3).map(tuple)),
     st.builds(Function, st.just("math:hypot")),
 )
 parts = st.sampled_from(["all", "classifier", "extractor"]) | st.lists(text, min_size=1, max_size=2).map(tuple)
@@ -150,8 +149,8 @@ engines = st.builds(
 def experiments(draw: st.DrawFn) -> Experiment:
     observed: dict[str, Average] = draw(st.dictionaries(names, averages, max_size=3))
     one = st.sampled_from(sorted(observed) or [""])
-    feeds = st.builds(Feed, one, ints, st.sampled_from(["after", "before", "code"])) | st.builds(
-        Feed, one | st.just(tuple(observed)), ints | st.just("auto"), patience=ints
+    broadcasts = st.builds(Broadcast, one, ints, st.sampled_from(["after", "before", "code"])) | st.builds(
+        Broadcast, one | st.just(tuple(observed)), ints | st.just("auto"), patience=ints
     )
     return draw(
         st.builds(
@@ -159,11 +158,11 @@ def experiments(draw: st.DrawFn) -> Experiment:
             seed=st.integers(0, 2**40),
             rounds=ints,
             device=st.sampled_from(["auto", "cpu", "cuda:1", "mps"]),
-            feed=maybe(feeds) if observed else st.none(),
+            broadcast=maybe(broadcasts) if observed else st.none(),
             data=st.builds(Digits, small, st.booleans()) | images(),
             partition=partitions,
             model=models,
-            client=clients,
+            local=clients,
             method=methods,
             aggregation=st.builds(Mean, limit=positive) | st.sampled_from(list(AGGREGATIONS.values())),
             server=servers,

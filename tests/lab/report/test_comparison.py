@@ -87,11 +87,11 @@ def test_an_undefined_mean_makes_the_group_s_undefined() -> None:
 
 
 def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine() -> None:
-    same = {"client": {"lr": 0.1}}
+    same = {"local": {"lr": 0.1}}
     runs = [
         Run("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
         Run("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
-        Run("c", {"client": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
+        Run("c", {"local": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
     ]
     rows = compare(runs, "run=a")
     assert only(rows, "model", run="a").mean == 0.5

@@ -116,7 +116,7 @@ ODD: dict[str, Any] = {
 @pytest.mark.parametrize("name", ODD)
 def test_there_is_a_picture_of_everything(name: str, tmp_path: Path) -> None:
     path = tmp_path / "curves.png"
-    curves(ODD[name], path, target=0.95, feed_start=15, title="$5 & <b>")
+    curves(ODD[name], path, target=0.95, broadcast_start=15, title="$5 & <b>")
     width, height = size(path)
     assert width > height > 500
     assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
@@ -125,9 +125,9 @@ def test_there_is_a_picture_of_everything(name: str, tmp_path: Path) -> None:
 def test_lines_and_marks_are_named(tmp_path: Path) -> None:
     first = history({"model": [0.1, 0.5, 0.6], "window20": [0.1, 0.6, 0.7]})
     second = history({"model": [0.1, 0.4, 0.65], "ima": [0.1, 0.6, 0.72]})
-    curves({"observed": first, "fed": second}, tmp_path / "c.svg", target=0.75, feed_start=20)
+    curves({"observed": first, "fed": second}, tmp_path / "c.svg", target=0.75, broadcast_start=20)
     picture = (tmp_path / "c.svg").read_text()
-    for text in ("observed: model", "fed: model", "window20", "ima", "target 75 %", "feeding from round 20"):
+    for text in ("observed: model", "fed: model", "window20", "ima", "target 75 %", "broadcasting from round 20"):
         assert f"<!-- {text} -->" in picture
     assert "observed: window20" not in picture, "only what several runs have is named with its run"
 

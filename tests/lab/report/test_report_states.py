@@ -36,13 +36,13 @@ def test_what_several_tables_of_a_recipe_say_stands_once_below_the_first(tmp_pat
     put(tmp_path, "sweep.json", {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": {}})
     for name in ("first-more", "first"):
         table = {"title": f"Title of {name}", "columns": ["method", "here"], "rows": [["FedAvg", f"cell of {name}"]]}
-        put(tmp_path, f"tables/{name}.json", table | {"note": f"shared\nonly {name}"})
+        put(tmp_path, f"tables/{name}.json", table | {"note": f"server_state\nonly {name}"})
     text = document(collect([tmp_path]), "")
-    assert text.count(">shared<") == 1
+    assert text.count(">server_state<") == 1
     order = [
         "Title of first<",
         "cell of first<",
-        ">shared<",
+        ">server_state<",
         ">only first<",
         "Title of first-more<",
         ">only first-more<",

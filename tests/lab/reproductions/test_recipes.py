@@ -89,20 +89,20 @@ def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
 
 
 def test_with_ima_and_without_share_their_beginning_in_every_method_of_ima_table_1() -> None:
-    """To the end of round 225, whose clients still receive the model, or to its beginning where the feed acts before
-    the server's step, as with FedAdam and FedYogi."""
+    """To the end of round 225, whose clients still receive the model, or to its beginning where the broadcast acts
+    before the server's step, as with FedAdam and FedYogi."""
     sweep = load("ima-table-1").plan("full", ["row=FMNIST #C=2"])
     assert plan(sweep.runs).to_train == 6 * (226 + 2 * 74) + 2 * (225 + 2 * 75)
 
 
 def test_ima_starts_at_three_quarters_of_the_rounds_in_every_row_of_table_1() -> None:
     for run in load("ima-table-1").plan().runs:
-        schedule, feed = run.experiment.client.schedule, run.experiment.feed
+        schedule, broadcast = run.experiment.local.schedule, run.experiment.broadcast
         if run.labels["IMA"] == "on":
-            assert feed is not None and isinstance(schedule, Mild)
-            assert feed.start == schedule.start == 0.75 * run.experiment.rounds
+            assert broadcast is not None and isinstance(schedule, Mild)
+            assert broadcast.start == schedule.start == 0.75 * run.experiment.rounds
         else:
-            assert feed is None or feed.start == 1_000_000
+            assert broadcast is None or broadcast.start == 1_000_000
 
 
 def test_a_file_in_the_wheel_is_there_for_every_base() -> None:
@@ -141,7 +141,7 @@ def test_a_wrong_recipe_is_refused_in_one_line(wrong: dict[str, Any], line: str)
 
 
 def test_a_change_that_no_experiment_takes_names_the_run() -> None:
-    given = recipe(changes=[{"where": {"method": "B"}, "set": {"client": {"lr": "fast"}}}])
+    given = recipe(changes=[{"where": {"method": "B"}, "set": {"local": {"lr": "fast"}}}])
     with pytest.raises(ConfigError, match=r"seed=0,B: client\.lr"):
         given.plan()
 
@@ -153,8 +153,8 @@ def test_an_axis_that_is_called_like_a_picks_own_words_is_refused() -> None:
 
 def test_settings_of_ones_own_win_over_the_recipes() -> None:
     chosen = ["row=PACS #C=2", "method=FedAvg", "IMA=on"]
-    (run,) = load("ima-table-1").plan("full", chosen, ["feed.start=100", "client.lr=0.1"]).runs
-    assert run.experiment.feed.start == 100 and run.experiment.client.lr == 0.1
+    (run,) = load("ima-table-1").plan("full", chosen, ["broadcast.start=100", "local.lr=0.1"]).runs
+    assert run.experiment.broadcast.start == 100 and run.experiment.local.lr == 0.1
 
 
 def test_another_data_set_takes_the_place_of_a_recipes_with_all_its_keys() -> None:

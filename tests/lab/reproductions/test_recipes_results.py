@@ -88,7 +88,7 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
     """A round of A is five client trips, one of B a single one; of C there is none at the target."""
     cells = {"trips": {"statistic": "trips_to_target"}, "speed-up": {"statistic": "trips_speed_up"}}
     table = {"rows": "method", "columns": {"": {}}, "cells": cells, "form": "{} ({})", "against": {"method": "A"}}
-    axes = {"seed": [0], "method": {"A": {}, "B": {"client": {"lr": 0.05}}, "C": {"client": {"lr": 0.01}}}}
+    axes = {"seed": [0], "method": {"A": {}, "B": {"local": {"lr": 0.05}}, "C": {"local": {"lr": 0.01}}}}
     given = recipe(axes=axes, tables=[table])
     results = pretend(tmp_path, given, {"seed=0,A": [0.0, 0.9], "seed=0,B": [0.0] * 3 + [0.9], "seed=0,C": [0.0] * 6})
     for run, each in zip(results.sweep.runs, (5, 1, 1), strict=True):
@@ -98,13 +98,13 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
     assert results.curve(results.sweep.runs[0], "model", "trips") == {5: 0.0, 10: 90.0}
 
 
-def test_what_clients_are_sent_is_the_model_until_the_feed_begins_and_then_the_average(tmp_path: Path) -> None:
+def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_the_average(tmp_path: Path) -> None:
     """With start = 3 the average takes the model's place at the end of round 3, counted from 0: after 4 rounds."""
     axes = {
         "seed": [0],
         "method": {
-            "A": {"feed": {"average": "ima", "start": 3}},
-            "B": {"feed": {"average": "ima", "start": 3, "order": "code"}},
+            "A": {"broadcast": {"average": "ima", "start": 3}},
+            "B": {"broadcast": {"average": "ima", "start": 3, "order": "code"}},
         },
     }
     given = recipe(axes=axes, tables=[{"rows": "method", "columns": "seed"}])

@@ -11,7 +11,7 @@ import pytest
 
 from fedsash.evaluation import Evaluation
 from fedsash.lab.runs import resume, run
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from support.worlds import federation
 
@@ -25,7 +25,9 @@ EXPLODING: dict[str, Method] = {
 
 def exploding(method: str) -> Any:
     """A rate so large that the first uploads are longer than the guard lets pass."""
-    return federation(method=EXPLODING[method], client=Client(lr=1e9, batch=5), evaluation=Evaluation(every=2, last=1))
+    return federation(
+        method=EXPLODING[method], local=LocalTraining(lr=1e9, batch=5), evaluation=Evaluation(every=2, last=1)
+    )
 
 
 @pytest.mark.parametrize("method", EXPLODING)

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fedsash import EMA, Checkpoint, Evaluation, Feed, Fork, Window, run
+from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Fork, Window, run
 from fedsash.lab.checkpoints import saved_rounds
-from fedsash.servers import Adam
+from fedsash.servers import FedAdam
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.worlds import mlp
 
@@ -31,25 +31,27 @@ def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("average", ["window", "ema", "swa"])
-@pytest.mark.parametrize(("order", "start_of_feed"), [("after", 3), ("after", 4), ("before", 4)])
-def test_a_fork_that_feeds_is_the_run_that_fed_from_there_on(
-    order: Any, start_of_feed: int, average: str, source: Path, tmp_path: Path
+@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 3), ("after", 4), ("before", 4)])
+def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
+    order: Any, broadcast_start: int, average: str, source: Path, tmp_path: Path
 ) -> None:
-    settings = {"feed": Feed(average, start=start_of_feed, order=order)}
+    settings = {"broadcast": Broadcast(average, start=broadcast_start, order=order)}
     start(observed(**settings), 8, tmp_path / "whole")
     start(observed(**settings), 8, tmp_path / "fork", fork=Fork(str(source), 4))
     assert final(tmp_path / "fork") == final(tmp_path / "whole")
     assert final(tmp_path / "fork") != final(source)
-    shared = [row for row in rows(source) if row["round"] <= 4]
-    assert rows(tmp_path / "fork")[: len(shared)] == shared
+    server_state = [row for row in rows(source) if row["round"] <= 4]
+    assert rows(tmp_path / "fork")[: len(server_state)] == server_state
 
 
-@pytest.mark.parametrize(("order", "start_of_feed"), [("after", 3), ("before", 4)])
-def test_a_fork_whose_feed_should_have_begun_before_feeds_from_the_fork_on(
-    order: Any, start_of_feed: int, source: Path, tmp_path: Path
+@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 3), ("before", 4)])
+def test_a_fork_whose_broadcast_should_have_begun_before_broadcasts_from_the_fork_on(
+    order: Any, broadcast_start: int, source: Path, tmp_path: Path
 ) -> None:
-    for name, round in {"at the fork": start_of_feed, "from the start": 0}.items():
-        start(observed(feed=Feed("window", start=round, order=order)), 6, tmp_path / name, fork=Fork(source, 4))
+    for name, round in {"at the fork": broadcast_start, "from the start": 0}.items():
+        start(
+            observed(broadcast=Broadcast("window", start=round, order=order)), 6, tmp_path / name, fork=Fork(source, 4)
+        )
     assert final(tmp_path / "at the fork") == final(tmp_path / "from the start")
 
 
@@ -80,7 +82,7 @@ def test_a_fork_of_a_round_that_is_not_saved_says_which_are(source: Path, tmp_pa
 
 def test_a_fork_of_another_experiment_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is of another experiment: server/m is missing there"):
-        start(observed(server=Adam()), 8, tmp_path / "b", fork=Fork(source, 4))
+        start(observed(server=FedAdam()), 8, tmp_path / "b", fork=Fork(source, 4))
     assert not (tmp_path / "b" / "metrics.jsonl").exists()
 
 
@@ -96,7 +98,7 @@ def test_a_fork_of_a_start_is_kept_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [1, 50])
 def test_a_fork_that_crashed_resumes_from_the_fork(every: int, source: Path, tmp_path: Path) -> None:
-    settings = {"feed": Feed("window", start=3)}
+    settings = {"broadcast": Broadcast("window", start=3)}
     start(observed(**settings), 8, tmp_path / "whole", fork=Fork(source, 4))
     with pytest.raises(Crash):
         start(observed(**settings), 8, tmp_path / "b", every, fork=Fork(source, 4), callbacks=[crash_at(7)])

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from fedsash import Federation, Feed, Fork, run
+from fedsash import Broadcast, Federation, Fork, run
 from fedsash.evaluation import Metrics
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.methods import Scaffold
-from fedsash.servers import Adam
+from fedsash.servers import FedAdam
 from support.observing import final, go_on, interrupting, observed, start
 from support.script import Script, gone, tell
 from support.worlds import ENGINES, VECTORISED, federation
@@ -88,7 +88,7 @@ COMPILED = replace(VECTORISED, compile=True)
 def killed_world(engine: str) -> Federation:
     """The script's federation: all kinds of state are in it."""
     engines = ENGINES | {"compiled": COMPILED}
-    return observed(engine=engines[engine], method=Scaffold(), server=Adam(), feed=Feed("window", start=3))
+    return observed(engine=engines[engine], method=Scaffold(), server=FedAdam(), broadcast=Broadcast("window", start=3))
 
 
 def train(out: str, engine: str, rounds: int, every: int = 3, source: str | None = None) -> None:

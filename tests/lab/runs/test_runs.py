@@ -10,11 +10,20 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import Checkpoint, Client, Evaluation, Feed, LocalEngine, Mean, Window, run
+from fedsash import (
+    Broadcast,
+    Checkpoint,
+    Evaluation,
+    LocalEngine,
+    LocalTraining,
+    WeightedMean,
+    Window,
+    run,
+)
 from fedsash.evaluation import Metrics
 from fedsash.lab.checkpoints import load_newest, saved_rounds
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
-from fedsash.servers import SGD, Adagrad, Adam, Server, Yogi
+from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.observing import AVERAGES, EVERY, Crash, crash_at, final, go_on, observed, rows, start
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, data, federation
 
@@ -61,7 +70,7 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
 def test_there_is_no_pickle_in_the_folder(tmp_path: Path) -> None:
     from safetensors import safe_open
 
-    start(observed(method=Scaffold(), server=Adam()), 2, tmp_path)
+    start(observed(method=Scaffold(), server=FedAdam()), 2, tmp_path)
     for path in (path for path in tmp_path.rglob("*") if path.is_file()):
         if path.suffix == ".safetensors":
             with safe_open(path, "pt") as file:
@@ -108,7 +117,7 @@ def test_callbacks_get_every_evaluation_from_the_first_round_of_this_sitting_on(
 def test_the_guards_findings_are_in_the_log_and_in_the_metrics(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    world = federation(aggregation=Mean(limit=1e-9), evaluation=EVERY)
+    world = federation(aggregation=WeightedMean(limit=1e-9), evaluation=EVERY)
     result = start(world, 2, tmp_path)
     guard = [row for row in rows(tmp_path) if row["split"] == "guard"]
     assert [row["round"] for row in guard] == [1, 2]
@@ -191,16 +200,16 @@ def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
 
 METHODS: dict[str, Method] = {"FedAvg": FedAvg(), "FedProx": FedProx(0.1), "I": Scaffold("I"), "II": Scaffold("II")}
 SERVERS: dict[str, Server] = {
-    "SGD": SGD(),
-    "momentum": SGD(momentum=0.9),
-    "Adagrad": Adagrad(),
-    "Adam": Adam(bias_correction="flower"),
-    "Yogi": Yogi(),
+    "ServerSGD": ServerSGD(),
+    "momentum": ServerSGD(momentum=0.9),
+    "FedAdagrad": FedAdagrad(),
+    "FedAdam": FedAdam(bias_correction="flower"),
+    "FedYogi": FedYogi(),
 }
-FEEDS: dict[str, Feed | None] = {
-    "no feed": None,
-    "after": Feed("window", start=1),
-    "before": Feed("window", start=1, order="before"),
+BROADCASTS: dict[str, Broadcast | None] = {
+    "no broadcast": None,
+    "after": Broadcast("window", start=1),
+    "before": Broadcast("window", start=1, order="before"),
 }
 
 
@@ -219,13 +228,15 @@ def untested() -> dict[str, Any]:
     return {"data": replace(data(), test=None), "evaluation": Evaluation(every=1, clients=True)}
 
 
-@pytest.mark.parametrize("feed", FEEDS)
+@pytest.mark.parametrize("broadcast", BROADCASTS)
 @pytest.mark.parametrize("server", SERVERS)
 @pytest.mark.parametrize("method", METHODS)
 def test_half_a_run_resumed_is_the_run(
-    method: str, server: str, feed: str, untested: dict[str, Any], tmp_path: Path
+    method: str, server: str, broadcast: str, untested: dict[str, Any], tmp_path: Path
 ) -> None:
-    twice_as_far(tmp_path, 2, method=METHODS[method], server=SERVERS[server], feed=FEEDS[feed], **untested)
+    twice_as_far(
+        tmp_path, 2, method=METHODS[method], server=SERVERS[server], broadcast=BROADCASTS[broadcast], **untested
+    )
 
 
 @pytest.mark.parametrize("order", ["after", "before"])
@@ -233,7 +244,7 @@ def test_half_a_run_resumed_is_the_run(
 def test_half_a_run_resumed_is_the_run_whatever_is_fed(
     average: str, order: Any, untested: dict[str, Any], tmp_path: Path
 ) -> None:
-    twice_as_far(tmp_path, 3, feed=Feed(average, start=2, order=order), server=Adam(), **untested)
+    twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=2, order=order), server=FedAdam(), **untested)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -241,9 +252,9 @@ def test_half_a_run_resumed_is_the_run_whatever_is_fed(
 def test_half_a_run_resumed_is_the_run_on_every_engine(
     engine: str, method: str, untested: dict[str, Any], tmp_path: Path
 ) -> None:
-    client = Client(lr=0.1, batch=5, epochs=2, momentum=0.5)
-    settings = {"engine": ENGINES[engine], "method": METHODS[method], "client": client, "server": Adam()}
-    twice_as_far(tmp_path, 3, feed=Feed("window", start=2), **untested | settings)
+    client = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5)
+    settings = {"engine": ENGINES[engine], "method": METHODS[method], "client": client, "server": FedAdam()}
+    twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=2), **untested | settings)
 
 
 @pytest.mark.parametrize("round", [1, 2, 3, 4, 6, 7])
@@ -299,7 +310,7 @@ def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     before = final(tmp_path)
     with pytest.raises(ValueError, match=r"00000002 is of another experiment: .* missing there"):
-        go_on(observed(method=Scaffold(), server=Adam()), 4, tmp_path)
+        go_on(observed(method=Scaffold(), server=FedAdam()), 4, tmp_path)
     assert final(tmp_path) == before
 
 

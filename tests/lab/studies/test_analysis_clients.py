@@ -7,14 +7,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash.aggregation import Mean
+from fedsash.aggregation import WeightedMean
 from fedsash.averages import Window
 from fedsash.basics.layout import Layout
-from fedsash.broadcast import Feed
+from fedsash.broadcast import Broadcast
 from fedsash.data.federated import Samples
 from fedsash.executors import LocalEngine
 from fedsash.lab.analysis.clients import client_models, features, outputs
-from fedsash.local import Client
+from fedsash.local import LocalTraining
 from fedsash.methods import AdaBest, FedACG, FedAvg, FedDyn, FedMoSWA, FedSWA, Method
 from fedsash.sampling import Uniform
 from support.choices import METHODS
@@ -66,12 +66,12 @@ def test_a_client_of_a_quadratic_arrives_where_its_closed_form_says() -> None:
 
 
 @pytest.mark.parametrize("method", [FedAvg(), FedACG(0.8, 0.2)], ids=str)
-def test_clients_that_take_no_step_are_the_model_that_was_sent_also_where_a_feed_sends_an_average(
+def test_clients_that_take_no_step_are_the_model_that_was_sent_also_where_a_broadcast_sends_an_average(
     method: Method,
 ) -> None:
-    chosen = {"method": method, "averages": {"ima": Window(3)}, "feed": Feed("ima")}
+    chosen = {"method": method, "averages": {"ima": Window(3)}, "broadcast": Broadcast("ima")}
     state = after(federation(**chosen), 3)
-    with federation(**chosen, client=Client(lr=0.0, batch=5)) as still:
+    with federation(**chosen, local=LocalTraining(lr=0.0, batch=5)) as still:
         models, sent = client_models(still, state), still.send(state)[0]
     assert torch.equal(models.w, sent.expand(4, -1)) and not torch.equal(sent, state.w)
 
@@ -89,7 +89,7 @@ def test_refused_clients_are_left_out_and_the_rest_are_the_next_model() -> None:
     with plain:
         models = client_models(plain, plain.start())
     moved = torch.linalg.vector_norm(models.w - plain.start().w, dim=1)
-    with federation(aggregation=Mean(limit=float(moved.median()))) as f:
+    with federation(aggregation=WeightedMean(limit=float(moved.median()))) as f:
         left = client_models(f, f.start())
         state, outcome = f.round(f.start())
     assert sorted([*left.ids.tolist(), *outcome.refused]) == outcome.clients.tolist() and outcome.refused
@@ -103,7 +103,7 @@ def test_a_round_without_usable_models_is_refused() -> None:
         client_models(f, f.start())
     unusable = pytest.raises(ValueError, match="round = 0: no client's upload can be used")
     for method in ("fedavg", "mime"):
-        with federation(method=METHODS[method], aggregation=Mean(limit=1e-30)) as f, unusable:
+        with federation(method=METHODS[method], aggregation=WeightedMean(limit=1e-30)) as f, unusable:
             client_models(f, f.start())
 
 

@@ -14,7 +14,7 @@ from fedsash.lab.analysis.clients import client_models
 from fedsash.lab.analysis.window import client_weights, distances, participation, round_weights
 from fedsash.methods import FedAvg, FedCM, FedProx, Method
 from fedsash.sampling import Uniform
-from fedsash.servers import SGD, Adam
+from fedsash.servers import FedAdam, ServerSGD
 from support import trajectories
 from support.trajectories import Alone
 from support.worlds import SIZES, federation
@@ -66,10 +66,10 @@ def test_a_model_that_was_retracted_has_no_weight() -> None:
     assert round_weights(window.held).tolist() == [1, 1, 1, 1, 0.5, 0.5]
 
 
-@pytest.mark.parametrize("server", [SGD(), SGD(0.7, momentum=0.5), Adam(0.05)], ids=str)
+@pytest.mark.parametrize("server", [ServerSGD(), ServerSGD(0.7, momentum=0.5), FedAdam(0.05)], ids=str)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_the_weighted_updates_of_rounds_are_the_average_whatever_the_server_optimiser(
-    window: Window, server: SGD | Adam
+    window: Window, server: SGD | FedAdam
 ) -> None:
     models, _, past, values = trace(federation(server=server, averages={"wima": window}), 9)
     c = round_weights(past["wima"])
@@ -91,7 +91,7 @@ def test_the_weighted_updates_of_clients_are_the_average(window: Window, method:
 
 
 def test_a_servers_learning_rate_scales_the_weights_of_clients() -> None:
-    f = federation(server=SGD(0.3), averages={"wima": Window(4)})
+    f = federation(server=ServerSGD(0.3), averages={"wima": Window(4)})
     models, deltas, past, values = trace(f, 6)
     weights = 0.3 * client_weights(past["wima"], participation(f, 6))
     mean = models[0] + torch.einsum("tn,tnd->d", weights, deltas)

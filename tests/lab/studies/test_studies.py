@@ -31,7 +31,7 @@ EXPERIMENT = """
 rounds = 6
 [partition]
 name = "own_split:Even"
-[client]
+[local]
 batch = 20
 [sampling]
 count = 3

@@ -28,7 +28,7 @@ rounds = 8
 [partition]
 name = "iid"
 clients = 6
-[client]
+[local]
 batch = 50
 [sampling]
 count = 3

@@ -27,7 +27,7 @@ BASE: dict[str, Any] = {
     "rounds": 6,
     "partition": {"name": "dirichlet", "clients": 10, "alpha": 0.1},
     "model": {"name": "mlp", "hidden": [8]},
-    "client": {"lr": 0.1, "batch": 20},
+    "local": {"lr": 0.1, "batch": 20},
     "sampling": {"name": "uniform", "count": 3},
     "averages": {"ima": {"name": "window", "size": 2}},
     "evaluation": {"every": 2, "last": 2},
@@ -35,8 +35,11 @@ BASE: dict[str, Any] = {
 }
 IMA = {
     "off": {},
-    "t2": {"feed": {"average": "ima", "start": 2}, "client": {"schedule": {"name": "mild", "start": 2, "decay": 1.0}}},
-    "t3": {"feed": {"average": "ima", "start": 3}},
+    "t2": {
+        "broadcast": {"average": "ima", "start": 2},
+        "local": {"schedule": {"name": "mild", "start": 2, "decay": 1.0}},
+    },
+    "t3": {"broadcast": {"average": "ima", "start": 3}},
 }
 
 
@@ -52,19 +55,19 @@ def to_train(axes: dict[str, Any], **more: Any) -> int:
 
 
 def test_axes_are_a_product_and_zipped_ones_go_hand_in_hand() -> None:
-    axes = {"seed": [0, 1], "client.lr": [0.1, 0.2], "client.batch": [5, 10]}
+    axes = {"seed": [0, 1], "local.lr": [0.1, 0.2], "local.batch": [5, 10]}
     assert len(sweep(axes).runs) == 8
-    together = sweep(axes, zip=[["client.lr", "client.batch"]]).runs
-    assert [(r.experiment.seed, r.experiment.client.lr, r.experiment.client.batch) for r in together] == [
+    together = sweep(axes, zip=[["local.lr", "local.batch"]]).runs
+    assert [(r.experiment.seed, r.experiment.local.lr, r.experiment.local.batch) for r in together] == [
         (seed, lr, batch) for seed in (0, 1) for lr, batch in ((0.1, 5), (0.2, 10))
     ]
     assert together[0].name == "seed=0,lr=0.1,batch=5"
 
 
 def test_labels_have_settings_and_later_axes_win() -> None:
-    axes = {"a": {"x": {"client": {"lr": 0.3}}, "y": {}}, "b": {"z": {"client": {"lr": 0.4, "batch": 7}}}}
-    made = {run.name: run.experiment.client for run in sweep(axes).runs}
-    assert {name: (client.lr, client.batch) for name, client in made.items()} == {"x,z": (0.4, 7), "y,z": (0.4, 7)}
+    axes = {"a": {"x": {"local": {"lr": 0.3}}, "y": {}}, "b": {"z": {"local": {"lr": 0.4, "batch": 7}}}}
+    made = {run.name: run.experiment.local for run in sweep(axes).runs}
+    assert {name: (local.lr, local.batch) for name, client in made.items()} == {"x,z": (0.4, 7), "y,z": (0.4, 7)}
 
 
 def test_only_keeps_labels_of_an_axis_that_add_up_and_all_of_the_others() -> None:
@@ -117,7 +120,7 @@ def test_a_table_with_another_name_takes_the_whole_table_s_place() -> None:
     prox = {"method": {"name": "fedprox", "mu": 0.1}}
     assert merged(prox, {"method": {"name": "scaffold"}}) == {"method": {"name": "scaffold"}}
     assert merged(prox, {"method": {"mu": 0.2}}) == {"method": {"name": "fedprox", "mu": 0.2}}
-    assert put({"feed": "ima"}, "feed.start", 3) == {"feed": {"average": "ima", "start": 3}}
+    assert put({"broadcast": "ima"}, "broadcast.start", 3) == {"broadcast": {"average": "ima", "start": 3}}
     assert overridden(prox, "method={mu = 0.3}") == {"method": {"mu": 0.3}}
 
 
@@ -129,32 +132,32 @@ def test_observing_averages_costs_no_round() -> None:
     assert to_train({"averages": [{}, {"a": {"name": "swa", "start": 1}}, {"a": {"name": "ema", "decay": 0.9}}]}) == 6
 
 
-def test_a_feed_shares_the_rounds_before_clients_receive_the_average() -> None:
+def test_a_broadcast_shares_the_rounds_before_clients_receive_the_average() -> None:
     """The first average is received in round start + 1 (0-based), where IMA's steps are smaller for the first time."""
     assert to_train({"ima": {"off": {}, "t3": IMA["t3"]}}) == 4 + 2 * 2
     assert to_train({"ima": {"off": {}, "t2": IMA["t2"]}}) == 3 + 2 * 3
     assert to_train({"ima": IMA}) == 3 + 3 + (1 + 2 * 2)
 
 
-def test_a_feed_before_the_server_optimiser_shares_with_its_like_only() -> None:
-    feeds = {
-        f"{order}{t}": {"feed": {"average": "ima", "start": t, "order": order}}
+def test_a_broadcast_before_the_server_optimiser_shares_with_its_like_only() -> None:
+    broadcasts = {
+        f"{order}{t}": {"broadcast": {"average": "ima", "start": t, "order": order}}
         for order in ("before", "code")
         for t in (2, 4)
     }
-    assert to_train({"ima": {"before2": feeds["before2"], "before4": feeds["before4"]}}) == 2 + 2 * 4
-    assert to_train({"ima": feeds}) == 2 * (2 + 2 * 4)
-    assert to_train({"ima": {"off": {}, "before4": feeds["before4"]}}) == 12
+    assert to_train({"ima": {"before2": broadcasts["before2"], "before4": broadcasts["before4"]}}) == 2 + 2 * 4
+    assert to_train({"ima": broadcasts}) == 2 * (2 + 2 * 4)
+    assert to_train({"ima": {"off": {}, "before4": broadcasts["before4"]}}) == 12
 
 
-def test_an_adaptive_feed_shares_nothing_with_a_given_one() -> None:
-    auto = {"feed": {"average": "ima", "start": "auto"}, "evaluation": {"held_out": 0.2}}
-    given_one = {"feed": {"average": "ima", "start": 5}, "evaluation": {"held_out": 0.2}}
+def test_an_adaptive_broadcast_shares_nothing_with_a_given_one() -> None:
+    auto = {"broadcast": {"average": "ima", "start": "auto"}, "evaluation": {"held_out": 0.2}}
+    given_one = {"broadcast": {"average": "ima", "start": 5}, "evaluation": {"held_out": 0.2}}
     assert to_train({"ima": {"auto": auto, "t5": given_one}}) == 12
 
 
 @pytest.mark.parametrize(
-    "axis", ["seed", "client.batch", "sampling.count", "evaluation.every", "rounds", "partition.alpha"]
+    "axis", ["seed", "local.batch", "sampling.count", "evaluation.every", "rounds", "partition.alpha"]
 )
 def test_what_changes_the_training_from_the_start_is_not_shared(axis: str) -> None:
     assert to_train({axis: [1, 2]}) == (3 if axis == "rounds" else 12)
@@ -162,7 +165,7 @@ def test_what_changes_the_training_from_the_start_is_not_shared(axis: str) -> No
 
 def test_schedules_share_the_rounds_in_which_they_give_the_same_numbers() -> None:
     steps = [{"name": "step", "every": every, "factor": 0.5} for every in (3, 4)]
-    assert to_train({"client.schedule": steps}) == 3 + 2 * 3
+    assert to_train({"local.schedule": steps}) == 3 + 2 * 3
 
 
 # What is trained.
@@ -259,7 +262,7 @@ def trains_into(out: Path) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int, tmp_path: Path) -> None:
     base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
-    axes = {"ima": {"off": {}, "t200": {"feed": {"average": "ima", "start": 200}}}}
+    axes = {"ima": {"off": {}, "t200": {"broadcast": {"average": "ima", "start": 200}}}}
     file, out = write({"base": base, "axes": axes}, tmp_path / "s.toml"), tmp_path / "out"
     process = started(file, out)
     wait_for(lambda: any(len(Records(folder).load()) > 20 for folder in (out / "shared").glob("*")))

@@ -60,13 +60,13 @@ a sweep file:
   base = "experiment.toml"              an experiment file beside it, or its content as a table [base]
   [axes]
   seed = [0, 1, 2]                      values of a key
-  "client.lr" = [0.1, 0.01]
+  "local.lr" = [0.1, 0.01]
   [axes.method.FedAvg]                  or labels, each with settings of its own
   [axes.method.FedProx]
   method = { name = "fedprox", mu = 0.01 }
 
-Every combination is a run; with zip = [["seed", "client.lr"]] axes go hand in hand. Runs that agree up to some round
-train these rounds once: those that only observe other averages all of them, those that feed an average the rounds
+Every combination is a run; with zip = [["seed", "local.lr"]] axes go hand in hand. Runs that agree up to some round
+train these rounds once: those that only observe other averages all of them, those that broadcasts an average the rounds
 before. The results are those of separate runs.
 
 examples:

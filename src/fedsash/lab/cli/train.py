@@ -101,9 +101,9 @@ def _fork(text: str) -> tuple[Path, int]:
 RUN = """\
 examples:
   fedsash run experiment.toml --out runs/a
-  fedsash run experiment.toml --out runs/b --seed 1 --set client.lr=0.05 --set method.name=scaffold
-  fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set feed=w50
-  fedsash run experiment.toml --out runs/d --fork runs/a@300 --set feed=w50
+  fedsash run experiment.toml --out runs/b --seed 1 --set local.lr=0.05 --set method.name=scaffold
+  fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set broadcast=w50
+  fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
 
 A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the experiment, complete),
 metrics.jsonl, summary.json, curves.png, models/ and state/. Ctrl-C ends the round and saves the state. A fork needs

@@ -40,5 +40,5 @@ def prefixed(path: str | Path) -> Iterator[None]:
 
 
 def join(place: str, key: str) -> str:
-    """The key of a table, as an error names it: `client.lr`."""
+    """The key of a table, as an error names it: `local.lr`."""
     return f"{place}.{key}" if place else key

@@ -9,19 +9,19 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from ...aggregation import Mean
+from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, check_names
 from ...basics.errors import check
 from ...basics.layout import Layout
-from ...broadcast import Feed
+from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Source
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
 from ...federation import Federation
-from ...local import Client
+from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
-from ...servers import SGD, Server
+from ...servers import Server, ServerSGD
 from ..runs import Checkpoint, RunningSums
 from . import tables
 from .errors import located, prefixed
@@ -60,14 +60,14 @@ class Experiment:
     partition_seed: int | None = None
     rounds: int = 300
     device: str = "auto"
-    feed: Feed | None = None
+    broadcast: Broadcast | None = None
     data: Dataset = field(default_factory=Digits)
     partition: Partition = field(default_factory=lambda: Dirichlet(clients=100, alpha=0.1))
     model: Model = field(default_factory=Model)
-    client: Client = field(default_factory=Client)
+    local: LocalTraining = field(default_factory=LocalTraining)
     method: Method = field(default_factory=FedAvg)
-    aggregation: Mean = field(default_factory=Mean)
-    server: Server = field(default_factory=SGD)
+    aggregation: Aggregation = field(default_factory=WeightedMean)
+    server: Server = field(default_factory=ServerSGD)
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     averages: Mapping[str, Average] = field(default_factory=dict)
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -81,9 +81,9 @@ class Experiment:
         for name in ("seed", "partition_seed"):
             check((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         check_names(self.averages)
-        if self.feed is not None:
-            with located("feed"):
-                self.feed.fits(self.averages, self.evaluation.held_out > 0)
+        if self.broadcast is not None:
+            with located("broadcast"):
+                self.broadcast.fits(self.averages, self.evaluation.held_out > 0)
 
     def federated_data(self) -> FederatedData:
         """The data, shared out over the clients."""
@@ -106,11 +106,11 @@ class Experiment:
                 model,
                 data,
                 method=self.method,
-                client=self.client,
+                local=self.local,
                 aggregation=self.aggregation,
                 server=self.server,
                 averages=self.averages,
-                feed=self.feed,
+                broadcast=self.broadcast,
                 sampling=self.sampling,
                 evaluation=self.evaluation,
                 engine=self.engine,
@@ -125,7 +125,7 @@ class Experiment:
 
 
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """The experiment in a TOML file, after `overrides` such as `"client.lr=0.05"`, in order.
+    """The experiment in a TOML file, after `overrides` such as `"local.lr=0.05"`, in order.
 
     An override's value is written as in TOML; what is not TOML is a string. Raises `ConfigError`.
     """

@@ -13,7 +13,7 @@ from .errors import ConfigError
 
 Table = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
-"""A dotted key of an experiment, such as `client.lr`."""
+"""A dotted key of an experiment, such as `local.lr`."""
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -32,7 +32,7 @@ def put(table: Table, key: str, value: Any) -> dict[str, Any]:
     """The table with another value under a dotted key."""
     first, _, rest = key.partition(".")
     if rest:
-        inner = _feed(first, table.get(first))
+        inner = _broadcast(first, table.get(first))
         value = put(inner if isinstance(inner, Mapping) else {}, rest, value)
     return {**table, first: value}
 
@@ -41,7 +41,7 @@ def merged(base: Table, over: Table) -> dict[str, Any]:
     """`base` with the values of `over`, table by table; one that gives another `name` takes the whole table's place."""
     result = dict(base)
     for key, value in over.items():
-        before = _feed(key, result.get(key))
+        before = _broadcast(key, result.get(key))
         if isinstance(before, Mapping) and isinstance(value, Mapping) and not _names_another(before, value):
             value = merged(before, value)
         result[key] = value
@@ -52,7 +52,7 @@ def overridden(table: Table, override: str) -> dict[str, Any]:
     """A table after `"key.key=value"`; the value is written as in TOML, and what is not TOML is a string."""
     name, equals, text = override.partition("=")
     if not equals or not KEY.fullmatch(name.strip()):
-        raise ConfigError(f"--set {override}: must be KEY=VALUE, such as client.lr=0.05")
+        raise ConfigError(f"--set {override}: must be KEY=VALUE, such as local.lr=0.05")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -60,9 +60,9 @@ def overridden(table: Table, override: str) -> dict[str, Any]:
     return put(table, name.strip(), value)
 
 
-def _feed(key: str, value: Any) -> Any:
-    """A value as a table where it may be written as a word: `feed = "ima"`."""
-    return {"average": value} if key == "feed" and isinstance(value, str) else value
+def _broadcast(key: str, value: Any) -> Any:
+    """A value as a table where it may be written as a word: `broadcast = "ima"`."""
+    return {"average": value} if key == "broadcast" and isinstance(value, str) else value
 
 
 def _names_another(before: Table, over: Table) -> bool:

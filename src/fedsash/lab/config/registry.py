@@ -11,7 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from ...aggregation import AGGREGATIONS, Mean
+from ...aggregation import AGGREGATIONS, Aggregation
 from ...averages import AVERAGES, Average
 from ...data import DATASETS, PARTITIONS
 from ...data.partitions.common import Rule
@@ -72,12 +72,12 @@ class Room:
 
 ROOMS: dict[str, Room] = {
     "methods": Room("method", METHODS, Method),
-    "aggregations": Room("aggregation", AGGREGATIONS, Mean),
+    "aggregations": Room("aggregation", AGGREGATIONS, Aggregation),
     "servers": Room("server", SERVERS, Server),
     "averages": Room("averages.*", AVERAGES, Average),
     "samplings": Room("sampling", SAMPLINGS, Sampling),
-    "schedules": Room("client.schedule", SCHEDULES, Schedule),
-    "local_schedules": Room("client.local_schedule", LOCAL_SCHEDULES, LocalSchedule),
+    "schedules": Room("local.schedule", SCHEDULES, Schedule),
+    "local_schedules": Room("local.local_schedule", LOCAL_SCHEDULES, LocalSchedule),
     "partitions": Room("partition", PARTITIONS),
     "models": Room("model", MODELS),
     "datasets": Room("data", DATASETS),

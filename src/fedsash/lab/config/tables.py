@@ -16,7 +16,7 @@ from typing import Any
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ...broadcast import Feed
+from ...broadcast import Broadcast
 from .errors import ConfigError, join, located
 from .model import Model
 from .registry import REQUIRED, ROOMS, Make, Option, Room, describe, options, show, suggestion
@@ -91,8 +91,8 @@ def _value(value: Any, option: Option, place: str, default: Any) -> Any:
     """The value of one key: an object where it is a table, anything else checked against its type."""
     if place == "averages":
         return {name: _named(ROOMS["averages"], t, join(place, name)) for name, t in _mapping(value, place).items()}
-    if place == "feed":
-        return build(Feed, {"average": value} if isinstance(value, str) else value, place)
+    if place == "broadcast":
+        return build(Broadcast, {"average": value} if isinstance(value, str) else value, place)
     if room := _room(place):
         return _named(room, value, place, default)
     if is_dataclass(option.kind):

@@ -27,17 +27,17 @@ def curves(
     path: Path | str,
     *,
     target: float | None = None,
-    feed_start: int | None = None,
+    broadcast_start: int | None = None,
     title: str = "Accuracy on the test set",
     along: str = "round",
 ) -> None:
     """Draw every model's accuracy on the central test set: the model thin and light, its averages strong on top.
 
     `history` is a run's metrics (`Records.load()`), or those of several runs by name: then each run has a line style,
-    and each average one colour in all of them. `target`, a share, is a dotted line; `feed_start` marks the round from
-    which on clients receive an average; `along` is what the rounds are called. An average's line begins where it leaves
-    the model's. So that differences can be seen, the picture reaches down to where 98 % of the accuracies after the
-    first fifth of the rounds lie: the first climb and the deepest dips come from below it.
+    and each average one colour in all of them. `target`, a share, is a dotted line; `broadcast_start` marks the round
+    from which on clients receive an average; `along` is what the rounds are called. An average's line begins where it
+    leaves the model's. So that differences can be seen, the picture reaches down to where 98 % of the accuracies after
+    the first fifth of the rounds lie: the first climb and the deepest dips come from below it.
 
     Writes a PNG (or whatever the ending of `path` says), whole or not at all. Raises `ImportError` without matplotlib.
     """
@@ -61,7 +61,7 @@ def curves(
     axes.set_axisbelow(True)
     if lines:
         _frame(axes, lines, target)
-        _marks(axes, target, feed_start)
+        _marks(axes, target, broadcast_start)
         _name(axes, lines)
     else:
         axes.text(0.5, 0.5, "no evaluation on a test set", ha="center", color="0.5", transform=axes.transAxes)
@@ -110,16 +110,16 @@ def _frame(axes: Axes, lines: list[dict[str, Any]], target: float | None) -> Non
     axes.set_xlim(min(first, end - 1), end)
 
 
-def _marks(axes: Axes, target: float | None, feed_start: int | None) -> None:
-    """The target, and where feeding starts."""
+def _marks(axes: Axes, target: float | None, broadcast_start: int | None) -> None:
+    """The target, and where broadcasting starts."""
     (left, right), bottom = axes.get_xlim(), axes.get_ylim()[0]
     notes = []
     if target is not None:
         axes.axhline(target, color=INK, linewidth=1, linestyle=":", zorder=1)
         notes.append((f"target {100 * target:g} %", (left, target)))
-    if feed_start is not None and left <= feed_start <= right:
-        axes.axvline(feed_start, color="0.5", linewidth=0.8, zorder=1)
-        notes.append((f"feeding from round {feed_start}", (feed_start, bottom)))
+    if broadcast_start is not None and left <= broadcast_start <= right:
+        axes.axvline(broadcast_start, color="0.5", linewidth=0.8, zorder=1)
+        notes.append((f"broadcasting from round {broadcast_start}", (broadcast_start, bottom)))
     for text, place in notes:
         axes.annotate(text, place, (4, 4), textcoords="offset points", color=INK, fontsize=9)
 

@@ -32,7 +32,7 @@ class Pick:
     """Runs by their labels, in them a `model`, and a `statistic` of it; what is "" is left to another pick.
 
     `where` has the labels that count on each axis that matters. The model is one of a run's own names, or `"sent"`: the
-    global model until a feed begins, and the average in its place from then on, as IMA reports it.
+    global model until a broadcast begins, and the average in its place from then on, as IMA reports it.
     """
 
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

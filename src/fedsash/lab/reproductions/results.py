@@ -132,11 +132,15 @@ class Results:
 def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment) -> list[dict[str, Any]]:
     """The rows of a model on the test set; on several domains its accuracy is their unweighted mean, as in IMA.
 
-    `"sent"` is the model until the feed begins and from then on the average in its place.
+    `"sent"` is the model until the broadcast begins and from then on the average in its place.
     """
-    feed = experiment.feed
-    start = feed.start if feed is not None and feed.order == "after" and isinstance(feed.start, int) else math.inf
-    average = feed.averages[0] if feed is not None else ""
+    broadcast = experiment.broadcast
+    start = (
+        broadcast.start
+        if broadcast is not None and broadcast.order == "after" and isinstance(broadcast.start, int)
+        else math.inf
+    )
+    average = broadcast.averages[0] if broadcast is not None else ""
     found = []
     for row in rows:
         source = model if model != "sent" else average if row["round"] > start else "model"

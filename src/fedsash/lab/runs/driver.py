@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from ...broadcast import Feed
+from ...broadcast import Broadcast
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation, Metrics
 from ...exchange import Chronicle, Outcome
@@ -30,7 +30,7 @@ class Driver(Protocol):
     def seed(self) -> int: ...
 
     @property
-    def feed(self) -> Feed | None: ...
+    def broadcast(self) -> Broadcast | None: ...
 
     @property
     def local_data(self) -> FederatedData | None: ...

@@ -261,13 +261,13 @@ class Session:
             target = self.federation.evaluation.target
             write_timeline(self.chronicle.timeline(), self.folder, result.history, target)
         if any(row["split"] == "test" for row in result.history):
-            target, start = self.federation.evaluation.target, self._feed_start(result.state)
-            curves(result.history, self.folder / "curves.png", target=target, feed_start=start)
+            target, start = self.federation.evaluation.target, self._broadcast_start(result.state)
+            curves(result.history, self.folder / "curves.png", target=target, broadcast_start=start)
 
-    def _feed_start(self, state: State) -> int | None:
+    def _broadcast_start(self, state: State) -> int | None:
         """From which round on the clients have received an average."""
-        feed = self.federation.feed
-        choice = state.choice or (feed.first() if feed else None)
+        broadcast = self.federation.broadcast
+        choice = state.choice or (broadcast.first() if broadcast else None)
         return None if choice is None or choice.start is None else max(choice.start + 1, state.forked or 0)
 
 

@@ -124,7 +124,7 @@ def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
     """The axes in groups: those that go hand in hand, and every other one alone."""
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
         raise ConfigError(
-            f'zip = {show(groups)}: must be a list of lists of axes, such as [["client.lr", "client.batch"]]'
+            f'zip = {show(groups)}: must be a list of lists of axes, such as [["local.lr", "local.batch"]]'
         )
     for group in groups:
         for axis in group:

@@ -1,8 +1,8 @@
 """Which runs of a sweep train the same rounds, and the plan that trains these once.
 
 Two runs agree up to a round if nothing that they differ in has had an effect before it: observing averages never has
-one, a feed has one from the round on in which clients receive its average, a schedule where it gives other numbers. So
-the runs of a sweep form trees, whose stems are shared beginnings.
+one, a broadcast has one from the round on in which clients receive its average, a schedule where it gives other
+numbers. So the runs of a sweep form trees, whose stems are shared beginnings.
 """
 
 from __future__ import annotations
@@ -85,10 +85,10 @@ class _Course:
         self.name, self.experiment = run.name, run.experiment
         self.table = run.experiment.table()
         client = {key: value for key, value in self.table["client"].items() if key != "schedule"}
-        rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "feed")}
+        rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
         self.family = self.name if simulated(self.experiment) else _text(rest | {"client": client})
-        waits, acts, begins = self._feed()
-        schedule, own = self.experiment.client.schedule, self.experiment.client
+        waits, acts, begins = self._broadcast()
+        schedule, own = self.experiment.local.schedule, self.experiment.local
         self.effects = [
             (schedule.lr(t, own.lr), schedule.epochs(t, own.epochs), waits if t < begins else acts)
             for t in range(self.experiment.rounds)
@@ -98,17 +98,17 @@ class _Course:
         """An average by its name and settings."""
         return _text([average, self.table["averages"][average]])
 
-    def _feed(self) -> tuple[str, str, int]:
-        """What the feed does while it waits for its round, what from then on, and that round; empty for nothing."""
-        feed = self.experiment.feed
-        if feed is None:
+    def _broadcast(self) -> tuple[str, str, int]:
+        """What the broadcast does while it waits for its round, what from then on, and that round; empty for nothing."""
+        broadcast = self.experiment.broadcast
+        if broadcast is None:
             return "", "", 0
-        averages = [self.key(name) for name in feed.averages]
-        if feed.start == "auto" or feed.adaptive:
-            return "", _text([self.table["feed"], averages]), 0
-        if feed.order == "after":
-            return "", _text(averages), feed.start + 1
-        return _text([feed.order, averages]), _text([feed.order, averages, feed.start]), feed.start
+        averages = [self.key(name) for name in broadcast.averages]
+        if broadcast.start == "auto" or broadcast.adaptive:
+            return "", _text([self.table["broadcast"], averages]), 0
+        if broadcast.order == "after":
+            return "", _text(averages), broadcast.start + 1
+        return _text([broadcast.order, averages]), _text([broadcast.order, averages, broadcast.start]), broadcast.start
 
 
 def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Leg]:
@@ -148,8 +148,8 @@ def _shared(courses: list[_Course], first: int, last: int, parent: Leg | None) -
     keep = tuple(sorted({r for c in courses for r in c.experiment.checkpoint.keep if r <= last}))
     every = min(course.experiment.checkpoint.every for course in courses)
     own = courses[0].experiment
-    feed = own.feed if courses[0].effects[first][2] else None
-    experiment = replace(own, averages=averages, feed=feed, checkpoint=Checkpoint(every, keep))
+    broadcast = own.broadcast if courses[0].effects[first][2] else None
+    experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep))
     place = _text([experiment.table(), first, last, parent and parent.folder])
     folder = f"shared/{hashlib.sha256(place.encode()).hexdigest()[:12]}"
     return Leg(folder, experiment, first, last, tuple(c.name for c in courses), names, parent)

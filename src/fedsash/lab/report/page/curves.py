@@ -68,10 +68,10 @@ def _run_view(i: int, run: Run, models: Sequence[str], several: bool) -> dict[st
 
 
 def _layout(runs: Sequence[Run]) -> dict[str, Any]:
-    """The axes; the target and the beginning of the feed where all runs share them."""
+    """The axes; the target and the beginning of the broadcast where all runs share them."""
     shapes, notes = [], []
     targets = {run.evaluation.target if run.config else None for run in runs}
-    starts = {_feed_start(run) for run in runs}
+    starts = {_broadcast_start(run) for run in runs}
     if len(targets) == 1 and (target := targets.pop()):
         level = {"y0": 100 * target, "y1": 100 * target, "yref": "y", "x0": 0, "x1": 1, "xref": "paper"}
         shapes.append({"type": "line", "line": {"color": "#555", "width": 1, "dash": "dot"}} | level)
@@ -80,7 +80,7 @@ def _layout(runs: Sequence[Run]) -> dict[str, Any]:
     if len(starts) == 1 and (start := starts.pop()):
         moment = {"x0": start, "x1": start, "xref": "x", "y0": 0, "y1": 1, "yref": "paper"}
         shapes.append({"type": "line", "line": {"color": "#999", "width": 1}} | moment)
-        text = {"text": f"feeding from round {start}", "x": start, "y": 0, "yref": "paper", "xanchor": "left"}
+        text = {"text": f"broadcasting from round {start}", "x": start, "y": 0, "yref": "paper", "xanchor": "left"}
         notes.append({"showarrow": False, "yanchor": "bottom", "font": {"size": 12}} | text)
     y = axis("accuracy (%)", hoverformat=".2f")
     rounds = [round for run in runs for points in run.accuracies.values() for round in points]
@@ -90,8 +90,8 @@ def _layout(runs: Sequence[Run]) -> dict[str, Any]:
     return {"xaxis": x, "yaxis": y, "shapes": shapes, "annotations": notes}
 
 
-def _feed_start(run: Run) -> int | None:
+def _broadcast_start(run: Run) -> int | None:
     """From which round on clients receive an average, where the configuration says so."""
-    feed = run.config.get("feed")
-    start = feed.get("start") if isinstance(feed, dict) else None
+    broadcast = run.config.get("broadcast")
+    start = broadcast.get("start") if isinstance(broadcast, dict) else None
     return start + 1 if isinstance(start, int) else None

@@ -63,7 +63,7 @@ GLANCE = {
     "clients train with": "client",
     "who takes part": "sampling",
     "server": "server",
-    "feed": "feed",
+    "broadcast": "broadcast",
     "scheduler": "scheduler",
     "rounds": "rounds",
     "seed": "seed",

@@ -79,7 +79,7 @@ def vectors(f: fs.Federation) -> tuple[float, float, float, float]:
         return sum(tensor.numel() for tensor in tensors) / f.layout.size
 
     return (
-        models_in(request.sent, *request.server.values()),
+        models_in(request.sent, *request.server_state.values()),
         models_in(*(value for reply in up for value in reply.upload.values())),
         models_in(*state.server_state.values()),
         models_in(*(rows[0] for rows in state.client_state.values())),

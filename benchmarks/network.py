@@ -132,9 +132,11 @@ LOADS = (10, 30, 100, 300, 1000, 3000, 10_000)
 SCHEDULERS: dict[str, network.Scheduler] = {
     "synchronous, all": network.Synchronous(),
     "fedasync": network.FedAsync(),
-    "fedwindow": network.FedWindow(network.Fixed(3), start="newest"),
-    "fedwindow, W = capacity": network.FedWindow(network.Capacity(), start="newest", pipelined=True),
-    "fedwindow, W adaptive": network.FedWindow(network.AIMD(10, increase=5, delay=10), start="newest", pipelined=True),
+    "fedwindow": network.FedWindow(network.ConstantWindow(3), start="newest"),
+    "fedwindow, W = capacity": network.FedWindow(network.CapacityWindow(), start="newest", pipelined=True),
+    "fedwindow, W adaptive": network.FedWindow(
+        network.AIMDWindow(10, increase=5, delay=10), start="newest", pipelined=True
+    ),
 }
 
 
@@ -145,7 +147,7 @@ def load() -> None:
     for clients in LOADS:
         on = network.Network(
             network.Link(1e6, 0.05),
-            clients=network.Clients(clients, seconds=10, spread=0.3, noise="exponential"),
+            clients=network.SimulatedClients(clients, seconds=10, spread=0.3, noise="exponential"),
             bytes=100_000,
             timeout=30,
             retries=1,
@@ -185,7 +187,7 @@ def speed() -> None:
         size = 8_000_000 // clients
         on = network.Network(
             network.Link(1e6),
-            clients=network.Clients(clients, seconds=10, spread=0.3, noise="exponential"),
+            clients=network.SimulatedClients(clients, seconds=10, spread=0.3, noise="exponential"),
             bytes=size,
             timeout=60,
             learning=False,

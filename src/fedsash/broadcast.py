@@ -38,7 +38,7 @@ class Broadcast:
 
     - `start = "auto"`: the broadcast begins once the average has been more accurate than the model in `patience`
       evaluations in a row;
-    - several names in `average`: of these, the most accurate one in the last evaluation is fed (on a tie the first).
+    - several names in `average`: of these, the most accurate one in the last evaluation is sent (on a tie the first).
     """
 
     average: str | tuple[str, ...]
@@ -60,7 +60,7 @@ class Broadcast:
 
     @property
     def averages(self) -> tuple[str, ...]:
-        """The names of the averages that may be fed."""
+        """The names of the averages that may be sent to the clients."""
         return (self.average,) if isinstance(self.average, str) else self.average
 
     @property
@@ -131,7 +131,7 @@ class Choice:
 
 
 class Broadcaster:
-    """A broadcast at work on the averages of a run; without one, clients receive the model, and the server steps from it."""
+    """A broadcast at work on the averages of a run; without one, clients receive the model."""
 
     def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
         self._broadcast, self._observers = broadcast, observers

@@ -31,19 +31,19 @@ class Request:
     """What some clients of a round are asked, with all that they need for it.
 
     `ids` `[s]` are the numbers of the clients, in the round's order; a client's place is its position there. `round`
-    counts from 0. `sent` `[D]` is the model that they receive, `server` the method's vectors beside it. `clients`
-    `[s, ...]` is their client state; None where clients keep their own. Then `last[i]` says which version client i
-    goes on from: the round after which its client state was last accepted, 0 if never. Whatever a client made later
-    was refused, or got lost, and does not count. The run is never set back to before the round `oldest`. `lineage` are
-    the ids of the runs that this one consists of, each with its first round: a fork begins with its source's.
+    counts from 0. `sent` `[D]` is the model that they receive, `server_state` the method's vectors beside it.
+    `client_state` `[s, ...]` is theirs; None where clients keep their own. Then `last[i]` says which version client i
+    goes on from: the round after which its client state was last accepted, 0 if never. Whatever a client made later was
+    refused, or got lost, and does not count. The run is never set back to before the round `oldest`. `lineage` are the
+    ids of the runs that this one consists of, each with its first round: a fork begins with its source's.
     """
 
     job: Job
     round: int
     ids: Ints
     sent: Tensor
-    server: Vectors
-    clients: Vectors | None
+    server_state: Vectors
+    client_state: Vectors | None
     last: Ints
     oldest: int = 0
     lineage: Lineage = ()
@@ -54,9 +54,9 @@ class Request:
 
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places, which are numbered from 0 again."""
-        own = self.clients and {name: rows[places] for name, rows in self.clients.items()}
+        own = self.client_state and {name: rows[places] for name, rows in self.client_state.items()}
         ids, last = self.ids[places], self.last[places]
-        return Request(self.job, self.round, ids, self.sent, self.server, own, last, self.oldest, self.lineage)
+        return Request(self.job, self.round, ids, self.sent, self.server_state, own, last, self.oldest, self.lineage)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,13 +80,13 @@ class Effort:
 class Reply:
     """What the clients at some `places` `[b]` of a request send back, in tensors that nobody else writes to.
 
-    `upload` `[b, ...]` is what they send up, `clients` `[b, ...]` their new client state (empty where they keep their
-    own), `norms` `[b]` the largest norm among each client's uploaded vectors.
+    `upload` `[b, ...]` is what they send up, `client_state` `[b, ...]` their new client state (empty where they keep
+    their own), `norms` `[b]` the largest norm among each client's uploaded vectors.
     """
 
     places: Ints
     upload: Upload
-    clients: Vectors
+    client_state: Vectors
     norms: Tensor
     effort: Effort
 
@@ -103,14 +103,14 @@ class Missing:
 class Part:
     """One fixed piece of a round, summed where its clients are (see `sums.Sums.piece`).
 
-    It holds the weighted `sums` over the clients at the places `accepted`, their new client state `clients`
+    It holds the weighted `sums` over the clients at the places `accepted`, their new `client_state`
     `[a, ...]` in that order, the places `refused` and those `missing` with the reason, and the `samples` that those who
     answered trained on.
     """
 
     accepted: Ints
     sums: Vectors
-    clients: Vectors
+    client_state: Vectors
     samples: int
     refused: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     missing: Mapping[int, str] = field(default_factory=dict)

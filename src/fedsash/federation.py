@@ -132,7 +132,7 @@ class Federation:
         return State(
             round=0,
             w=w,
-            server=self.server.init(w),
+            optimiser=self.server.init(w),
             server_state=method.server_state(w, self.layout),
             client_state={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages=averages,
@@ -191,23 +191,21 @@ class Federation:
         if not sums.accepted:
             unusable = f"every upload was not finite, or longer than {self.aggregation.limit:g}"
             return self._skip(state, outcome, "nobody answered" if len(missing) == len(ids) else unusable)
-        mean = sums.mean()
-        server_state = state.server_state if probed is None else state.server_state | probed.mean()
+        mean, server_state = sums.mean(), state.server_state | (probed.mean() if probed is not None else {})
         received = RoundMean(request.sent, sums.update(mean), mean, server_state, sums.accepted, len(self.sizes))
         delta, absorbed = self.method.server_update(received)
         server_state = {name: absorbed[name] for name in state.server_state}  # a probe's means are of this round only
-        w, server = self._broadcaster.step(self.server, state.server, state, request.sent, delta, request.round)
+        w, server = self._broadcaster.step(self.server, state.optimiser, state, request.sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return self._skip(state, outcome, "the server's step was not finite")
-        for places, own in sums.clients:
+        for places, own in sums.client_state:
             for name, rows in own.items():
-                state.client_state[name][torch.from_numpy(request.ids[places])] = rows.to(
-                    state.client_state[name].device
-                )
+                kept = state.client_state[name]
+                kept[torch.from_numpy(request.ids[places])] = rows.to(kept.device)
         if self._remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
         self.observers.observe(state, w, request.round + 1)
-        return replace(state, round=request.round + 1, w=w, server=server, server_state=server_state), outcome
+        return replace(state, round=request.round + 1, w=w, optimiser=server, server_state=server_state), outcome
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state in which `w` `[D]` is the next model, whoever made it, and every average has seen it."""

@@ -164,7 +164,7 @@ class FedYogi(Server):
         return sent + self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
 
 
-SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": Yogi}
+SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}
 
 
 def _moments(w: Tensor, initial_v: float) -> State:

@@ -30,9 +30,9 @@ class State:
 
     What determines the rounds that follow:
 
-    - `w` `[D]`, the global model as the server has it; `server`, what the server optimiser remembers; `server_state`,
-      what the method remembers at the server, and `client_state` at each of the N clients (`[N, ...]`; empty where they
-      keep it);
+    - `w` `[D]`, the global model as the server has it; `optimiser`, what the server optimiser remembers;
+      `server_state`, what the method remembers at the server, and `client_state` at each of the N clients (`[N, ...]`;
+      empty where they keep it);
     - `last` int64 `[N]`, the number of finished rounds when a client's state was last accepted, 0 = it is as at the
       start. Where they keep it themselves it says which version counts. Empty for a method without client state;
     - `averages`, what each average has seen, and `past`, the models that some of them need again, each kept once for
@@ -49,7 +49,7 @@ class State:
 
     round: int
     w: Tensor
-    server: Vectors
+    optimiser: Vectors
     server_state: Vectors
     client_state: Vectors
     averages: dict[str, Vectors]
@@ -71,7 +71,7 @@ class State:
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor by a path-like name, but for the best models and those of past rounds."""
         yield "w", self.w
-        for group in ("server", "server_state", "client_state"):
+        for group in ("optimiser", "server_state", "client_state"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
         if len(self.last):

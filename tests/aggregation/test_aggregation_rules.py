@@ -90,4 +90,4 @@ def test_a_rule_that_cannot_be_is_refused_with_one_line(make: Any, line: str) ->
 
 
 def test_every_rule_has_a_name() -> None:
-    assert set(AGGREGATIONS.values()) == {Mean, FedNova, FedGMA}
+    assert set(AGGREGATIONS.values()) == {WeightedMean, FedNova, FedGMA}

@@ -28,7 +28,7 @@ from support.worlds import ENGINES, Point, after, federation
 tau = st.integers(1, 60)
 
 
-def coefficient(client: LocalTraining, steps: int, method: Method | None = None) -> float:
+def coefficient(local: LocalTraining, steps: int, method: Method | None = None) -> float:
     return float(local.coefficients(local.lr, np.array([steps]), method or FedAvg())[0])
 
 
@@ -59,13 +59,13 @@ def test_the_coefficient_of_a_saw_tooth_is_the_sum_of_its_rates(steps: int, rho:
 
 @given(steps=st.lists(tau, min_size=1, max_size=5), m=st.floats(0, 0.9), mu=st.floats(0, 2))
 def test_a_clients_coefficient_does_not_depend_on_the_others(steps: list[int], m: float, mu: float) -> None:
-    client = LocalTraining(lr=0.3, momentum=m, local_schedule=SawTooth(0.1))
+    local = LocalTraining(lr=0.3, momentum=m, local_schedule=SawTooth(0.1))
     together = local.coefficients(local.lr, np.array(steps), FedProx(mu))
-    assert together.tolist() == [coefficient(client, k, FedProx(mu)) for k in steps]
+    assert together.tolist() == [coefficient(local, k, FedProx(mu)) for k in steps]
 
 
 @dataclass(frozen=True)
-class Watched(Mean):
+class Watched(WeightedMean):
     """The mean, which keeps every update that it sees."""
 
     seen: list[Tensor] = field(default_factory=list)

@@ -140,7 +140,7 @@ def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:
     assert there.averages["w"]["rounds"].tolist() == state.averages["w"]["rounds"].tolist()
     for name, value in state.server_state.items():
         torch.testing.assert_close(there.server_state[name], value, rtol=0, atol=1e-12)
-    if state.mine:
+    if state.client_state:
         assert there.last.tolist() == state.last.tolist()
     for client, version in enumerate(there.last.tolist()):
         for name, rows in state.client_state.items():

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsash.aggregation import WeightedMean
 from fedsash.basics.arrays import Ints
 from fedsash.evaluation import Evaluation
 from fedsash.methods import Method, Mime, Scaffold
@@ -74,7 +75,7 @@ def test_a_probe_passes_the_same_guard_as_an_upload() -> None:
 
 
 @dataclass(frozen=True)
-class Strict(Mean):
+class Strict(WeightedMean):
     """An aggregation that accepts nobody."""
 
     def accepts(self, norms: Tensor) -> list[int]:

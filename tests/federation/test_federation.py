@@ -116,9 +116,9 @@ def test_the_server_moves_from_what_the_clients_received() -> None:
     fed = {"averages": {"ima": Window(3)}, "broadcast": Broadcast("ima", 0)}
     f = federation(**fed, server=ServerSGD(momentum=0.9))
     state = after(f, 3)
-    sent, v = f.send(state)[0].clone(), state.server["v"].clone()
+    sent, v = f.send(state)[0].clone(), state.optimiser["v"].clone()
     plain = deepcopy(state)
-    plain.server = {}
+    plain.optimiser = {}
     delta = after(federation(**fed), 1, plain).w - sent
     torch.testing.assert_close(after(f, 1, state).w, sent + 0.9 * v + delta, rtol=0, atol=1e-14)
 

@@ -24,16 +24,16 @@ from fedsash.lab.runs import Driver
 from fedsash.local import LocalTraining
 from fedsash.methods import Mime, Scaffold
 from fedsash.network import (
-    AIMD,
+    AIMDWindow,
     Asynchronous,
-    Clients,
+    ConstantWindow,
     FedAsync,
     FedBuff,
     FedWindow,
-    Fixed,
     Link,
     Network,
     OnNetwork,
+    SimulatedClients,
     Synchronous,
 )
 from fedsash.network.schedulers import Scheduler
@@ -48,12 +48,12 @@ SIZES = (7, 12, 3, 20, 9, 1, 8, 8)
 ROUGH = Network(
     Link(2500.0, 0.1, limit=3),
     Link(50_000.0, 0.1),
-    Clients(spread=0.5, stragglers=0.2, noise="exponential", rate=5000.0, on=12.0, off=6.0),
+    SimulatedClients(spread=0.5, stragglers=0.2, noise="exponential", rate=5000.0, on=12.0, off=6.0),
     bytes=1000,
     timeout=3.0,
     retries=1,
 )
-CALM = Network(Link(1e4, 0.01), clients=Clients(spread=1.0), bytes=1000)
+CALM = Network(Link(1e4, 0.01), clients=SimulatedClients(spread=1.0), bytes=1000)
 LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2)
 FED: dict[str, Any] = {"broadcast": Broadcast("window", start=3)}
 ADAPTIVE: dict[str, Any] = {
@@ -64,14 +64,14 @@ CASES: dict[str, tuple[Scheduler, Network, dict[str, Any]]] = {
     "synchronous": (Synchronous(), ROUGH, {"method": Scaffold(), "server": FedAdam(0.1)}),
     "deadline": (Synchronous(deadline=2.0), ROUGH, FED | {"sampling": Uniform(5)}),
     "probes": (Synchronous(deadline=4.0), ROUGH, {"method": Mime()}),
-    "own": (FedWindow(Fixed(3)), ROUGH, {}),
-    "newest": (FedWindow(Fixed(2), start="newest", cache="empty"), CALM, FED),
-    "slide": (FedWindow(Fixed(3), slide=2), ROUGH, {}),
-    "aimd": (FedWindow(AIMD(3, delay=2.0), pipelined=True), ROUGH, {}),
+    "own": (FedWindow(ConstantWindow(3)), ROUGH, {}),
+    "newest": (FedWindow(ConstantWindow(2), start="newest", cache="empty"), CALM, FED),
+    "slide": (FedWindow(ConstantWindow(3), slide=2), ROUGH, {}),
+    "aimd": (FedWindow(AIMDWindow(3, delay=2.0), pipelined=True), ROUGH, {}),
     "fedasync": (FedAsync(weight="polynomial"), ROUGH, FED),
     "fedbuff": (FedBuff(3), ROUGH, ADAPTIVE),
     "guard": (FedBuff(2), ROUGH, {"aggregation": WeightedMean(limit=0.25)}),
-    "guarded ring": (FedWindow(Fixed(3)), CALM, {"aggregation": WeightedMean(limit=0.25)}),
+    "guarded ring": (FedWindow(ConstantWindow(3)), CALM, {"aggregation": WeightedMean(limit=0.25)}),
 }
 
 
@@ -141,7 +141,7 @@ def test_a_run_whose_time_is_over_says_so_and_goes_on_to_the_same_end(name: str,
 def test_a_trace_is_gone_on_with(name: str, tmp_path: Path) -> None:
     table = np.random.default_rng(0).integers(0, 2, (40, len(SIZES)))
     np.save(tmp_path / "trace.npy", table)
-    on = replace(ROUGH, clients=Clients(spread=0.5, trace=str(tmp_path / "trace.npy"), step=2.0))
+    on = replace(ROUGH, clients=SimulatedClients(spread=0.5, trace=str(tmp_path / "trace.npy"), step=2.0))
     start(driver(name, on), 10, tmp_path / "whole")
     start(driver(name, on), 10, tmp_path / "stopped", until=6)
     go_on(driver(name, on), 10, tmp_path / "stopped")
@@ -235,7 +235,7 @@ def test_evaluating_takes_no_simulated_time() -> None:
 
 def test_a_probe_takes_the_time_of_one_pass_over_a_clients_samples() -> None:
     """And its own download and upload; the training takes that of two epochs."""
-    calm = Network(Link(1e12), clients=Clients(seconds=6.0))
+    calm = Network(Link(1e12), clients=SimulatedClients(seconds=6.0))
     world = federation(data=data((5, 5)), sampling=Uniform(2), local=LOCAL, method=Mime())
     world = replace(world, data=OnNetwork(world.clients, calm))
     with world:

@@ -17,15 +17,15 @@ from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, Scaffold
 from fedsash.network import (
-    Clients,
+    ConstantWindow,
     FedAsync,
     FedBuff,
     FedWindow,
-    Fixed,
     Learning,
     Link,
     Network,
     OnNetwork,
+    SimulatedClients,
     Synchronous,
 )
 from fedsash.network.events import begin
@@ -37,9 +37,9 @@ from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from support.worlds import after, data, federation, snapshot
 
-EVEN = Network(Link(1e9), clients=Clients(seconds=1.0))
+EVEN = Network(Link(1e9), clients=SimulatedClients(seconds=1.0))
 """No congestion to speak of."""
-UNEVEN = Network(Link(1e4, 0.01), clients=Clients(seconds=1.0, spread=1.0, noise="exponential"))
+UNEVEN = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0, noise="exponential"))
 FIVE = (7, 7, 7, 7, 7)
 
 
@@ -92,7 +92,7 @@ def test_synchronous_without_congestion_is_the_federation_bit_for_bit(settings: 
 def test_a_deadline_makes_the_round_of_those_who_came() -> None:
     """Clients train in proportion to their samples; the two largest of six are late."""
     sizes = (7, 12, 3, 20, 9, 1)
-    network = Network(Link(1e9), clients=Clients(seconds=sum(sizes) / 6))
+    network = Network(Link(1e9), clients=SimulatedClients(seconds=sum(sizes) / 6))
     world = federation(data=data(sizes), sampling=Uniform(6))
     late = replace(world, data=OnNetwork(world.clients, network, Synchronous(deadline=9.5)))
     with late:
@@ -110,7 +110,7 @@ def test_a_deadline_makes_the_round_of_those_who_came() -> None:
 @pytest.mark.parametrize("start", ["own", "newest"])
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5])
 def test_fedwindow_moves_by_what_entered_less_what_left_over_w(size: int, start: Any) -> None:
-    learner, _ = played(FedWindow(Fixed(size), start=start), 12)
+    learner, _ = played(FedWindow(ConstantWindow(size), start=start), 12)
     first = learner.models[0]
     window = [first] * size
     for t, (client, _, w) in enumerate(learner.trips):
@@ -122,7 +122,7 @@ def test_fedwindow_moves_by_what_entered_less_what_left_over_w(size: int, start:
 
 
 def test_an_empty_window_is_the_mean_of_what_is_there_and_then_slides() -> None:
-    learner, _ = played(FedWindow(Fixed(3), cache="empty"), 9)
+    learner, _ = played(FedWindow(ConstantWindow(3), cache="empty"), 9)
     uploads = [w for _, _, w in learner.trips]
     for t in range(9):
         there = uploads[max(t - 2, 0) : t + 1]
@@ -132,24 +132,24 @@ def test_an_empty_window_is_the_mean_of_what_is_there_and_then_slides() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
 def test_the_entering_clients_model_is_n_minus_w_minus_1_versions_old(size: int) -> None:
-    learner, _ = played(FedWindow(Fixed(size)), 15)
+    learner, _ = played(FedWindow(ConstantWindow(size)), 15)
     for t in range(5, 15):
         assert torch.equal(learner.trips[t][1], learner.models[t - (5 - size - 1)])
 
 
 def test_with_w_4_of_5_own_and_newest_are_the_same_bit_for_bit() -> None:
-    own, newest = (played(FedWindow(Fixed(4), start=start), 12)[0] for start in ("own", "newest"))  # type: ignore[arg-type]
+    own, newest = (played(FedWindow(ConstantWindow(4), start=start), 12)[0] for start in ("own", "newest"))  # type: ignore[arg-type]
     assert all(torch.equal(a, b) for a, b in zip(own.models, newest.models, strict=True))
 
 
 def test_with_the_newest_model_and_w_1_it_is_cyclic_sequential_training() -> None:
-    learner, _ = played(FedWindow(Fixed(1), start="newest"), 11)
+    learner, _ = played(FedWindow(ConstantWindow(1), start="newest"), 11)
     for t, (client, start, w) in enumerate(learner.trips):
         assert client == (t + 1) % 5 and torch.equal(start, learner.models[t]) and close(w, learner.models[t + 1])
 
 
 def test_literal_w_1_is_n_minus_1_chains_that_never_meet() -> None:
-    learner, _ = played(FedWindow(Fixed(1)), 13)
+    learner, _ = played(FedWindow(ConstantWindow(1)), 13)
     for t, (_, start, w) in enumerate(learner.trips):
         assert torch.equal(start, learner.models[max(t - 3, 0)]) and close(w, learner.models[t + 1])
 
@@ -160,7 +160,7 @@ def test_a_mean_of_the_last_models_moves_by_2_over_2n_minus_w_minus_1_of_the_win
     size: int, start: Any
 ) -> None:
     """With weights (1, ..., 1, 1, (W-1)/W, ..., 1/W), as many ones before as the entering client's model is old."""
-    learner, _ = played(FedWindow(Fixed(size), start=start), 20)
+    learner, _ = played(FedWindow(ConstantWindow(size), start=start), 20)
     age = 5 - size - 1 if start == "own" else 0
     weights = [1.0] * age + [1 - i / size for i in range(size)]
     updates = [w - begun for _, begun, w in learner.trips]
@@ -175,7 +175,7 @@ def test_a_mean_of_the_last_models_moves_by_2_over_2n_minus_w_minus_1_of_the_win
 
 
 def test_a_slide_by_w_replaces_the_whole_window() -> None:
-    learner, site = played(FedWindow(Fixed(2), slide=2), 6, EVEN)
+    learner, site = played(FedWindow(ConstantWindow(2), slide=2), 6, EVEN)
     for t in range(6):
         (_, _, a), (_, _, b) = learner.trips[2 * t : 2 * t + 2]
         assert close(learner.models[t + 1], (a + b) / 2)
@@ -183,15 +183,15 @@ def test_a_slide_by_w_replaces_the_whole_window() -> None:
 
 
 def test_a_pipelined_window_keeps_w_clients_at_work() -> None:
-    learner, site = played(FedWindow(Fixed(2), pipelined=True, start="newest"), 40, EVEN)
+    learner, site = played(FedWindow(ConstantWindow(2), pipelined=True, start="newest"), 40, EVEN)
     assert site.log.trips in (40, 41) and site.env.now == pytest.approx(20.0, rel=1e-3)
     for t in range(1, 40):
         assert close(learner.models[t + 1], (learner.trips[t - 1][2] + learner.trips[t][2]) / 2)
 
 
 SCHEDULERS = {
-    "fedwindow": FedWindow(Fixed(3)),
-    "pipelined": FedWindow(Fixed(3), pipelined=True),
+    "fedwindow": FedWindow(ConstantWindow(3)),
+    "pipelined": FedWindow(ConstantWindow(3), pipelined=True),
     "fedasync": FedAsync(),
     "fedbuff": FedBuff(3),
 }
@@ -235,7 +235,7 @@ def test_a_lone_clients_staleness_is_0() -> None:
 def test_fedbuff_of_all_clients_from_one_version_is_uniform_fedavg() -> None:
     sizes = (7, 12, 3, 20, 9)
     same = {"data": data(sizes), "local": LocalTraining(lr=0.1, batch=3), "sampling": Uniform(5)}
-    at_once = Network(Link(1e9), clients=Clients(seconds=0.0))
+    at_once = Network(Link(1e9), clients=SimulatedClients(seconds=0.0))
     learner, site = played(FedBuff(5), 4, at_once, **same)
     assert site.log.staleness == 0
     assert close(learner.state.w, after(federation(method=FedAvg(weighting="uniform"), **same), 4).w)

@@ -186,8 +186,8 @@ HERE: dict[str, Any] = {"method": Scaffold(), "server": FedAdam(), "averages": {
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "a larger model": ({"model": torch.nn.Linear(4, 3).double()}, "w is .*67.* there and .*15.* here"),
     "float32": ({"model": mlp().float(), "data": _single(data())}, "w is torch.float64 .* there and torch.float32"),
-    "another server": ({"server": ServerSGD()}, "server/m is torch.float64 .* there and missing here"),
-    "a server that remembers more": ({"server": FedAdam(bias_correction="keras")}, "server/steps is missing there"),
+    "another server": ({"server": ServerSGD()}, "optimiser/m is torch.float64 .* there and missing here"),
+    "a server that remembers more": ({"server": FedAdam(bias_correction="keras")}, "optimiser/steps is missing there"),
     "another method": ({"method": FedAvg()}, "(server_state|client_state)/c is .* there and missing here"),
     "other clients": ({"data": data((20, 20))}, "client_state/c is .*6, 67.* there and .*2, 67.* here"),
     "another window": ({"averages": {"w": Window(3)}}, r"averages/w/rounds is .*\[2\] there and .*\[3\] here"),

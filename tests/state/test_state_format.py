@@ -133,7 +133,7 @@ def test_lost_or_changed_records_are_refused_and_nothing_is_written(damage: str,
 def test_a_manifest_is_readable(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     manifest = json.loads((place(tmp_path / "state", 2) / MANIFEST).read_text())
-    assert manifest["format"] == 3 and [len(run) for _, run in manifest["lineage"]] == [32]
+    assert manifest["format"] == 4 and [len(run) for _, run in manifest["lineage"]] == [32]
     assert manifest["records"][0] == len((tmp_path / "metrics.jsonl").read_text().splitlines())
     assert manifest["fingerprint"]["seed"] == "3"
 

@@ -69,7 +69,7 @@ class FedAvg:
 
     weighting = "samples"
     server_state: tuple[str, ...] = ()
-    mine: tuple[str, ...] = ()
+    client_state: tuple[str, ...] = ()
     proximal = 0.0
 
     def __init__(self, net: Net, f: Federation, w: Array, options: dict[str, Any]) -> None:

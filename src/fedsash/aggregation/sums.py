@@ -49,7 +49,7 @@ class Sums:
         self._newest = -1
         self._accepted: list[int] = []
         self._single: list[Tensor] = []
-        self.clients: list[tuple[Ints, Vectors]] = []
+        self.client_state: list[tuple[Ints, Vectors]] = []
         """The new client state of accepted clients: their places `[b]`, and its rows `[b, ...]`."""
         self.samples = 0
         """The samples that the clients have trained on."""
@@ -108,8 +108,8 @@ class Sums:
     def part(self) -> Part:
         """What has been added to the sums of a piece, as a message."""
         self._fold()
-        names = self.clients[0][1] if self.clients else {}
-        clients = {name: torch.cat([rows[name] for _, rows in self.clients]) for name in names}
+        names = self.client_state[0][1] if self.client_state else {}
+        clients = {name: torch.cat([rows[name] for _, rows in self.client_state]) for name in names}
         places = {client: place for place, client in enumerate(self.ids.tolist())}
         refused = np.array([places[client] for client in self.refused], dtype=np.int64)
         missing = {places[client]: why for client, why in self.missing.items()}
@@ -129,7 +129,7 @@ class Sums:
 
     def _add(self, reply: Reply) -> None:
         places, good = reply.places, self._rule.accepts(reply.norms)
-        upload, clients, effort = reply.upload, reply.clients, reply.effort
+        upload, clients, effort = reply.upload, reply.client_state, reply.effort
         self.samples += int(effort.samples.sum())
         if len(good) < len(places):
             self.refused += np.delete(self.ids[places], good).tolist()
@@ -140,7 +140,7 @@ class Sums:
             return
         self._accepted += places.tolist()
         if clients:
-            self.clients.append((places, clients))
+            self.client_state.append((places, clients))
         if self._rule.keeps and not self._plain:
             self._single += upload["delta"]
         derived = upload if self._plain else self._rule.derive(upload, effort)
@@ -173,8 +173,8 @@ class Sums:
         self.missing |= {int(self.ids[place]): why for place, why in part.missing.items()}
         self.samples += part.samples
         self._accepted += part.accepted.tolist()
-        if part.clients:
-            self.clients.append((part.accepted, part.clients))
+        if part.client_state:
+            self.client_state.append((part.accepted, part.client_state))
         self._fold()
         self._sums, self._piece = dict(part.sums), piece
 

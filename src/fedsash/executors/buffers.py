@@ -31,8 +31,8 @@ class Buffers:
 
     start: Start
     sent: Tensor
-    server: Vectors
-    clients: Vectors
+    server_state: Vectors
+    client_state: Vectors
     uploads: dict[Job, Vectors]
     norms: Tensor
 
@@ -42,7 +42,7 @@ class Buffers:
     ) -> Buffers:
         """Buffers of the shapes that one client's request and replies show, for `least` to `most` clients at a time."""
         trained = replies["train"]
-        rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.clients.values())]
+        rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.client_state.values())]
         a_row = sum(value[0].numel() * value.element_size() for value in rows)
         capacity = max(least, min(most, MOST_BYTES // a_row))
 
@@ -53,8 +53,8 @@ class Buffers:
         return cls(
             start=start,
             sent=_shared(request.sent.shape, request.sent.dtype, start),
-            server={name: _shared(v.shape, v.dtype, start) for name, v in request.server.items()},
-            clients=room(trained.clients),
+            server_state={name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()},
+            client_state=room(trained.client_state),
             uploads={job: room(reply.upload) for job, reply in replies.items()} | {"evaluate": room(scores)},
             norms=_shared((capacity,), request.sent.dtype, start),
         )
@@ -67,25 +67,25 @@ class Buffers:
     def put(self, request: Request) -> None:
         """Write what all clients of a request receive."""
         self.sent.copy_(request.sent)
-        for name, vector in request.server.items():
-            self.server[name].copy_(vector)
+        for name, vector in request.server_state.items():
+            self.server_state[name].copy_(vector)
 
     def put_clients(self, request: Request) -> None:
         """Write the client state of a request's clients."""
-        for name, rows in (request.clients or {}).items():
-            self.clients[name][: len(rows)].copy_(rows)
+        for name, rows in (request.client_state or {}).items():
+            self.client_state[name][: len(rows)].copy_(rows)
 
     def request(self, job: Job, round: int, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
         evaluates = job == "evaluate"
-        server = {} if evaluates else self.server
-        clients = {} if evaluates else {name: value[rows] for name, value in self.clients.items()}
+        server = {} if evaluates else self.server_state
+        clients = {} if evaluates else {name: value[rows] for name, value in self.client_state.items()}
         return Request(job, round, ids, self.sent, server, clients, np.zeros_like(ids))
 
     def give(self, job: Job, rows: slice, reply: Reply) -> None:
         """Write a worker's reply."""
-        for name, value in reply.clients.items():
-            self.clients[name][rows] = value
+        for name, value in reply.client_state.items():
+            self.client_state[name][rows] = value
         for name, value in reply.upload.items():
             self.uploads[job][name][rows] = value
         self.norms[rows] = reply.norms
@@ -93,7 +93,7 @@ class Buffers:
     def taken(self, job: Job, rows: slice) -> tuple[Upload, Vectors, Tensor]:
         """Copies of what was replied: upload, client state and norms."""
         upload = {name: value[rows].clone() for name, value in self.uploads[job].items()}
-        clients = {name: value[rows].clone() for name, value in self.clients.items()} if job == "train" else {}
+        clients = {name: value[rows].clone() for name, value in self.client_state.items()} if job == "train" else {}
         return upload, clients, self.norms[rows].clone()
 
 

@@ -93,7 +93,7 @@ class Work:
             return request, None
         probed = trainer.answer(replace(request, job="probe"), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
-        return replace(request, server=server | means), probed
+        return replace(request, server_state=server | means), probed
 
     @cached_property
     def draws_dropout(self) -> bool:

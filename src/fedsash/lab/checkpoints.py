@@ -16,7 +16,7 @@ from torch import Tensor
 from ..methods import Vectors
 from ..state import Best, State, files_of
 
-FORMAT = 3
+FORMAT = 4
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
 

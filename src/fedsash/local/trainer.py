@@ -163,12 +163,12 @@ class Trainer:
 
     def _begin(self, request: Request) -> tuple[list[float] | Tensor, LocalRun]:
         """The rate of each step, and the clients before the first one."""
-        ids, sent, server_state = request.ids, request.sent, request.server
+        ids, sent, server_state = request.ids, request.sent, request.server_state
         lr, numbers, _ = self._of_round(request)
         w = sent.expand(len(ids), -1).clone()
         full_grad = partial(self._full_gradient, request.round, ids, server_state)
-        return lr, Local(
-            request.round, w, sent, *numbers, server_state, request.clients or {}, {}, self._layout, full_grad
+        return lr, LocalRun(
+            request.round, w, sent, *numbers, server_state, request.client_state or {}, {}, self._layout, full_grad
         )
 
     def _steps(

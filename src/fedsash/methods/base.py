@@ -132,7 +132,7 @@ class Method:
         return w, server_state
 
     def probe(self, local: LocalRun) -> Upload:
-        """What the round's clients send in a pass before the training, whose mean joins `server_state`; nothing: no pass."""
+        """What the round's clients send in a pass before the training, whose mean joins `server_state`."""
         return {}
 
     def round_state(self, local: LocalRun) -> Vectors:

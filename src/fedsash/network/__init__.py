@@ -1,29 +1,29 @@
 """Federations on a simulated network: time, congestion and failures, with models that are really trained."""
 
-from .clients import Clients
+from .client_windows import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow
+from .clients import SimulatedClients
 from .driver import Asynchronous
 from .learning import Learning, Timing
 from .links import Link
 from .rounds import OnNetwork
 from .schedulers import FedAsync, FedBuff, FedWindow, Scheduler, Synchronous
 from .settings import Network
-from .windows import AIMD, Capacity, Fixed, Window
 
 __all__ = [
-    "AIMD",
+    "AIMDWindow",
     "Asynchronous",
-    "Capacity",
-    "Clients",
+    "CapacityWindow",
+    "ClientWindow",
+    "ConstantWindow",
     "FedAsync",
     "FedBuff",
     "FedWindow",
-    "Fixed",
     "Learning",
     "Link",
     "Network",
     "OnNetwork",
     "Scheduler",
+    "SimulatedClients",
     "Synchronous",
     "Timing",
-    "Window",
 ]

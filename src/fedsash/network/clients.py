@@ -27,7 +27,7 @@ class Draw(enum.IntEnum):
 
 
 @dataclass(frozen=True)
-class Clients:
+class SimulatedClients:
     """How clients train and how they come and go.
 
     Client i trains for
@@ -58,22 +58,29 @@ class Clients:
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        check(self.count >= 0, "Clients.count", self.count, "must not be negative")
+        check(self.count >= 0, "SimulatedClients.count", self.count, "must not be negative")
         for name in ("seconds", "spread", "on", "off"):
-            check_strength(f"Clients.{name}", getattr(self, name))
-        check(0 <= self.stragglers <= 1, "Clients.stragglers", self.stragglers, "must be between 0 and 1")
-        check(self.slower >= 1, "Clients.slower", self.slower, "must be at least 1")
-        check(self.rate is None or self.rate > 0, "Clients.rate", self.rate, "must be positive, bytes a second")
-        check((self.on > 0) == (self.off > 0), "Clients.on, off", (self.on, self.off), "must both be positive, or 0")
-        check(not (self.trace and self.on), "Clients.trace", self.trace, "can't go with on and off")
-        check(self.step > 0, "Clients.step", self.step, "must be positive, seconds")
-        check_choice("Clients.noise", self.noise, "none", "exponential")
+            check_strength(f"SimulatedClients.{name}", getattr(self, name))
+        check(0 <= self.stragglers <= 1, "SimulatedClients.stragglers", self.stragglers, "must be between 0 and 1")
+        check(self.slower >= 1, "SimulatedClients.slower", self.slower, "must be at least 1")
+        check(
+            self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes a second"
+        )
+        check(
+            (self.on > 0) == (self.off > 0),
+            "SimulatedClients.on, off",
+            (self.on, self.off),
+            "must both be positive, or 0",
+        )
+        check(not (self.trace and self.on), "SimulatedClients.trace", self.trace, "can't go with on and off")
+        check(self.step > 0, "SimulatedClients.step", self.step, "must be positive, seconds")
+        check_choice("SimulatedClients.noise", self.noise, "none", "exponential")
 
 
 class Population:
     """Clients with the speeds that were drawn for them; `samples` `[N]` are what each passes over in a training."""
 
-    def __init__(self, clients: Clients, samples: NDArray[np.int64], seed: int) -> None:
+    def __init__(self, clients: SimulatedClients, samples: NDArray[np.int64], seed: int) -> None:
         n = len(samples)
         self.clients, self._seed, self.size = clients, seed, n
         normal = generator(seed, Purpose.NETWORK, Draw.SPEED).standard_normal(n)
@@ -104,8 +111,8 @@ class Population:
     def presence(self) -> Presence:
         """Who is there when, from time 0 on."""
         if self.clients.trace:
-            return Traced(self.clients, self.size)
-        return Coming(self.clients, self.size, self._seed) if self.clients.on else Presence()
+            return TracePresence(self.clients, self.size)
+        return OnOffPresence(self.clients, self.size, self._seed) if self.clients.on else Presence()
 
 
 class Presence:
@@ -120,10 +127,10 @@ class Presence:
         return now
 
 
-class Coming(Presence):
+class OnOffPresence(Presence):
     """An on/off Markov process for each client, stationary from the start."""
 
-    def __init__(self, clients: Clients, size: int, seed: int) -> None:
+    def __init__(self, clients: SimulatedClients, size: int, seed: int) -> None:
         self._on, self._off, self._seed = clients.on, clients.off, seed
         there = _uniforms(seed, Draw.PRESENCE, size) < clients.on / (clients.on + clients.off)
         self._there: list[bool] = there.tolist()
@@ -147,10 +154,10 @@ class Coming(Presence):
             self._until[client] -= mean * math.log1p(-uniform(self._seed, Draw.PRESENCE, client, number))
 
 
-class Traced(Presence):
+class TracePresence(Presence):
     """A table [R, N] of who is there in which of R steps."""
 
-    def __init__(self, clients: Clients, size: int) -> None:
+    def __init__(self, clients: SimulatedClients, size: int) -> None:
         self._path, self._step, self._size = clients.trace, clients.step, size
         _ = self._table
 
@@ -171,7 +178,7 @@ class Traced(Presence):
 
     @cached_property
     def _table(self) -> NDArray[np.bool_]:
-        field, path = "Clients.trace", self._path
+        field, path = "SimulatedClients.trace", self._path
         check(Path(path).suffix in (".npy", ".csv"), field, path, "must be a .npy or .csv file")
         try:
             table = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)

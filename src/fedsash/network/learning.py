@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..aggregation import WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check
 from ..basics.layout import Layout
@@ -175,7 +176,7 @@ def check_asynchronous(federation: Federation) -> None:
     right = "an asynchronous scheduler moves the model itself: leave it out"
     check(federation.server == ServerSGD(), "server", federation.server, right)
     aggregation = type(federation.aggregation)
-    check(aggregation is Mean, "aggregation", aggregation.__name__, right)
+    check(aggregation is WeightedMean, "aggregation", aggregation.__name__, right)
     broadcast = federation.broadcast
     check(
         broadcast is None or broadcast.order == "after",

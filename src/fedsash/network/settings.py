@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..basics.errors import check, check_strength
-from .clients import Clients
+from .clients import SimulatedClients
 from .links import Link
 
 
@@ -26,7 +26,7 @@ class Network:
 
     link: Link = field(default_factory=lambda: Link(1e6))
     down: Link | None = None
-    clients: Clients = field(default_factory=Clients)
+    clients: SimulatedClients = field(default_factory=SimulatedClients)
     bytes: int | None = None
     timeout: float | None = None
     retries: int = 0

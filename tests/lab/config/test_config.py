@@ -29,7 +29,7 @@ def test_what_a_table_leaves_out_is_as_in_the_default_experiment() -> None:
     assert parse({"sampling": {"dropout": 0.5}}).sampling == Uniform(10, dropout=0.5)
     assert parse({"sampling": {"fraction": 0.5}}).sampling == Uniform(fraction=0.5)
     assert parse({"model": {"hidden": [3, 4]}}).model == Model("mlp", {"hidden": (3, 4)})
-    assert parse({"local": {"schedule": {"name": "cosine", "rounds": 9}}}).client == LocalTraining(schedule=Cosine(9))
+    assert parse({"local": {"schedule": {"name": "cosine", "rounds": 9}}}).local == LocalTraining(schedule=Cosine(9))
 
 
 def test_whole_numbers_are_numbers_too() -> None:
@@ -44,8 +44,8 @@ def test_broadcast_may_be_the_name_of_an_average() -> None:
 
 
 def test_a_users_own_dataclass_and_function_are_named_by_their_module() -> None:
-    own = {"name": "experiments:Halved", "by": 4, "layers": ["a"]}
-    experiment = parse({"method": own, "model": {"name": "experiments:linear", "features": 64, "bias": False}})
+    own = {"name": "support.experiments:Halved", "by": 4, "layers": ["a"]}
+    experiment = parse({"method": own, "model": {"name": "support.experiments:linear", "features": 64, "bias": False}})
     assert experiment.method == Halved(4.0, ("a",))
     assert experiment.table()["method"] == own | {"weighting": "samples"}
     assert experiment.model.options == {"features": 64, "classes": 10, "bias": False}
@@ -72,7 +72,7 @@ def test_an_override_is_a_toml_value_or_a_bare_word(override: str, expected: Exp
 
 
 def test_overrides_change_the_file_in_order(tmp_path: Path) -> None:
-    path = file_with('seed = 1\nbroadcast = "w"\nclient.lr = 1\n' + WINDOW, tmp_path)
+    path = file_with('seed = 1\nbroadcast = "w"\nlocal.lr = 1\n' + WINDOW, tmp_path)
     experiment = load(path, ["seed=2", "seed=3", "broadcast.start=7", "averages.w.size=9", "local={epochs=2}"])
     assert experiment.seed == 3
     assert experiment.broadcast == Broadcast("w", 7)

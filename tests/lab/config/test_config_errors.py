@@ -23,8 +23,8 @@ from support.experiments import WINDOW, file_with
         ('local.batch = "half"', 'local.batch = "half": must be an integer or "full"'),
         ("local.epochs = 1.5", "local.epochs = 1.5: must be an integer"),
         ("local.drop_last = 1", "local.drop_last = 1: must be true or false"),
-        ("client.learning_rate = 1", "unknown key client.learning_rate; did you mean local.lr?"),
-        ("client.batch_size = 1", "unknown key client.batch_size; did you mean local.batch?"),
+        ("local.learning_rate = 1", "unknown key local.learning_rate; did you mean local.lr?"),
+        ("local.batch_size = 1", "unknown key local.batch_size; did you mean local.batch?"),
         ("local = 3", "local = 3: must be a table, [local]"),
         ('local.schedule = "mild"', 'local.schedule = "mild": must be a table, [local.schedule] with name = "mild"'),
         ('local.schedule.name = "step"', "local.schedule.every is missing: must be an integer"),
@@ -37,7 +37,7 @@ from support.experiments import WINDOW, file_with
         ('method.name = "fednova"', 'package.module:Class"; there is aggregation.name = "fednova"'),
         ('aggregation.name = "fedsam"', 'package.module:Class"; there is method.name = "fedsam"'),
         ('method.name = "nowhere:Method"', 'method.name = "nowhere:Method": can\'t be imported: No module named'),
-        ('method.name = "experiments:linear"', "must be a dataclass that extends fedsash.methods.base.Method"),
+        ('method.name = "support.experiments:linear"', "must be a dataclass that extends fedsash.methods.base.Method"),
         ('method = { name = "fedprox", wight = 1 }', "unknown key method.wight; did you mean method.weighting?"),
         ('method = { name = "fedprox", weighting = "size" }', 'must be "samples" or "uniform"'),
         ("partition = { name = 'iid', alpha = 1 }", "unknown key partition.alpha; known are clients, name"),
@@ -68,7 +68,7 @@ from support.experiments import WINDOW, file_with
         ("checkpoint.keep = [0]", "checkpoint.keep = (0,): must be rounds, 1 or more"),
         ("trajectory.every = -1", "trajectory.every = -1: must be a number of rounds, or 0 for no running sums"),
         ("local.lr = ", "is not TOML: Invalid value (at end of document)"),
-        ("local.lr = 1\nclient.lr = 2", "is not TOML: Cannot overwrite a value (at end of document)"),
+        ("local.lr = 1\nlocal.lr = 2", "is not TOML: Cannot overwrite a value (at end of document)"),
     ],
 )
 def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_path: Path) -> None:
@@ -88,11 +88,11 @@ def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_pa
         ('data = { name = "images", path = "./nowhere" }', "data.path = './nowhere': there is no such folder"),
         ('model.name = "cifar_cnn"', "shape of one input = (64,): must be (channels, height, width)"),
         (
-            'model = { name = "experiments:linear", features = 63 }',
-            'model.name = "experiments:linear": does not take the data\'s samples of shape (64,): mat1 and mat2',
+            'model = { name = "support.experiments:linear", features = 63 }',
+            'model.name = "support.experiments:linear": does not take the data\'s samples of shape (64,): mat1',
         ),
         (
-            'model = { name = "experiments:linear", features = 64, classes = 9 }',
+            'model = { name = "support.experiments:linear", features = 64, classes = 9 }',
             "must answer [samples, classes] for 10 classes; 2 samples give [2, 9]",
         ),
         ('model.name = "torch.nn:ReLU"', "model: ReLU has no trainable parameters"),
@@ -114,7 +114,7 @@ def test_what_does_not_fit_together_is_found_before_training(content: str, line:
 
 def test_an_error_in_a_users_own_code_stays_what_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
-        parse({"model": {"name": "experiments:broken", "features": 1}}).federation()
+        parse({"model": {"name": "support.experiments:broken", "features": 1}}).federation()
 
 
 def test_a_file_that_is_missing_or_unreadable_is_one_line(tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def test_a_file_that_is_missing_or_unreadable_is_one_line(tmp_path: Path) -> Non
     [
         ("local.lr", "--set local.lr: must be KEY=VALUE, such as local.lr=0.05"),
         ("=3", "--set =3: must be KEY=VALUE"),
-        ("client..lr=3", "--set client..lr=3: must be KEY=VALUE"),
+        ("local..lr=3", "--set local..lr=3: must be KEY=VALUE"),
         ("local.lr=", 'local.lr = "": must be a number'),
         ("local.lr=1 2", 'local.lr = "1 2": must be a number'),
         ("seed.lr=1", "seed = {lr = 1}: must be an integer"),
-        ("client.rate=1", "unknown key client.rate"),
+        ("local.rate=1", "unknown key local.rate"),
     ],
 )
 def test_a_wrong_override_is_one_line(override: str, line: str, tmp_path: Path) -> None:

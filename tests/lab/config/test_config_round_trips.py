@@ -20,8 +20,8 @@ from fedsash import (
     FedProx,
     LocalEngine,
     LocalTraining,
-    Mean,
     RunningSums,
+    WeightedMean,
     Window,
 )
 from fedsash.averages import Average
@@ -83,7 +83,7 @@ models = st.one_of(
     st.builds(Model, st.sampled_from(["cifar_cnn", "fmnist_cnn", "resnet20_gn"])),
     st.builds(
         Model,
-        st.just("experiments:linear"),
+        st.just("support.experiments:linear"),
         st.fixed_dictionaries({"features": ints}, optional={"bias": st.booleans()}),
     ),
 )
@@ -164,7 +164,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
             model=models,
             local=clients,
             method=methods,
-            aggregation=st.builds(Mean, limit=positive) | st.sampled_from(list(AGGREGATIONS.values())),
+            aggregation=st.builds(WeightedMean, limit=positive) | st.sampled_from(list(AGGREGATIONS.values())),
             server=servers,
             sampling=samplings,
             averages=st.just(observed),

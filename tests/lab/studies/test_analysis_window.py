@@ -69,7 +69,7 @@ def test_a_model_that_was_retracted_has_no_weight() -> None:
 @pytest.mark.parametrize("server", [ServerSGD(), ServerSGD(0.7, momentum=0.5), FedAdam(0.05)], ids=str)
 @pytest.mark.parametrize("window", WINDOWS, ids=str)
 def test_the_weighted_updates_of_rounds_are_the_average_whatever_the_server_optimiser(
-    window: Window, server: SGD | FedAdam
+    window: Window, server: ServerSGD | FedAdam
 ) -> None:
     models, _, past, values = trace(federation(server=server, averages={"wima": window}), 9)
     c = round_weights(past["wima"])

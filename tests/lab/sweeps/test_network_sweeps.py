@@ -17,7 +17,7 @@ from fedsash.lab.config import network as networked
 from fedsash.lab.config.network import NetworkExperiment
 from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse, plan
-from fedsash.network import Fixed
+from fedsash.network import ConstantWindow
 from support.worlds import ON_NETWORK
 
 AXES: dict[str, Any] = {
@@ -38,7 +38,7 @@ def test_the_axes_reach_the_network_and_its_scheduler_and_no_rounds_are_shared()
     runs = [run.experiment for run in found.runs]
     assert all(isinstance(run, NetworkExperiment) for run in runs)
     settings = [(run.network.link.rate, run.scheduler.window) for run in runs]  # type: ignore[attr-defined]
-    assert settings == [(rate, Fixed(w)) for rate in (1e3, 1e4) for w in (2, 3)]
+    assert settings == [(rate, ConstantWindow(w)) for rate in (1e3, 1e4) for w in (2, 3)]
     assert [leg.rounds for leg in plan(found.runs).legs] == [12] * 4
     with pytest.raises(ConfigError, match="must be one of synchronous, fedwindow"):
         parse({"base": ON_NETWORK, "axes": {"scheduler.name": ["fedwindw"]}}, Path())

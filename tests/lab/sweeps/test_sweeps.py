@@ -67,7 +67,7 @@ def test_axes_are_a_product_and_zipped_ones_go_hand_in_hand() -> None:
 def test_labels_have_settings_and_later_axes_win() -> None:
     axes = {"a": {"x": {"local": {"lr": 0.3}}, "y": {}}, "b": {"z": {"local": {"lr": 0.4, "batch": 7}}}}
     made = {run.name: run.experiment.local for run in sweep(axes).runs}
-    assert {name: (local.lr, local.batch) for name, client in made.items()} == {"x,z": (0.4, 7), "y,z": (0.4, 7)}
+    assert {name: (local.lr, local.batch) for name, local in made.items()} == {"x,z": (0.4, 7), "y,z": (0.4, 7)}
 
 
 def test_only_keeps_labels_of_an_axis_that_add_up_and_all_of_the_others() -> None:

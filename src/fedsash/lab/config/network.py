@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...network.client_windows import CLIENT_WINDOWS, ClientWindow, ConstantWindow
 from ...network.driver import Asynchronous
 from ...network.learning import Timing
 from ...network.links import Link
 from ...network.rounds import OnNetwork
 from ...network.schedulers import SCHEDULERS, FedWindow, Scheduler, Synchronous
 from ...network.settings import Network
-from ...network.windows import WINDOWS, Fixed, Window
 from .. import config, runs
 from ..records import Records
 from ..runs import Callback, Driver, Watch
@@ -25,7 +25,7 @@ from .registry import Room
 
 ROOMS = {
     "schedulers": Room("scheduler", SCHEDULERS, Scheduler),
-    "windows": Room("scheduler.window", WINDOWS, Window),
+    "windows": Room("scheduler.window", CLIENT_WINDOWS, ClientWindow),
 }
 EVERYBODY = {"sampling": {"name": "uniform", "fraction": 1.0}}
 
@@ -129,13 +129,13 @@ def _scheduler(table: Any) -> Scheduler:
     return scheduler
 
 
-def _window(value: Any) -> Window:
+def _window(value: Any) -> ClientWindow:
     """A window rule: a table with a name, or a number, which is a fixed size."""
     if isinstance(value, int) and not isinstance(value, bool):
         with located("scheduler.window"):
-            return Fixed(value)
+            return ConstantWindow(value)
     make, rest = _chosen(value, ROOMS["windows"], "fixed")
-    window: Window = tables.build(make, rest, "scheduler.window")
+    window: ClientWindow = tables.build(make, rest, "scheduler.window")
     return window
 
 

@@ -99,7 +99,7 @@ class _Course:
         return _text([average, self.table["averages"][average]])
 
     def _broadcast(self) -> tuple[str, str, int]:
-        """What the broadcast does while it waits for its round, what from then on, and that round; empty for nothing."""
+        """What the broadcast does before its round, what from then on, and that round; empty for nothing."""
         broadcast = self.experiment.broadcast
         if broadcast is None:
             return "", "", 0

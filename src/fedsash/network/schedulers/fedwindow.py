@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from ...basics.errors import check, check_choice
+from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import Model
 from ..site import Site, Start, Steps, Trip
-from ..windows import AIMD, Fixed, Window
 from .base import Scheduler
 
 
@@ -36,7 +36,7 @@ class FedWindow(Scheduler):
     passed over is the ring's last.
     """
 
-    window: Window = field(default_factory=Fixed)
+    window: ClientWindow = field(default_factory=ConstantWindow)
     slide: int = 1
     start: Literal["own", "newest"] = "own"
     cache: Literal["initial", "empty"] = "initial"
@@ -53,7 +53,7 @@ class FedWindow(Scheduler):
         right = f"must be at most the window's size, {ring.control.size}"
         check(self.slide <= ring.control.size, "FedWindow.slide", self.slide, right)
         right = "must be true for the window aimd: else the window's size is not how many work at a time"
-        check(self.pipelined or not isinstance(self.window, AIMD), "FedWindow.pipelined", self.pipelined, right)
+        check(self.pipelined or not isinstance(self.window, AIMDWindow), "FedWindow.pipelined", self.pipelined, right)
         return self._run(site, ring)
 
     def _run(self, site: Site, ring: _Ring) -> Steps:

@@ -41,7 +41,7 @@ class Control:
 
 
 @dataclass(frozen=True)
-class Window(ABC):
+class ClientWindow(ABC):
     """A rule for the window's size W."""
 
     @abstractmethod
@@ -50,21 +50,26 @@ class Window(ABC):
 
 
 @dataclass(frozen=True)
-class Fixed(Window):
+class ConstantWindow(ClientWindow):
     """W is `size`."""
 
     size: int = 3
 
     def __post_init__(self) -> None:
-        check(self.size >= 1, "Fixed.size", self.size, "must be at least 1")
+        check(self.size >= 1, "ConstantWindow.size", self.size, "must be at least 1")
 
     def begin(self, site: Site) -> Control:
-        check(self.size <= site.size, "Fixed.size", self.size, f"must be at most the number of clients, {site.size}")
+        check(
+            self.size <= site.size,
+            "ConstantWindow.size",
+            self.size,
+            f"must be at most the number of clients, {site.size}",
+        )
         return Control(self.size)
 
 
 @dataclass(frozen=True)
-class Capacity(Window):
+class CapacityWindow(ClientWindow):
     """The largest W whose uploads fit the link in the time that training takes: floor(R * T / b), T the clients' mean.
 
     It is at least 1 and at most N.
@@ -76,7 +81,7 @@ class Capacity(Window):
 
 
 @dataclass(frozen=True)
-class AIMD(Window):
+class AIMDWindow(ClientWindow):
     """Additive increase, multiplicative decrease: from `start`, W grows by `increase` for each W uploads in time.
 
     When an upload fails or its delay exceeds `delay` seconds (None: no target), W becomes `decrease * W`. It stays
@@ -89,20 +94,25 @@ class AIMD(Window):
     delay: float | None = None
 
     def __post_init__(self) -> None:
-        check(self.start >= 1, "AIMD.start", self.start, "must be at least 1")
-        check(self.increase > 0, "AIMD.increase", self.increase, "must be positive")
-        check(0 < self.decrease < 1, "AIMD.decrease", self.decrease, "must be above 0 and below 1")
-        check(self.delay is None or self.delay > 0, "AIMD.delay", self.delay, "must be positive, seconds")
+        check(self.start >= 1, "AIMDWindow.start", self.start, "must be at least 1")
+        check(self.increase > 0, "AIMDWindow.increase", self.increase, "must be positive")
+        check(0 < self.decrease < 1, "AIMDWindow.decrease", self.decrease, "must be above 0 and below 1")
+        check(self.delay is None or self.delay > 0, "AIMDWindow.delay", self.delay, "must be positive, seconds")
 
     def begin(self, site: Site) -> Control:
-        check(self.start <= site.size, "AIMD.start", self.start, f"must be at most the number of clients, {site.size}")
+        check(
+            self.start <= site.size,
+            "AIMDWindow.start",
+            self.start,
+            f"must be at most the number of clients, {site.size}",
+        )
         return _Adaptive(self, site)
 
 
 class _Adaptive(Control):
     """The sawtooth."""
 
-    def __init__(self, rule: AIMD, site: Site) -> None:
+    def __init__(self, rule: AIMDWindow, site: Site) -> None:
         super().__init__(rule.start)
         self._rule, self._site = rule, site
         self._w, self._cut = float(rule.start), -math.inf
@@ -118,4 +128,8 @@ class _Adaptive(Control):
         self.size = int(self._w)
 
 
-WINDOWS: dict[str, type[Window]] = {"fixed": Fixed, "capacity": Capacity, "aimd": AIMD}
+CLIENT_WINDOWS: dict[str, type[ClientWindow]] = {
+    "fixed": ConstantWindow,
+    "capacity": CapacityWindow,
+    "aimd": AIMDWindow,
+}

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 from simpy import Environment
 
-from fedsash.network import AIMD, Capacity, Clients, FedAsync, FedWindow, Fixed, Link, Network, Timing, Window
+from fedsash.network import (
+    AIMDWindow,
+    CapacityWindow,
+    ClientWindow,
+    ConstantWindow,
+    FedAsync,
+    FedWindow,
+    Link,
+    Network,
+    SimulatedClients,
+    Timing,
+)
 from fedsash.network.events import begin
 from fedsash.network.site import Site
 from fedsash.sampling import Uniform
@@ -18,11 +29,11 @@ FOREVER = 10**9
 
 
 def network(clients: int = 400, rate: float = RATE, **settings: object) -> Network:
-    own = Clients(clients, seconds=TRAINING, noise="exponential")
+    own = SimulatedClients(clients, seconds=TRAINING, noise="exponential")
     return Network(Link(rate, sharing="fair"), clients=own, bytes=BYTES, learning=False, **settings)  # type: ignore[arg-type]
 
 
-def started(env: Environment, rule: Window, on: Network, server_state: Site | None = None, seed: int = 0) -> Site:
+def started(env: Environment, rule: ClientWindow, on: Network, server_state: Site | None = None, seed: int = 0) -> Site:
     """A pipelined FedWindow at work, on another's link if one is given."""
     learner = Timing(on.clients.count, BYTES, Uniform(fraction=1.0), seed)
     site = begin(env, on, learner, rounds=FOREVER, seed=seed, up=server_state.up if server_state else None)
@@ -37,14 +48,14 @@ def mean_over_time(points: list[tuple[float, float]], since: float) -> float:
 
 def test_the_capacity_is_the_largest_w_whose_uploads_fit_the_time_of_a_training() -> None:
     env = Environment()
-    size = Capacity().begin(started(env, Fixed(1), network())).size
+    size = CapacityWindow().begin(started(env, ConstantWindow(1), network())).size
     assert size * BYTES / RATE <= TRAINING < (size + 1) * BYTES / RATE
     assert size == 40
 
 
 @pytest.mark.parametrize(("rate", "size"), [(1.0, 1), (1e9, 400)])
 def test_the_capacity_lies_between_1_and_n(rate: float, size: int) -> None:
-    assert Capacity().begin(started(Environment(), Fixed(1), network(rate=rate))).size == size
+    assert CapacityWindow().begin(started(Environment(), ConstantWindow(1), network(rate=rate))).size == size
 
 
 def test_with_the_capacity_the_link_is_nearly_filled_and_uploads_hardly_wait() -> None:
@@ -52,7 +63,7 @@ def test_with_the_capacity_the_link_is_nearly_filled_and_uploads_hardly_wait() -
     found = {}
     for factor in (1, 2):
         env = Environment()
-        site = started(env, Fixed(40 * factor), network())
+        site = started(env, ConstantWindow(40 * factor), network())
         env.run(until=400)
         found[factor] = (site.up.carried / (400 * RATE), site.log.waited / site.log.arrived)
     assert 0.8 < found[1][0] < 1 and found[1][1] < 0.25 * TRAINING
@@ -64,7 +75,7 @@ def test_the_sawtooth_finds_the_capacity_within_15_per_cent(rate: float, decreas
     """Peaks near W_d = (R/b) * (T + d), a mean near (1 + decrease)/2 * W_d, and a link that is never idle."""
     delay = 3 * TRAINING
     env = Environment()
-    site = started(env, AIMD(5, increase=4, decrease=decrease, delay=delay), network(rate=rate))
+    site = started(env, AIMDWindow(5, increase=4, decrease=decrease, delay=delay), network(rate=rate))
     env.run(until=900)
     peak = rate / BYTES * (TRAINING + delay)
     points = [(t, w) for t, w in site.log.window.points if t > 300]
@@ -83,7 +94,7 @@ def test_a_window_that_hears_of_failures_alone_stays_below_what_the_link_holds()
     env = Environment()
     crowded = network()
     crowded = Network(Link(RATE, limit=30), clients=crowded.clients, bytes=BYTES, learning=False)
-    site = started(env, AIMD(5), crowded)
+    site = started(env, AIMDWindow(5), crowded)
     env.run(until=1000)
     assert max(w for _, w in site.log.window.points) < 1.3 * (RATE / BYTES * TRAINING + 30)
     assert site.log.failures < 0.01 * site.log.trips and site.up.carried > 0.75 * 1000 * RATE
@@ -96,8 +107,8 @@ def test_a_window_that_hears_of_failures_alone_stays_below_what_the_link_holds()
 def test_two_adaptive_windows_share_a_link_fairly_wherever_they_begin() -> None:
     """Jain's index (sum x)^2 / (n * sum x^2) of what they carry: from windows of 150 and 2 to at least 0.97."""
     env = Environment()
-    one = started(env, AIMD(150, increase=4, delay=2 * TRAINING), network(), seed=1)
-    two = started(env, AIMD(2, increase=4, delay=2 * TRAINING), network(), server_state=one, seed=2)
+    one = started(env, AIMDWindow(150, increase=4, delay=2 * TRAINING), network(), seed=1)
+    two = started(env, AIMDWindow(2, increase=4, delay=2 * TRAINING), network(), server_state=one, seed=2)
     env.run(until=60)
     early = np.array([one.log.arrived, two.log.arrived])
     env.run(until=500)
@@ -108,8 +119,8 @@ def test_two_adaptive_windows_share_a_link_fairly_wherever_they_begin() -> None:
     assert jain[0] < 0.9 and jain[1] > 0.97
 
 
-@pytest.mark.parametrize("rule", [Fixed(6), AIMD(start=6)])
-def test_a_window_of_more_clients_than_there_are_is_refused(rule: Window) -> None:
+@pytest.mark.parametrize("rule", [ConstantWindow(6), AIMDWindow(start=6)])
+def test_a_window_of_more_clients_than_there_are_is_refused(rule: ClientWindow) -> None:
     with pytest.raises(ValueError, match="must be at most the number of clients, 5"):
         started(Environment(), rule, network(clients=5))
 
@@ -117,7 +128,7 @@ def test_a_window_of_more_clients_than_there_are_is_refused(rule: Window) -> Non
 def test_an_adaptive_window_needs_clients_at_work_side_by_side() -> None:
     site = begin(Environment(), network(), Timing(400, BYTES, Uniform(fraction=1.0), 0), rounds=1, seed=0)
     with pytest.raises(ValueError, match=r"FedWindow\.pipelined = False: must be true"):
-        FedWindow(AIMD()).run(site)
+        FedWindow(AIMDWindow()).run(site)
 
 
 @pytest.mark.parametrize(
@@ -125,4 +136,4 @@ def test_an_adaptive_window_needs_clients_at_work_side_by_side() -> None:
 )
 def test_settings_that_would_not_adapt_are_refused(settings: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"^AIMD\.\w+ = "):
-        AIMD(**settings)  # type: ignore[arg-type]
+        AIMDWindow(**settings)  # type: ignore[arg-type]

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast
@@ -17,6 +16,7 @@ from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
+from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 from support.observing import final, go_on, start
 from support.worlds import after, learned
 

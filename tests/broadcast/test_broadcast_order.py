@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
-from support.broadcasting import walk
 
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from support.broadcasting import walk
 from support.worlds import after, federation, snapshot
 
 SERVERS: dict[str, Server] = {
@@ -43,16 +43,16 @@ def test_in_its_start_the_code_steps_from_empty_moments_and_forgets_that_it_did(
     optimiser = SERVERS[server]
     with in_order("code", optimiser) as f:
         state = after(f, START)
-        for moments in (optimiser.init(state.w), {name: value.clone() for name, value in state.server.items()}):
-            sent, had = state.w.clone(), {name: value.clone() for name, value in state.server.items()}
+        for moments in (optimiser.init(state.w), {name: value.clone() for name, value in state.optimiser.items()}):
+            sent, had = state.w.clone(), {name: value.clone() for name, value in state.optimiser.items()}
             state, _ = f.round(state)
             distance = f.observers.value(state, "ima", sent) - sent
             assert float(distance.norm()) > 0
             w, stepped = optimiser.step(sent, distance, moments)
             assert torch.equal(state.w, w)
             expected = had if state.round == START + 1 else stepped
-            assert state.server.keys() == expected.keys()
-            assert all(torch.equal(state.server[name], value) for name, value in expected.items())
+            assert state.optimiser.keys() == expected.keys()
+            assert all(torch.equal(state.optimiser[name], value) for name, value in expected.items())
 
 
 @pytest.mark.parametrize("start", [0, 2])

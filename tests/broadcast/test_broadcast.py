@@ -1,4 +1,4 @@
-"""A run that finds its broadcast's start is one without a broadcast, then one with that start; what cannot be is refused."""
+"""A run that finds its broadcast's start is one without a broadcast, then one with that start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast, Choice
 from fedsash.evaluation import Evaluation, Metrics
 from fedsash.lab.config import ConfigError, parse
 from fedsash.servers import FedAdam, Server, ServerSGD
+from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
 from support.worlds import ENGINES, after, data, federation, snapshot
 
 

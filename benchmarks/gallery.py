@@ -33,7 +33,9 @@ from fedsash.data import (
 )
 from fedsash.lab.config.registry import show, summary
 from fedsash.lab.config.tables import plain
-from fedsash.lab.report.partition import picture, table
+from fedsash.lab.partition import record, table
+from fedsash.lab.pictures.paper import draw
+from fedsash.lab.pictures.partition import partition
 
 Ints = NDArray[np.int64]
 
@@ -148,7 +150,7 @@ def section(file: str, rule: Any, samples: Source, text: str) -> str:
     """Draw a rule's picture, and write what the page says about it."""
     data = samples.partition(rule)
     path = DOCS / "partitions" / f"{file}.png"
-    picture(data, path)
+    draw(partition(record(data)), path)
     with Image.open(path) as image:
         image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
     options = plain(rule, "partition")

@@ -11,8 +11,10 @@ import rich
 
 from fedsash.lab import runs
 from fedsash.lab.config import load
-from fedsash.lab.records import summarise
-from fedsash.lab.report import curves, table
+from fedsash.lab.pictures.curves import curves
+from fedsash.lab.pictures.paper import draw
+from fedsash.lab.records import accuracies, summarise
+from fedsash.lab.table import table
 
 here, out = Path(__file__).parent, Path("runs/digits")
 START = 225
@@ -43,5 +45,5 @@ history = observed.history + began + went_on
 summary = observed.summary | {"models": summarise(history, experiment.evaluation)}
 print()
 rich.print(table(summary, experiment.evaluation))
-curves(history, out / "curves.png", target=experiment.evaluation.target, broadcast_start=START)
+draw(curves(accuracies(history), target=experiment.evaluation.target, broadcast_start=START), out / "curves.png")
 print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

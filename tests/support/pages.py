@@ -153,6 +153,14 @@ def figure(text: str, title: str) -> dict[str, Any]:
     return result
 
 
+def traced(found: dict[str, Any], view: str, name: str) -> dict[str, Any]:
+    """The points of a line of a view: its trace, or the series of it that can be smoothed."""
+    data = next(one["data"] for one in found["views"] if one["label"] == view)
+    trace = next(one for one in data if one["label"] == name)
+    points: dict[str, Any] = found["series"][trace["series"]] if "series" in trace else trace
+    return points
+
+
 SWITCHES = ("no-sandbox", "disable-gpu", "disable-quic", "no-first-run")
 QUIET = ("disable-background-networking", "disable-component-update", "disable-sync")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.pages import ANALYSES, HOSTILE, chromium, everything, figure, page_of
+from support.pages import ANALYSES, HOSTILE, chromium, everything, figure, page_of, traced
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def test_the_page_does_not_scroll_to_the_side(tab: Any, width: int) -> None:
 
 def test_the_pictures_show_the_numbers(tab: Any, page: Path) -> None:
     text = page.read_text()
-    series = figure(text, "Accuracy over the rounds")["series"]
+    found = figure(text, "Accuracy over the rounds")
     read = "[...document.querySelector('.plot').data].map((trace) => [trace.x, trace.y])"
     for model in ("window3", "ema", "model"):
         tab.select_option(".controls select >> nth=0", label=f"{model}, every run")
-        lines = [series[f"{i}:{model}"] for i in range(2)]
+        lines = [traced(found, f"{model}, every run", name) for name in "ab"]
         tab.check(".controls input >> nth=0")
         assert tab.evaluate(read) == [[points["x"], points["smooth"]] for points in lines]
         tab.uncheck(".controls input >> nth=0")

@@ -75,7 +75,7 @@ def test_a_client_is_shown_at_all_that_it_does(folder: Path) -> None:
 
 def test_the_links_use_adds_up_to_what_it_has_carried(folder: Path) -> None:
     known = timeline(folder)
-    (line,) = figure(page(folder), "The link's use")["views"][0]["data"]
+    (line,) = figure(page(folder), "The link and the window")["views"][0]["data"]
     bins = zip(line["x"], line["x"][1:], line["y"], strict=False)
     carried = sum(known["rate"] * (end - begin) * share / 100 for begin, end, share in bins)
     assert carried == pytest.approx(known["carried"][-1][1], rel=1e-3)
@@ -84,7 +84,7 @@ def test_the_links_use_adds_up_to_what_it_has_carried(folder: Path) -> None:
 
 def test_the_window_is_drawn_to_the_end(folder: Path) -> None:
     known = timeline(folder)
-    (line,) = figure(page(folder), "The window's size")["views"][0]["data"]
+    (line,) = figure(page(folder), "The link and the window")["views"][1]["data"]
     assert line["y"][:-1] == [size for _, size in known["window"]] and line["y"][-1] == line["y"][-2]
     assert line["x"][-1] == pytest.approx(known["until"], rel=1e-4)
 
@@ -102,7 +102,7 @@ def test_a_study_of_time_alone_has_no_accuracy_and_says_why_it_ended(tmp_path: P
     text = page(tmp_path / "timed")
     assert "its time was over" in text and "not finished" not in text
     assert "Who does what when" in text and "Accuracy over time and trips" not in text
-    assert "The window&#x27;s size" not in text
+    assert "The link and the window" not in text and "The link&#x27;s use" in text
 
 
 def test_a_damaged_time_line_is_named_and_the_rest_is_shown(folder: Path, tmp_path: Path) -> None:

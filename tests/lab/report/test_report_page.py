@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import re
 import sys
 from base64 import b64decode
@@ -13,10 +12,23 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.cli import main
+from fedsash.lab.pictures.curves import lines
 from fedsash.lab.records import Records, accuracies
 from fedsash.lab.report.page import collect, document
-from fedsash.lab.report.page.smoothing import ORDER, WINDOW, smooth
-from support.pages import ANALYSES, BOWL, HOSTILE, LIMIT, Outline, everything, figure, page_of, put, specs, written
+from support.pages import (
+    ANALYSES,
+    BOWL,
+    HOSTILE,
+    LIMIT,
+    Outline,
+    everything,
+    figure,
+    page_of,
+    put,
+    specs,
+    traced,
+    written,
+)
 
 
 @pytest.fixture(scope="module")
@@ -42,14 +54,14 @@ def test_without_plotly_one_line_says_what_to_install(sweep: Path, monkeypatch: 
 
 def test_curves_and_tables_are_the_numbers_of_the_runs(page: Path, sweep: Path) -> None:
     text = page.read_text()
-    series, cells = figure(text, "Accuracy over the rounds")["series"], Outline(text).cells
-    for i, name in enumerate("ab"):
+    found, cells = figure(text, "Accuracy over the rounds"), Outline(text).cells
+    for name in "ab":
         folder = sweep / "runs" / name
-        for model, points in accuracies(Records(folder).load()).items():
-            drawn = series[f"{i}:{model}"]
-            assert drawn["x"] == list(points)
-            assert drawn["y"] == pytest.approx([100 * share for share in points.values()], abs=1e-4)
-            assert drawn["smooth"] == pytest.approx([100 * s for s in smooth(list(points.values()))], abs=0.01)
+        for line in lines(accuracies(Records(folder).load()), smoothed=True):
+            points = traced(found, f"{name}, every model", line.name)
+            assert points["x"] == list(line.x) and line.smooth is not None
+            assert points["y"] == pytest.approx(line.y, rel=1e-5)
+            assert points["smooth"] == pytest.approx(line.smooth, rel=1e-5)
         for model in json.loads((folder / "summary.json").read_text())["models"].values():
             mean = f"{100 * model['last_mean']:.2f} ± {100 * model['last_std']:.2f}"
             assert any(cell.removesuffix(" (best)") == mean for cell in cells)
@@ -64,19 +76,6 @@ def test_every_line_of_every_run_is_in_some_view_and_no_two_of_a_view_look_alike
     for view in found["views"]:
         styles = [(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in view["data"]]
         assert len(set(styles)) == len(styles)
-
-
-def test_smoothing_fits_parabolas_and_keeps_what_is_too_short() -> None:
-    """A filter of order 2 fits a parabola exactly; an even window gives it half a step on, but at the ends."""
-
-    def parabola(t: float) -> float:
-        return 0.1 + 0.02 * t - 0.001 * t * t
-
-    n, few = WINDOW + 5, [0.0, 1.0, 0.0]
-    fitted = [parabola(t + (0.5 if 5 <= t < n - 5 else 0)) for t in range(n)]
-    smoothed = smooth([*(parabola(t) for t in range(n)), math.nan, *few])
-    assert ORDER == 2 and smoothed[:n] == pytest.approx(fitted, abs=1e-12)
-    assert math.isnan(smoothed[n]) and smoothed[n + 1 :] == few
 
 
 def test_all_kinds_of_analyses_are_drawn_and_damaged_ones_are_named(page: Path) -> None:
@@ -107,9 +106,11 @@ def test_surfaces_of_a_page_share_their_scales(tmp_path: Path) -> None:
 
 def test_the_partition_is_that_of_the_run(page: Path, sweep: Path) -> None:
     counts = json.loads((sweep / "runs" / "a" / "partition.json").read_text())["counts"]
-    bubbles = figure(page.read_text(), "Partition")["views"][0]["data"][0]
-    drawn = dict(zip(zip(bubbles["x"], bubbles["y"], strict=True), bubbles["marker"]["size"], strict=True))
+    held, samples = figure(page.read_text(), "Partition")["views"]
+    (dots,) = held["data"]
+    drawn = dict(zip(zip(dots["x"], dots["y"], strict=True), dots["customdata"], strict=True))
     assert drawn == {(k, c): n for k, held in enumerate(counts) for c, n in enumerate(held) if n}
+    assert [bars["y"] for bars in samples["data"]] == [list(column) for column in zip(*counts, strict=True)]
 
 
 def test_the_page_says_how_a_sweep_stands_and_compares_its_seeds(page: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from fedsash.lab.records import Records
 from fedsash.lab.report.page import collect, document
 from fedsash.lab.report.page.curves import MOST
-from support.pages import LIMIT, Outline, figure, put, written
+from support.pages import LIMIT, Outline, figure, put, traced, written
 
 
 def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
@@ -22,7 +22,7 @@ def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
     assert "after round 3 of 50" in text
     cells = Outline(text).cells
     assert "62.50 ± 12.50" in cells and "75.00" in cells
-    assert figure(text, "Accuracy over the rounds")["series"]["0:w"]["y"] == [10, None, 50]
+    assert traced(figure(text, "Accuracy over the rounds"), "going", "w")["y"] == [10, None, 50]
 
 
 @pytest.mark.parametrize("rows", [[], [{"round": 1, "model": "model", "split": "clients", "accuracy": 0.5}]])

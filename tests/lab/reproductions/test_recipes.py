@@ -79,11 +79,15 @@ def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
         sweep = found.plan(scale)
         legs = {leg.runs[0]: leg for leg in plan(sweep.runs).legs if len(leg.runs) == 1}
         for figure in found.figures(scale):
-            rounds = [int(there[1]) for model in figure.models if (there := re.search(r"(?:@|round:)(\d+)$", model))]
+            rounds = [
+                int(there[1])
+                for model in getattr(figure.study, "models", ())
+                if (there := re.search(r"(?:@|round:)(\d+)$", model))
+            ]
             for run in sweep.runs:
                 if figure.where.takes(run.labels):
                     last, keep = run.experiment.rounds, run.experiment.checkpoint.keep
-                    wanted = {*rounds, *figure.rounds}
+                    wanted = {*rounds, *(getattr(figure.study, "rounds", ()) or ())}
                     assert wanted <= {*keep, last}, f"{scale}: {figure.name}: {run.name}"
                     assert min(wanted, default=last) >= legs[run.name].first
 
@@ -124,7 +128,7 @@ def test_a_file_in_the_wheel_is_there_for_every_base() -> None:
         ({"tables": [{"rows": "method", "columns": "seed", "published": {"A": ["1", "x"]}}]}, "must be such as"),
         ({"tables": [{"rows": {"A": {"statistic": "mean"}}, "columns": "seed"}]}, "statistic"),
         ({"figures": [{"kind": "cake"}]}, "there is no kind cake"),
-        ({"figures": [{"kind": "plane", "models": ["model"]}]}, "a plane has 3 of them"),
+        ({"figures": [{"kind": "plane", "models": ["model"]}]}, "with these settings it is a surface"),
         ({"figures": [{"kind": "values", "lines": "method"}]}, "x is missing"),
         ({"figures": [{"kind": "curves"}]}, "lines is missing"),
         ({"scales": {"huge": {}}}, "there is no scale huge"),

@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from . import analyses, average, compare, listing, network, partition, report, reproduce, sweep, train
+from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import WRONG, interrupted
 
-COMMANDS = (train, network, sweep, compare, reproduce, analyses, average, report, partition, listing)
+COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partition, listing)
 """In the order of `fedsash --help`."""
 
 
@@ -53,10 +53,20 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that keeps the layout of its help and refuses a command line in one line."""
+    """A parser that keeps the layout of its help and refuses a command line in one line.
 
-    def __init__(self, **settings: Any) -> None:
+    `later` gives it its options, when it is used.
+    """
+
+    def __init__(self, later: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
         super().__init__(formatter_class=_Layout, **settings)
+        self._later = later
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._later is not None:
+            self._later(self)
+            self._later = None
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")

@@ -43,7 +43,7 @@ def simulate(
 
     from ..config.errors import prefixed
     from ..records import TensorBoard
-    from ..report import table
+    from ..table import table
 
     with ExitStack() as stack:
         stack.enter_context(prefixed(file))

@@ -20,14 +20,16 @@ def add(commands: Commands) -> None:
 def _partition(given: argparse.Namespace) -> int:
     from ..config import load
     from ..config.errors import prefixed
-    from ..report import partition as gallery
+    from ..partition import record, table
+    from ..pictures.paper import draw
+    from ..pictures.partition import partition
 
     experiment = load(given.experiment, given.set)
     with prefixed(given.experiment):
         data = experiment.federated_data()
-    print(gallery.table(data))
+    print(table(data))
     if given.picture is not None:
-        gallery.picture(data, given.picture)
+        draw(partition(record(data)), given.picture)
         print(f"\npicture: {given.picture}")
     return OK
 

@@ -67,7 +67,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
 
     from ..config.errors import prefixed
     from ..records import TensorBoard
-    from ..report import table
+    from ..table import table
 
     with prefixed(file):
         federation = experiment.federation()

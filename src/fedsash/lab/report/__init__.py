@@ -1,7 +1,1 @@
-"""What people see of a run: its progress, its table, its picture."""
-
-from .curves import curves
-from .progress import Progress
-from .table import table
-
-__all__ = ["Progress", "curves", "table"]
+"""What people see of runs that have ended: tables that compare them, and one page with all of their pictures."""

@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..config import Experiment
 from ..config.registry import show
-from ..records import replace_file, write_json
-from ..report import Progress
-from ..report.curves import COLOURS, INK, curves
+from ..pictures import Axis, Line, Panel, Picture, look
+from ..pictures.curves import curves
+from ..pictures.paper import draw as draw_picture
+from ..pictures.smoothing import smooth
+from ..progress import Progress
+from ..records import write_json
+from ..studies import pictures
 from ..sweeps import Planned
 from .figures import AGAINST, Figure
 from .pick import STATISTICS
 from .results import Measured, Results, safe
 
 if TYPE_CHECKING:
-    from ..studies import Opened
+    from ..studies.opened import Opened
 
 Say = Callable[[str], None]
 
@@ -43,9 +48,7 @@ def draw(figure: Figure, results: Results, command: str, say: Say, progress: boo
 
 def _curves(figure: Figure, results: Results) -> list[Path]:
     """Accuracy by round: one line a label, the mean over its runs where there are several."""
-    from ..report.page.smoothing import smooth
-
-    history = []
+    models = {}
     for label, pick in figure.lines.items():
         whole = figure.where | pick
         found = [results.curve(run, whole.model, figure.by) for run in results.runs(whole)]
@@ -54,15 +57,12 @@ def _curves(figure: Figure, results: Results) -> list[Path]:
         rounds = sorted(set.intersection(*map(set, found)))
         means = [sum(curve[round] for curve in found) / len(found) for round in rounds]
         means = smooth(means) if figure.smooth else means
-        history += [_row(label, round, mean / 100) for round, mean in zip(rounds, means, strict=True)]
+        # "model" would be drawn as what averages are compared with.
+        name = "the model" if label == "model" else label
+        models[name] = {round: mean / 100 for round, mean in zip(rounds, means, strict=True)}
     path = _picture(results.out, figure.name)
-    curves(history, path, title=figure.title or figure.name, along=AGAINST[figure.by])
+    draw_picture(curves(models, figure.title or figure.name, along=AGAINST[figure.by]), path)
     return [path]
-
-
-def _row(label: str, round: int, accuracy: float) -> dict[str, Any]:
-    # "model" would be drawn as what averages are compared with.
-    return {"round": round, "model": "the model" if label == "model" else label, "split": "test", "accuracy": accuracy}
 
 
 def _values(figure: Figure, results: Results, command: str) -> list[Path]:
@@ -79,49 +79,36 @@ def _values(figure: Figure, results: Results, command: str) -> list[Path]:
     (results.out / "tables").mkdir(parents=True, exist_ok=True)
     write_json(results.out / "tables" / f"{safe(figure.name)}.json", table)
     path = _picture(results.out, figure.name)
-    _plot(figure, labels, lines, path)
+    draw_picture(_plot(figure, labels, lines), path)
     return [path]
 
 
-def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measured]], path: Path) -> None:
-    from matplotlib.figure import Figure as Picture
-
-    picture = Picture(figsize=(7, 4.5), layout="constrained", dpi=160)
-    axes = picture.subplots()
+def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measured]]) -> Picture:
+    """A line for each name, with the deviation over seeds as error bars."""
+    layers = []
     for i, (name, line) in enumerate(lines.items()):
         known = [(x, m.value, m.std or 0.0) for x, m in enumerate(line) if m.value is not None]
         if known:
-            x, y, error = zip(*known, strict=True)
-            axes.errorbar(
-                x, y, error if any(error) else None, color=COLOURS[i % len(COLOURS)], marker="o", capsize=3, label=name
-            )
-    axes.set_xticks(range(len(labels)), labels, parse_math=False)
-    axes.set_xlabel(figure.label, color=INK, parse_math=False)
-    axes.set_ylabel(STATISTICS[figure.where.statistic], color=INK)
-    axes.set_title(figure.title or figure.name, loc="left", color=INK, fontsize=13, parse_math=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", color="0.92")
-    for text in axes.legend(frameon=False).get_texts():
-        text.set_parse_math(False)
-    content = io.BytesIO()
-    picture.savefig(content, format="png")
-    replace_file(path, content.getvalue())
+            x, y, errors = zip(*known, strict=True)
+            layers.append(Line(name, x, y, look(i), errors=errors if any(errors) else None))
+    across = Axis(figure.label, -0.5, len(labels) - 0.5, dict(enumerate(labels)))
+    panel = Panel(figure.name, across, Axis(STATISTICS[figure.where.statistic]), layers, 7, 4.5)
+    return Picture(figure.title or figure.name, [panel])
 
 
 def _analyses(figure: Figure, results: Results, command: str, say: Say, progress: bool) -> list[Path]:
-    """Landscapes or decompositions of every run, drawn on common scales."""
-    from ..report.pictures import draw_all
-
-    drawn = {}
+    """What a study finds in every run, drawn on common scales."""
+    found = {}
     for group in _groups(figure, results):
         name = "-".join([figure.name, *_labels(group[0], results)])
         file = results.out / "analyses" / f"{safe(name)}.json"
         try:
-            drawn[_picture(results.out, name)] = _analysed(figure, group, results, file, command, progress)
+            found[_picture(results.out, name)] = _analysed(figure, group, results, file, command, progress)
         except (ValueError, OSError) as error:
             say(f"{figure.name}: {group[0].name}: {' '.join(str(error).split())}")
-    draw_all(drawn)
-    return list(drawn)
+    for path, picture in zip(found, pictures(list(found.values())), strict=True):
+        draw_picture(picture, path)
+    return list(found)
 
 
 def _groups(figure: Figure, results: Results) -> Iterator[list[Planned]]:
@@ -140,12 +127,12 @@ def _analysed(
     mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
     if file.exists() and (found := json.loads(file.read_text())).get("made_for") == mark:
         return dict(found)
-    from ..studies import open_run
+    from ..studies.opened import open_run
 
     opened = []
     try:
         opened += [open_run(results.folder(run)) for run in runs]
-        analysis = _study(figure, opened, command, progress)
+        analysis = _found(figure, opened, command, progress)
     finally:
         for run in opened:
             run.close()
@@ -162,20 +149,20 @@ def _labels(run: Planned, results: Results) -> list[str]:
     return [label for axis, label in run.labels.items() if len(results.sweep.axes[axis]) > 1]
 
 
-def _study(figure: Figure, runs: list[Opened], command: str, progress: bool) -> dict[str, Any]:
-    from ..studies.decompositions import decomposition
-    from ..studies.landscapes import View, landscape
+def _found(figure: Figure, runs: list[Opened], command: str, progress: bool) -> dict[str, Any]:
+    """What the figure's study finds in these runs, of the very models that they have."""
+    study, bars = figure.study, list[Progress]()
+    assert study is not None
+    if models := getattr(study, "models", ()):
+        study = replace(study, **{"models": tuple(_named(model, runs[0]) for model in models)})
+    with ExitStack() as stack:
 
-    name, samples = safe(figure.name), figure.samples or None
-    rounds = figure.rounds or None
-    steps = len(rounds or runs[0].rounds) if figure.kind == "decomposition" else figure.points**figure.dimensions
-    with Progress(steps, progress) as bar:
-        bar.update(0)
-        if figure.kind == "decomposition":
-            return decomposition(runs, name, rounds, samples, command, lambda done, _: bar.update(done))
-        models = [_named(model, runs[0]) for model in figure.models]
-        view = View(figure.points, figure.split, samples)
-        return landscape(runs[0], models, name, view, command, lambda done, _: bar.update(done))
+        def tick(done: int, total: int) -> None:
+            if not bars:
+                bars.append(stack.enter_context(Progress(total, progress)))
+            bars[0].update(done)
+
+        return dict(study.write(runs, safe(figure.name), command, tick))
 
 
 def _named(model: str, run: Opened) -> str:

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..config import ConfigError
 from ..config.registry import check_known, show
+from ..config.tables import build
+from ..studies import kinds
+from ..studies.study import Study
 from .pick import Axes, Pick, several, text
 
-KINDS = {
-    "curves": "accuracy by round, a line each",
-    "values": "a number over the labels of an axis, a line each",
-    "line": "loss and error between two models and beyond",
-    "plane": "loss and error in the plane through three models",
-    "surface": "loss and error around a model, in random directions of its filters' lengths",
-    "decomposition": "bias, variance, covariance and distance of a round's clients",
-}
-COMMON = ("name", "title", "kind", "where")
 OWN = {
     "curves": ("lines", "smooth", "by"),
     "values": ("lines", "x", "label"),
-    "line": ("models", "points", "samples", "split"),
-    "plane": ("models", "points", "samples", "split"),
-    "surface": ("models", "points", "samples", "split"),
-    "decomposition": ("rounds", "samples", "over"),
 }
+"""The figures that are made of recorded accuracies, and their keys; all others are studies."""
+COMMON = ("name", "title", "kind", "where")
 AGAINST = {"round": "round", "trips": "client trips"}
-MODELS = {"line": 2, "plane": 3, "surface": 1}
 
 
 @dataclass(frozen=True)
@@ -38,12 +29,9 @@ class Figure:
     - curves and values have `lines`, a pick each; `smooth` curves are filtered as in IMA (Savitzky-Golay, window 10,
       order 2), those `by` "trips" drawn against client trips, and values taken over the picks of `x`, an axis as a
       rule, called `label` in the picture;
-    - line, plane and surface are drawn of every run of `where`, through or around its `models`, named as by `fedsash
-      landscape`; `client:#1@N` is the first client of the round after the saved round N;
-    - decomposition is drawn of every run of `where`, of the clients of its saved `rounds` (all, if none are given);
-      runs that differ in the axis `over` alone are taken together, so that there is a variance.
-
-    Landscapes have `points` a direction and are evaluated on `samples` of the `split` (0: all).
+    - any other kind is what its `study` (see `lab/studies/`) finds in every run of `where`; the keys are the study's
+      settings. In `models`, `client:#1@N` is the first client of the round after the saved round N. A study of several
+      runs together takes those that differ in the axis `over` alone.
     """
 
     name: str
@@ -56,20 +44,23 @@ class Figure:
     x: Mapping[str, Pick] = field(default_factory=dict)
     label: str = ""
     over: str = ""
-    models: tuple[str, ...] = ()
-    rounds: tuple[int, ...] = ()
-    points: int = 21
-    samples: int = 0
-    split: str = "test"
+    study: Study | None = None
 
     @classmethod
     def of(cls, table: Mapping[str, Any], axes: Axes, name: str, place: str) -> Figure:
         """The figure that a recipe's file describes. Raises `ConfigError`."""
         kind = text(table.get("kind", ""), f"{place}.kind")
-        check_known(kind, KINDS, f"{place}.kind: there is no kind")
-        for key in table:
-            check_known(key, (*COMMON, *OWN[kind]), f"{place}: unknown key")
-        given = dict(table) | {"kind": kind, "name": text(table.get("name", name), f"{place}.name")}
+        known = kinds()
+        keys = OWN | {name: ("over",) if study.takes == "together" else () for name, study in known.items()}
+        check_known(kind, keys, f"{place}.kind: there is no kind")
+        own = (*COMMON, *keys[kind])
+        given = {key: value for key, value in table.items() if key in own}
+        others = {key: value for key, value in table.items() if key not in own}
+        if kind in known:
+            given["study"] = _study(kind, known[kind], others, place)
+        for key in others if kind in OWN else ():
+            check_known(key, own, f"{place}: unknown key")
+        given |= {"kind": kind, "name": text(table.get("name", name), f"{place}.name")}
         where = Pick.of(given.get("where", {}), axes, f"{place}.where")
         given["where"] = Pick(model="model", statistic="last_mean") | where
         given["title"] = text(table.get("title", ""), f"{place}.title")
@@ -81,22 +72,23 @@ class Figure:
         if "over" in given:
             check_known(text(given["over"], f"{place}.over"), axes, f"{place}.over: there is no axis")
         given["label"] = text(given.get("label", ""), f"{place}.label")
-        for key in ("models", "rounds"):
-            given[key] = tuple(given.get(key, ()))
         figure = cls(**given)
         figure._check(place)
         return figure
 
-    @property
-    def dimensions(self) -> int:
-        """Of a landscape."""
-        return 1 if self.kind == "line" else 2
-
     def _check(self, place: str) -> None:
-        count = MODELS.get(self.kind)
-        if count is not None and len(self.models) != count:
-            raise ConfigError(f"{place}.models = {show(self.models)}: a {self.kind} has {count} of them")
         if self.kind in ("curves", "values") and not self.lines:
             raise ConfigError(f"{place}.lines is missing: must be an axis, or a table with a pick for each line")
         if self.kind == "values" and not self.x:
             raise ConfigError(f"{place}.x is missing: must be an axis, or a table of picks")
+
+
+def _study(kind: str, make: type[Study], settings: Mapping[str, Any], place: str) -> Study:
+    """The study with these settings, where the word of the command line stands for None: `samples = "all"`."""
+    words = {option.name: option.metadata["none"] for option in fields(make)}
+    given = {key: value for key, value in settings.items() if value != words.get(key)}
+    nothing = {key: None for key in settings if key not in given}
+    study: Study = replace(build(make, given, place), **nothing)
+    if study.kind != kind:
+        raise ConfigError(f"{place}.kind = {show(kind)}: with these settings it is a {study.kind}")
+    return study

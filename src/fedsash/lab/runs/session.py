@@ -24,12 +24,12 @@ from ...basics.fingerprint import differences
 from ...exchange import Chronicle, Ended, Outcome
 from ...state import State
 from .. import checkpoints
+from ..partition import record
+from ..progress import Progress
 from ..records import Mark, Records, chosen, diverged, mark, replace_file, summarise, write_json
-from ..report import Progress, curves
-from ..report import partition as gallery
-from ..report.network import write_timeline
 from .driver import Driver
 from .interrupts import interrupt_flag
+from .pictures import draw_curves, write_timeline
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Callback, Checkpoint, Fork, Result, Watch
 
@@ -237,7 +237,7 @@ class Session:
         if started or not (self.folder / "engine.json").exists():
             write_json(self.folder / "engine.json", engine)
         if self.federation.local_data is not None:
-            write_json(self.folder / "partition.json", gallery.record(self.federation.local_data))
+            write_json(self.folder / "partition.json", record(self.federation.local_data))
         if self.config is not None:
             import tomli_w
 
@@ -257,12 +257,10 @@ class Session:
         (self.folder / "models").mkdir(exist_ok=True)
         for name, w in models.items():
             replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
+        target = self.federation.evaluation.target
         if self.chronicle is not None:
-            target = self.federation.evaluation.target
-            write_timeline(self.chronicle.timeline(), self.folder, result.history, target)
-        if any(row["split"] == "test" for row in result.history):
-            target, start = self.federation.evaluation.target, self._broadcast_start(result.state)
-            curves(result.history, self.folder / "curves.png", target=target, broadcast_start=start)
+            write_timeline(self.folder, self.chronicle.timeline(), result.history, target)
+        draw_curves(self.folder, result.history, target, self._broadcast_start(result.state))
 
     def _broadcast_start(self, state: State) -> int | None:
         """From which round on the clients have received an average."""

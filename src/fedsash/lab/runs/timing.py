@@ -19,9 +19,9 @@ from ...network.learning import Timing
 from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.site import Site
+from ..progress import Progress
 from ..records import Records, replace_file, write_json
-from ..report import Progress
-from ..report.network import write_timeline
+from .pictures import write_timeline
 
 
 @dataclass
@@ -85,7 +85,7 @@ def simulate(
     }
     if folder is not None:
         write_json(folder / "summary.json", summary)
-        write_timeline(chronicle.timeline(), folder, history, evaluation.target)
+        write_timeline(folder, chronicle.timeline(), history, evaluation.target)
         Records(folder).create(history)
     return Study(history, summary, site.log.timeline(site), folder)
 

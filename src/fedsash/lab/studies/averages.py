@@ -1,183 +1,187 @@
-"""Averages that a run did not keep: windows, exactly, and EMAs, nearly, from its running sums."""
+"""Any window or EMA of a run, after the fact: one, or all of them side by side."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
-from torch import Tensor
+from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
-from ...averages.profiles import Profile
-from ...averages.running import RunningSum, combined
 from ...basics.errors import check
-from ...evaluation import Metrics
+from ..pictures import Axis, Line, Panel, Picture, Rule, look
+from ..pictures.styles import QUIET
 from ..records import Records, accuracies, replace_file
-from ..runs import running_sums as trajectory
-from .opened import Opened, Progress, write
-
-TOGETHER = 8
-"""How many EMAs are put together in one pass over the files: each takes a model's room in float64."""
-
-MISSING = "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file"
+from .afterwards import Afterwards, Judged, best_of, best_window
+from .opened import Opened
+from .study import Found, Progress, Rows, Study, number, option, share, unseen
 
 
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """An average and what it comes to; `error` is the share of its weight that lies on other models (see `profiles`).
-
-    `held_out` is its accuracy on held-out data, None without.
-    """
-
-    w: Tensor
-    test: Metrics
-    held_out: Metrics | None
-    error: float = 0.0
-
-
-class Afterwards:
-    """The models of a `run` up to the `round` whose sum was written; None: the last one.
-
-    `counts` has the number of models by the round of each sum up to there; it begins with the sum of none, at 0.
-    Raises `ValueError` if the run has no sums, or none of that round.
-    """
-
-    def __init__(self, run: Opened, round: int | None = None) -> None:
-        self.run, self.folder = run, run.folder / trajectory.FOLDER
-        rounds = trajectory.kept(self.folder)
-        if not rounds:
-            raise ValueError(f"{run.folder} {MISSING}")
-        self.round = rounds[-1] if round is None else round
-        check(self.round in rounds, "--at", self.round, f"there are sums of the rounds {listed(rounds)}")
-        there = (known for known in rounds if known <= self.round)
-        self.counts = {0: 0} | {known: trajectory.count(self.folder, known) for known in there}
-        check(self.count > 0, "--at", self.round, "no round up to there has made a model")
-        self._like = run.federation.layout.flatten(run.federation.module)
-
-    @property
-    def count(self) -> int:
-        """How many models there are, n."""
-        return self.counts[self.round]
-
-    @property
-    def sizes(self) -> list[int]:
-        """The sizes of all windows that end here and begin where a sum was written, ascending."""
-        return sorted({self.count - known for known in self.counts.values()} - {0})
-
-    def begins(self, size: int) -> int:
-        """The last round before a window of this size. Raises `ValueError` if there is no sum of it."""
-        found = [round for round, known in self.counts.items() if known == self.count - size]
-        right = f"after round {self.round} a window can have {listed(self.sizes)} models: it begins where a sum is"
-        check(bool(found) and size >= 1, "--window", size, right)
-        return found[-1]
-
-    def window(self, size: int) -> Tensor:
-        """The mean `[D]` of the last `size` models: what `Window(size)` has here."""
-        return self._sum(self.round).mean_since(self._sum(self.begins(size)), self._like)
-
-    def windows(self) -> Iterator[tuple[int, Tensor]]:
-        """All windows, by their size."""
-        newest = self._sum(self.round)
-        for size in self.sizes:
-            yield size, newest.mean_since(self._sum(self.begins(size)), self._like)
-
-    def weighted(self, of: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
-        """The stand-in `[D]` for the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
-        rounds = {known: round for round, known in reversed(self.counts.items())}  # the first of each number of models
-        counts = sorted(rounds)
-        for first in range(0, len(of), TOGETHER):
-            together = of[first : first + TOGETHER]
-            weights = np.stack([profiles.block_weights(p, counts) for p in together])
-            made = combined((self._sum(rounds[known]) for known in counts), weights, self._like)
-            yield from zip(made, (profiles.misplaced(p, counts) for p in together), strict=True)
-
-    def judge(self, w: Tensor, error: float = 0.0) -> Judged:
-        """What a model comes to. Raises `ValueError` without a test set."""
-        found = {m.split: m for m in self.run.federation.judge(w, self.round, "average")}
-        if "test" not in found:
-            raise ValueError(f"{self.run.folder} has no test set to judge an average on")
-        return Judged(w, found["test"], found.get("held_out"), error)
-
-    def _sum(self, round: int) -> RunningSum:
-        return trajectory.read(self.folder, round) if round else RunningSum.empty(len(self._like))
-
-
-def best_window(trail: Afterwards) -> int:
-    """The size whose window is the most accurate one on held-out data; of equal ones that of the lowest loss there.
-
-    Raises `ValueError` if the run held out no data: the test set is not for choosing.
-    """
-    right = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
-    check(trail.run.federation.evaluation.held_out > 0, "--window", "auto", right)
-    return _best({size: trail.judge(w) for size, w in trail.windows()})
-
-
-def averages(
-    run: Opened, name: str, at: int | None = None, command: str = "", progress: Progress | None = None
-) -> dict[str, Any]:
-    """Judge every window that can end after round `at`, and EMAs of the same lengths; the analysis, as written.
+@dataclass(frozen=True)
+class AveragesStudy(Study):
+    """Every window that can end after the round `at` (None: the last one whose sum was kept), and EMAs as long.
 
     An EMA is as long as a window of W models if its decay is (W - 1) / (W + 1) (see `profiles.decay_of`). `error` is
     that of its profile. `chosen` is the window that held-out data would choose, None without such data.
+
+    With a `window`, the decay of an `ema` or the sigma_rel of a `power`-function EMA it only says what this one average
+    comes to, and writes it to the file `out`. Raises `ValueError` for two of these, and for a file without any.
     """
-    trail = Afterwards(run, at)
-    sizes, done = trail.sizes, iter(range(1, 2 * len(trail.sizes) + 1))
 
-    def tick() -> None:
-        if progress is not None:
-            progress(next(done), 2 * len(sizes))
+    kinds: ClassVar = ("averages",)
+    examples: ClassVar = """\
+  fedsash run experiment.toml --out runs/a --set trajectory.every=10    keeps the sum of its models, every 10 rounds
+  fedsash average runs/a                                    every window and EMA that can end after the last of them
+  fedsash average runs/a --window 40 --at 290               the mean of the models of rounds 251 to 290
+  fedsash average runs/a --ema 0.95 --out ema.safetensors
+  fedsash average runs/a --window auto                      the window that held-out data choose
 
-    windows, emas = {}, {}
-    for size, w in trail.windows():
-        windows[size] = trail.judge(w)
-        tick()
-    decays = [profiles.decay_of(size) for size in sizes]
-    made = trail.weighted([profiles.ema(decay, trail.count) for decay in decays])
-    for size, (w, error) in zip(sizes, made, strict=True):
-        emas[size] = trail.judge(w, error)
-        tick()
-    analysis = {
-        "kind": "averages",
-        "title": f"{run.folder.name}: averages after round {trail.round}",
-        "command": command,
-        "split": "test",
-        "round": trail.round,
-        "models": trail.count,
-        "model": accuracies(Records(run.folder).load()).get("model", {}).get(trail.round),
-        "sizes": sizes,
-        "windows": _columns(windows),
-        "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas),
-        "chosen": _best(windows) if run.federation.evaluation.held_out else None,
-    }
-    return write(run.folder, name, analysis)
+A window begins and ends where a sum was kept, and is exact. An EMA is put together from the means of the blocks between
+sums; its error says how much of its weight that moves to another model of the same block.
+"""
+
+    window: int | Literal["auto"] | None = field(
+        default=None,
+        metadata=option(
+            "the mean of the last W models, exactly; auto: the W that is best on held-out data", metavar="W"
+        ),
+    )
+    ema: float | None = field(default=None, metadata=option("the exponential moving average, nearly", metavar="DECAY"))
+    power: float | None = field(
+        default=None, metadata=option("the power-function EMA of this sigma_rel, nearly", metavar="SIGMA")
+    )
+    at: int | None = field(
+        default=None, metadata=option("a round whose sum was kept (default: the last one)", metavar="N")
+    )
+    out: Path | None = field(default=None, metadata=option("write the average there, as safetensors", metavar="FILE"))
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("window", "ema", "power") if getattr(self, name) is not None]
+        for second in given[1:]:
+            check(
+                False, f"AveragesStudy.{second}", getattr(self, second), f"can't be asked for together with {given[0]}"
+            )
+        right = "needs window, ema or power, which say what to write"
+        check(self.out is None or bool(given), "AveragesStudy.out", str(self.out), right)
+
+    def answer(self, runs: Sequence[Opened]) -> Sequence[str]:
+        if self.window is self.ema is self.power is None:
+            return ()
+        (run,) = runs
+        what, judged = self._one(Afterwards(run, self.at))
+        lines = [f"{run.folder.name}: {what}"]
+        lines += [f"accuracy  {share(judged.test.accuracy)}", f"loss      {number(judged.test.loss)}"]
+        if self.window is None:
+            lines.append(f"error     {100 * judged.error:.3g} % of the weight lies on other models of the same block")
+        if self.out is not None:
+            replace_file(self.out, run.federation.export(judged.w))
+            lines.append(f"model:    {self.out}")
+        return lines
+
+    def _one(self, trail: Afterwards) -> tuple[str, Judged]:
+        """The one average that was asked for, in words, and what it comes to."""
+        if self.window is not None:
+            size = best_window(trail) if self.window == "auto" else self.window
+            since, chosen = trail.begins(size), ", the best on held-out data," if self.window == "auto" else ","
+            which = f"of rounds {since + 1} to {trail.round}" if since else f"all there are up to round {trail.round}"
+            return f"the window of {size} models{chosen} {which}", trail.judge(trail.window(size))
+        if self.ema is not None:
+            what, profile = f"the EMA of decay {self.ema:g}", profiles.ema(self.ema, trail.count)
+        else:
+            assert self.power is not None
+            what = f"the power-function EMA of sigma_rel {self.power:g}"
+            profile = profiles.power(self.power, trail.count)
+        ((w, error),) = trail.weighted([profile])
+        return f"{what} after round {trail.round}", trail.judge(w, error)
+
+    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        trail = Afterwards(run, self.at)
+        sizes, windows, emas = trail.sizes, {}, {}
+        for size, w in trail.windows():
+            windows[size] = trail.judge(w)
+            progress(len(windows), 2 * len(sizes))
+        decays = [profiles.decay_of(size) for size in sizes]
+        made = trail.weighted([profiles.ema(decay, trail.count) for decay in decays])
+        for size, (w, error) in zip(sizes, made, strict=True):
+            emas[size] = trail.judge(w, error)
+            progress(len(sizes) + len(emas), 2 * len(sizes))
+        return {
+            "kind": self.kind,
+            "title": f"{run.folder.name}: averages after round {trail.round}",
+            "split": "test",
+            "round": trail.round,
+            "models": trail.count,
+            "model": accuracies(Records(run.folder).load()).get("model", {}).get(trail.round),
+            "sizes": sizes,
+            "windows": _columns(windows),
+            "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas),
+            "chosen": best_of(windows) if run.federation.evaluation.held_out else None,
+        }
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        windows, emas, chosen = found["windows"], found["emas"], found["chosen"]
+        shown = [] if chosen is None else ["held\nout"]
+        yield ["models", "window", "loss", *shown, "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
+        for i, size in enumerate(found["sizes"]):
+            yield [
+                f"{size} (chosen)" if size == chosen else f"{size}",
+                *(share(windows["accuracy"][i]), number(windows["loss"][i])),
+                *([] if chosen is None else [share(windows["held_out"][i])]),
+                *(f"{emas['decay'][i]:.4f}", share(emas["accuracy"][i]), number(emas["loss"][i])),
+                share(emas["error"][i]),
+            ]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """Accuracy and loss of windows and of EMAs, by the number of models that they average."""
+        split, chosen = found["split"], found["chosen"]
+        sizes = Axis("W, the number of models", ticks=_marks(found["sizes"]), log=True)
+        accuracy = [*_lines(found, "accuracy", 100), *_others(found)]
+        panels = [
+            Panel("accuracy", sizes, Axis(f"accuracy ({split}, %)"), accuracy, width=6, height=4.4),
+            Panel("loss", sizes, Axis(f"loss ({split})"), _lines(found, "loss", 1), width=6, height=4.4),
+        ]
+        choice = "" if chosen is None else f" Held-out data choose the window of {chosen}."
+        what = "by the number of models W; an EMA's is (1 + decay) / (1 - decay)"
+        caption = f"Averages after round {found['round']}, {what}.{choice}"
+        return Picture(found["title"], panels, columns=2, caption=caption)
 
 
-def save(run: Opened, w: Tensor, file: Path) -> None:
-    """Write a model as safetensors that load into the plain `nn.Module`, whole or not at all."""
-    replace_file(file, run.federation.export(w))
+def _lines(found: Found, key: str, factor: float) -> list[Line]:
+    """The windows' line and the EMAs'."""
+    names = {"windows": "the mean of the last W models", "emas": "EMA, W = (1 + decay) / (1 - decay)"}
+    return [
+        Line(name, found["sizes"], _times(factor, found[of][key]), look(place))
+        for place, (of, name) in enumerate(names.items())
+    ]
 
 
-def listed(numbers: Sequence[int]) -> str:
-    """Numbers in a sentence; of many that are evenly spaced the first two and the last."""
-    if len(numbers) > 4 and len(set(np.diff(numbers))) == 1:
-        return f"{numbers[0]}, {numbers[1]}, ..., {numbers[-1]}"
-    return ", ".join(map(str, numbers))
+def _others(found: Found) -> list[Line | Rule]:
+    """Accuracies beside those of the averages: on held-out data, where they chose a window, and the model's own."""
+    layers: list[Line | Rule] = []
+    if found["chosen"] is not None:
+        held_out = _times(100, found["windows"]["held_out"])
+        layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
+        layers.append(Rule(found["chosen"], "x", "chosen"))
+    if found["model"] is not None:
+        layers.append(Rule(100 * found["model"], "y", "the model itself", "dash"))
+    return layers
 
 
-def _best(windows: dict[int, Judged]) -> int:
-    def merit(size: int) -> tuple[float, float]:
-        held_out = windows[size].held_out
-        assert held_out is not None
-        return held_out.accuracy, -held_out.loss
-
-    return max(windows, key=merit)
+def _marks(sizes: Sequence[int]) -> dict[float, str]:
+    """The numbers 1, 2, 5, 10, 20, ... that lie among the sizes."""
+    marks = (digit * 10**power for power in range(len(str(max(sizes)))) for digit in (1, 2, 5))
+    return {mark: f"{mark:,}" for mark in marks if min(sizes) <= mark <= max(sizes)}
 
 
-def _columns(of_all: dict[int, Judged]) -> dict[str, list[float | None]]:
-    judged = list(of_all.values())
+def _times(factor: float, values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else factor * value for value in values]
+
+
+def _columns(averages: Mapping[int, Judged]) -> dict[str, list[float | None]]:
+    judged = list(averages.values())
     return {
         "accuracy": [of.test.accuracy for of in judged],
         "loss": [of.test.loss for of in judged],

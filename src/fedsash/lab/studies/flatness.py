@@ -1,63 +1,248 @@
-"""How flat the loss is around a run's models."""
+"""How flat the loss is around a model: the largest eigenvalues of its Hessian, and its rise in the worst direction."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import isfinite
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
+from ...basics.errors import check
+from ...basics.randomness import Purpose, generator
 from ...evaluation import Curvature
-from ..analysis.flatness import lanczos, sharpness
-from .opened import Opened, Progress, names_of, write
+from ..pictures import Axis, Bars, Panel, Picture
+from ..pictures.styles import COLOURS
+from .opened import MODELS, Opened
+from .study import Found, Progress, Rows, Study, names_of, number, option, split_in_words, unseen
 
 STEPS = 100
 """Products with the Hessian, at most, for a model's eigenvalues."""
 
+Floats = NDArray[np.float64]
 
-def flatness(
-    run: Opened,
-    models: Sequence[str],
-    name: str,
-    split: str = "train",
-    samples: int | None = None,
-    eigenvalues: int = 5,
-    rho: Sequence[float] = (0.05,),
-    command: str = "",
-    progress: Progress | None = None,
-) -> dict[str, Any]:
-    """The largest `eigenvalues` of the Hessian at each model, and its `sharpness` at each distance; as written.
 
-    `residuals` says how near to each value an eigenvalue lies.
+@dataclass(frozen=True, eq=False)
+class Eigenvalues:
+    """The largest eigenvalues found, `values` `[k]`, descending, after `products` products with the matrix H.
+
+    `residuals` `[k]` are ||H y - value * y|| for the unit vectors y that belong to them: so close to each value lies an
+    eigenvalue, up to rounding. `scale` is the largest |eigenvalue| found.
     """
-    federation, seen = run.federation, run.samples(split, samples)
-    curvature = Curvature(
-        federation.module, federation.training_data, seen, federation.loss, federation.evaluation.batch
-    )
-    found = {}
-    for number, (model, called) in enumerate(zip(models, names_of(models), strict=True)):
-        w, products = run.model(model), iter(range(1, STEPS + 1))
 
-        def times(v: Tensor, w: Tensor = w, products: Any = products, begun: int = number * STEPS) -> Tensor:
-            product = curvature.hessian_times(w, v)
-            if progress is not None:
-                progress(begun + next(products), len(models) * STEPS)
-            return product
+    values: Floats
+    residuals: Floats
+    products: int
+    scale: float
 
-        values = lanczos(times, w, eigenvalues, steps=STEPS)
-        found[called] = {
-            "eigenvalues": values.values,
-            "residuals": values.residuals,
-            "sharpness": {f"{r:g}": sharpness(curvature, w, r) for r in rho},
-        }
-        if progress is not None:
-            progress((number + 1) * STEPS, len(models) * STEPS)
-    analysis = {
-        "kind": "flatness",
-        "title": f"{run.folder.name}: flatness of {', '.join(found)}",
-        "command": command,
-        "split": split,
-        "samples": len(seen),
-        "models": found,
-    }
-    return write(run.folder, name, analysis)
+    def within(self, tolerance: float) -> bool:
+        """Whether all residuals are at most `tolerance * scale`."""
+        return bool(self.residuals.max() <= tolerance * self.scale)
+
+
+def hessian_eigenvalues(
+    curvature: Curvature, w: Tensor, k: int = 1, tolerance: float = 1e-3, steps: int = 100, seed: int = 0
+) -> Eigenvalues:
+    """The k largest eigenvalues of the Hessian of L at `w` `[D]`; see `lanczos`."""
+    return lanczos(lambda v: curvature.hessian_times(w, v), w, k, tolerance, steps, seed)
+
+
+def lanczos(
+    times: Callable[[Tensor], Tensor],
+    like: Tensor,
+    k: int = 1,
+    tolerance: float = 1e-3,
+    steps: int = 100,
+    seed: int = 0,
+) -> Eigenvalues:
+    """The k largest (most positive) eigenvalues of the symmetric matrix H of which `times(v)` is H v.
+
+    Lanczos' iteration with full reorthogonalisation, done twice (Parlett 1980): after m products H is known on an
+    orthonormal basis `[m, D]`, where it is the tridiagonal matrix T, and the outer eigenvalues of T approach those of
+    H. It ends when the k residuals are within `tolerance`, and after `steps` products in any case: the residuals say
+    how far it came. Vectors are like `like` `[D]`, and there must be memory for `steps` of them.
+
+    Where the basis spans a space that H does not leave (one of low rank, say) the iteration goes on from a new random
+    vector, until such a space has added nothing to the k largest. An eigenvalue of H that occurs several times counts
+    as often only if the iteration gets that far, and once if `tolerance` is reached before.
+
+    Raises `ValueError` if k is not from 1 to D, `steps` is below k, or H v is not finite.
+    """
+    size = len(like)
+    check(1 <= k <= size, "lanczos: k", k, f"must be from 1 to the number of parameters, {size}")
+    check(steps >= k, "lanczos: steps", steps, f"must be at least k = {k}")
+    rng = generator(seed, Purpose.DIRECTION, 0)
+    basis = like.new_empty(min(steps, size), size)
+    diagonal: list[float] = []
+    beside: list[float] = []
+    known: Eigenvalues | None = None
+    q = _new_direction(basis[:0], rng)
+    for m in range(1, len(basis) + 1):
+        basis[m - 1] = q
+        r = times(q)
+        diagonal.append(float(q @ r))
+        check(isfinite(diagonal[-1]), "lanczos: H v", diagonal[-1], "must be finite")
+        r = _orthogonal(r, basis[:m])
+        beta = float(r.norm())
+        found = _ritz(diagonal, beside, beta, k)
+        closed = beta <= 100 * torch.finfo(like.dtype).eps * found.scale
+        # Residuals say nothing of what lies outside a closed space: then it takes the next one to end the search.
+        ended = _same(found, known, tolerance) if closed else known is None and found.within(tolerance)
+        if m == len(basis) or (m >= k and ended):
+            break
+        if closed:
+            known = found
+        beside.append(0.0 if closed else beta)
+        q = _new_direction(basis[:m], rng) if closed else r / beta
+    return found
+
+
+def _ritz(diagonal: list[float], beside: list[float], beta: float, k: int) -> Eigenvalues:
+    """The (at most k) largest eigenvalues of T, and the residuals of the vectors that they stand for."""
+    values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
+    largest = slice(None, -k - 1, -1)
+    residuals = beta * np.abs(vectors[-1, largest])
+    return Eigenvalues(values[largest], residuals, len(diagonal), float(np.abs(values).max()))
+
+
+def _same(found: Eigenvalues, known: Eigenvalues | None, tolerance: float) -> bool:
+    """Whether the largest eigenvalues are those known before."""
+    if known is None or len(known.values) < len(found.values):
+        return False
+    return bool(np.abs(found.values - known.values).max() <= tolerance * found.scale)
+
+
+def _orthogonal(r: Tensor, basis: Tensor) -> Tensor:
+    """`r` `[D]` without its part in the space of `basis` `[m, D]`."""
+    for _ in range(2):
+        r = torch.addmv(r, basis.T, basis @ r, alpha=-1)
+    return r
+
+
+def _new_direction(basis: Tensor, rng: np.random.Generator) -> Tensor:
+    """A random unit vector `[D]` orthogonal to `basis` `[m, D]`, m < D."""
+    r = _orthogonal(torch.from_numpy(rng.standard_normal(basis.shape[1], dtype=np.float32)).to(basis), basis)
+    return torch.nn.functional.normalize(r, dim=0)
+
+
+def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1) -> float:
+    """How much the loss rises at distance `rho` (in parameter space) in the worst direction that ascent finds.
+
+        max over i = 1..steps of L(w + rho * d_i) - L(w),    d_1 = g(w)/||g(w)||,    d_{i+1} = g(w + rho * d_i)/||.||
+
+    with g the gradient of L. One step is the ascent of SAM (Foret et al. 2021); more are a power iteration, which at a
+    minimum goes to the Hessian's first eigenvector (there, where g is 0, d_1 is random). It is a lower bound of the
+    largest rise on the sphere. Raises `ValueError` if `rho` is not positive, `steps` is below 1, or g is not finite.
+    """
+    check(isfinite(rho) and rho > 0, "sharpness: rho", rho, "must be a positive number")
+    check(steps >= 1, "sharpness: steps", steps, "must be at least 1")
+    point, losses = w, []
+    for _ in range(steps):
+        g = curvature.gradient(point)
+        length = float(g.norm())
+        check(isfinite(length), "sharpness: norm of the gradient", length, "must be finite")
+        d = g / length if length else _new_direction(w.new_empty(0, len(w)), generator(0, Purpose.DIRECTION, 0))
+        point = w + rho * d
+        losses.append(curvature.loss(point))
+    return float(np.max(losses)) - curvature.loss(w)
+
+
+@dataclass(frozen=True)
+class FlatnessStudy(Study):
+    """The largest eigenvalues of the Hessian at each model, and its `sharpness` at each distance.
+
+    `residuals` says how near to each value an eigenvalue lies. Raises `ValueError` for numbers that are not positive.
+    """
+
+    kinds: ClassVar = ("flatness",)
+    examples: ClassVar = f"""\
+  fedsash flatness runs/a --models model,window5
+  fedsash flatness runs/a --models model --eigenvalues 1 --rho 0.05,0.1 --samples all
+
+{MODELS}"""
+
+    models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B...]"))
+    eigenvalues: int = field(default=5, metadata=option("how many", metavar="K"))
+    rho: tuple[float, ...] = field(default=(0.05,), metadata=option("distances", metavar="R[,R...]"))
+    split: Literal["test", "train"] = field(default="train", metadata=option("the samples that are seen"))
+    samples: int | None = field(default=1000, metadata=option("N of them, or all", metavar="N", none="all"))
+
+    def __post_init__(self) -> None:
+        check(
+            1 <= self.eigenvalues <= STEPS, "FlatnessStudy.eigenvalues", self.eigenvalues, f"must be from 1 to {STEPS}"
+        )
+        for rho in self.rho:
+            check(isfinite(rho) and rho > 0, "FlatnessStudy.rho", rho, "must be a positive number")
+
+    def about(self) -> Sequence[str]:
+        return self.models
+
+    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        federation, seen = run.federation, run.samples(self.split, self.samples)
+        batch = federation.evaluation.batch
+        curvature = Curvature(federation.module, federation.training_data, seen, federation.loss, batch)
+        found = {}
+        for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
+            tick = partial(_tick, progress, done * STEPS, len(self.models) * STEPS)
+            found[name] = self._measured(curvature, run.model(model), tick)
+        title = f"{run.folder.name}: flatness of {', '.join(found)}"
+        return {"kind": self.kind, "title": title, "split": self.split, "samples": len(seen), "models": found}
+
+    def _measured(self, curvature: Curvature, w: Tensor, tick: Callable[[int], None]) -> dict[str, Any]:
+        """The numbers of one model."""
+        products = iter(range(1, STEPS + 1))
+
+        def times(v: Tensor) -> Tensor:
+            tick(next(products))
+            return curvature.hessian_times(w, v)
+
+        values = lanczos(times, w, self.eigenvalues, steps=STEPS)
+        rises = {f"{rho:g}": sharpness(curvature, w, rho) for rho in self.rho}
+        tick(STEPS)
+        return {"eigenvalues": values.values, "residuals": values.residuals, "sharpness": rises}
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        models = found["models"]
+        yield ["model", "eigenvalues", *(f"sharpness\nat {rho}" for rho in next(iter(models.values()))["sharpness"])]
+        for name, of in models.items():
+            values = "  ".join(map(number, of["eigenvalues"]))
+            yield [name, values, *map(number, of["sharpness"].values())]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """Bars of the eigenvalues and of the sharpness, a colour for each model."""
+        models, where = found["models"], split_in_words(found)
+        eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
+        radii = list(next(iter(models.values()))["sharpness"])
+        rises = {name: [of["sharpness"][radius] for radius in radii] for name, of in models.items()}
+        order = [str(i + 1) for i in range(max(map(len, eigenvalues.values())))]
+        panels = [
+            _bars(
+                "largest eigenvalues of the Hessian", Axis("eigenvalue"), "number of the eigenvalue", order, eigenvalues
+            ),
+            _bars("sharpness", Axis("rise of the loss"), "distance rho", radii, rises),
+        ]
+        tops = "; ".join(f"{name}: largest eigenvalue {number(values[0])}" for name, values in eigenvalues.items())
+        caption = f"How sharply the loss bends around each model, {where}; smaller is flatter. {tops}."
+        return Picture(found["title"], panels, columns=2, caption=caption)
+
+
+def _tick(progress: Progress, begun: int, total: int, done: int) -> None:
+    progress(begun + done, total)
+
+
+def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str, Sequence[float]]) -> Panel:
+    """Groups of bars, in each one bar a model."""
+    places = list(range(len(ticks)))
+    rows = [[*values, *[None] * (len(ticks) - len(values))] for values in heights.values()]
+    colours = [COLOURS[i % len(COLOURS)] for i in range(len(rows))]
+    below = Axis(x, ticks=dict(zip(map(float, places), ticks, strict=True)))
+    return Panel(name, below, y, [Bars(list(heights), places, rows, colours)])

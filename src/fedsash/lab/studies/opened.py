@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,15 +17,17 @@ from ...federation import Federation
 from ...network import Synchronous
 from ...state import State
 from .. import checkpoints
-from ..analysis.clients import ClientModels, client_models
 from ..config import Experiment
 from ..config.errors import prefixed
 from ..config.network import NetworkExperiment
-from ..records import write_json
 from ..sweeps.experiments import load, stateless
+from .client_models import ClientModels, client_models
 
-Progress = Callable[[int, int], None]
-"""`progress(done, all)`, called on the way."""
+MODELS = """\
+A model is `model`, an average's name or NAME-best (in RUN/models/), round:N or NAME@N (the model or the average NAME
+after the saved round N), client:K@N (where client K arrives in the round after N), or a path to a .safetensors file.
+"""
+"""`Opened.model` in the words of the command line."""
 
 
 @dataclass(eq=False)
@@ -86,9 +85,9 @@ class Opened:
     def samples(self, split: str, count: int | None = None) -> Samples:
         """The central test set, or all that clients train on (`split`); of these `count`, evenly spaced."""
         data = self.federation.training_data
-        check_choice("--split", split, "test", "train")
+        check_choice("split", split, "test", "train")
         if split == "test":
-            check(data.test is not None, "--split", split, "these data have no test set; use train")
+            check(data.test is not None, "split", split, "these data have no test set; use train")
         samples = (data.test if split == "test" else None) or data.train
         held = np.unique(np.concatenate(data.clients))
         if split == "train" and len(held) < len(samples):
@@ -150,25 +149,5 @@ def read_model(file: Path, federation: Federation) -> Tensor:
 
 def spaced(n: int, count: int) -> Tensor:
     """`count` of the numbers below n, evenly spaced: samples that lie by class or by user are seen in proportion."""
-    check(1 <= count <= n, "--samples", count, f"must be 1 to {n}")
+    check(1 <= count <= n, "samples", count, f"must be 1 to {n}")
     return torch.from_numpy(np.arange(count, dtype=np.int64) * n // count)
-
-
-def names_of(models: Iterable[str]) -> list[str]:
-    """What models are called in pictures: files by their name, without the folder."""
-    return [Path(name).stem if name.endswith(".safetensors") else name for name in models]
-
-
-def write(folder: Path, name: str, analysis: Mapping[str, Any]) -> dict[str, Any]:
-    """Write an analysis as `folder/analyses/NAME.json`; what a reader will find there."""
-    file = place(folder, name, "json")
-    write_json(file, analysis)
-    written: dict[str, Any] = json.loads(file.read_text())
-    return written
-
-
-def place(folder: Path, name: str, ending: str) -> Path:
-    """Where a file of an analysis lies. Raises `ValueError` unless `name` can be a file's."""
-    check(bool(re.fullmatch(r"[\w-]+", name)), "--name", name, "must be letters, digits, _ and -")
-    (folder / "analyses").mkdir(exist_ok=True)
-    return folder / "analyses" / f"{name}.{ending}"

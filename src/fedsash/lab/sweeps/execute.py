@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from ...basics.errors import check
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment
-from ..report import Progress
+from ..progress import Progress
 from ..runs.interrupts import on_interrupt
 from . import index
 from .axes import Sweep

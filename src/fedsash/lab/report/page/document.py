@@ -7,16 +7,18 @@ import gzip
 import shlex
 from collections.abc import Sequence
 from importlib.resources import files
+from typing import Any
 
 from ....basics.errors import library
+from ...pictures import Field, Picture
+from ...pictures.page import plotly
 from ..comparison import compare
 from . import network, tables
-from .analyses import figures
+from .analyses import drawn
 from .collect import Collection, Run
 from .curves import curves
-from .figures import Figure
 from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
-from .partitions import partition
+from .partition import partitions
 from .settings import common, differing
 
 FEW = 6
@@ -54,32 +56,34 @@ def document(found: Collection, command: str) -> str:
 
 
 class _Pictures:
-    """The figures of a page, each placed where it is asked for, and the scripts that draw them."""
+    """The pictures of a page, each placed where it is asked for, and the scripts that draw them."""
 
     def __init__(self) -> None:
-        self.figures: list[Figure] = []
+        self.specs: dict[str, dict[str, Any]] = {}
 
-    def place(self, figure: Figure, source: str = "") -> Html:
-        id = f"figure-{len(self.figures)}"
-        self.figures.append(figure)
-        title = tag("h3", figure.title, id=f"{id}-title")
-        plot = tag("div", class_="plot", style=f"height: {figure.height}px")
-        caption = tag("figcaption", f"{source}: " if source else None, figure.caption, id=f"{id}-caption")
-        inner = tag("figure", plot, caption, aria_labelledby=f"{id}-title")
-        command = folded("The command", code(figure.command)) if figure.command else None
-        return tag("div", title, inner, command, class_="picture half" if figure.half else "picture", data_figure=id)
+    def place(self, picture: Picture, source: str = "", command: str = "") -> Html:
+        """The picture's place; a landscape leaves room for another beside it."""
+        half = any(isinstance(layer, Field) for panel in picture.panels for layer in panel.layers)
+        spec = plotly(picture)
+        id = f"figure-{len(self.specs)}"
+        self.specs[id] = spec
+        head = tag("h3", picture.title, id=f"{id}-title")
+        plot = tag("div", class_="plot", style=f"height: {spec['height']}px")
+        told = tag("figcaption", f"{source}: " if source else None, picture.caption, id=f"{id}-caption")
+        inner = tag("figure", plot, told, aria_labelledby=f"{id}-title")
+        how = folded("The command", code(command)) if command else None
+        return tag("div", head, inner, how, class_="picture half" if half else "picture", data_figure=id)
 
     def scripts(self) -> Html | None:
-        if not self.figures:
+        if not self.specs:
             return None
         with library("plotly", "a page with pictures", "fedsash[report]"):
             from plotly.offline import get_plotlyjs
 
         packed = base64.b64encode(gzip.compress(get_plotlyjs().encode(), 9, mtime=0)).decode()
-        specs = {f"figure-{i}": figure.spec() for i, figure in enumerate(self.figures)}
         return join(
             [
-                data("figures", specs),
+                data("figures", self.specs),
                 tag("script", Html(packed), type="application/gzip;base64", id="plotly"),
                 tag("script", Html(_resource("page.js"))),
             ]
@@ -152,15 +156,15 @@ def _what(found: Collection) -> Html:
 def _results(runs: Sequence[Run], pictures: _Pictures) -> Html | None:
     if not runs:
         return None
-    figure = curves(runs)
-    if figure is None:
+    picture = curves(runs)
+    if picture is None:
         return tag("p", "No run was evaluated on a test set.")
     shown = [run for run in runs if run.summary["models"]]
     every = tables.results(shown)
     if len(runs) == 1:
-        return join([pictures.place(figure), tag("h3", "Each model"), every])
+        return join([pictures.place(picture), tag("h3", "Each model"), every])
     every = folded("Every model of every run", every, opened=len(runs) <= FEW)
-    return join([pictures.place(figure), tag("h3", "Each run"), tables.overview(shown), every])
+    return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
 
 
 def _network(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
@@ -168,7 +172,7 @@ def _network(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html
     on_one = [run for run in runs if run.network]
     if not on_one:
         return None
-    placed = [pictures.place(figure) for figure in network.figures(on_one, wrong)]
+    placed = [pictures.place(picture) for picture in network.pictures(on_one, wrong)]
     return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
 
 
@@ -202,15 +206,18 @@ def _recipes(found: Collection, wrong: list[str]) -> Html | None:
 
 def _analyses(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html | None:
     several = len({analysis.source for analysis in found.analyses}) > 1
-    drawn, left_out = figures(found.analyses)
+    shown, left_out = drawn(found.analyses)
     wrong += left_out
-    placed = [pictures.place(figure, analysis.source if several else "") for analysis, figure in drawn]
+    placed = [
+        pictures.place(picture, analysis.source if several else "", str(analysis.content.get("command") or ""))
+        for analysis, picture in shown
+    ]
     return tag("div", *placed, class_="pictures") if placed else None
 
 
 def _data(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
-    figure = partition(runs, wrong)
-    return None if figure is None else pictures.place(figure)
+    picture = partitions(runs, wrong)
+    return None if picture is None else pictures.place(picture)
 
 
 def _repeat(found: Collection, command: str) -> Html:

@@ -41,7 +41,7 @@
       svg.append(path);
     };
     if (trace.type === "bar") {
-      draw({ d: "M0 6H34", stroke: trace.marker.color, "stroke-width": 12 * trace.width });
+      draw({ d: "M0 6H34", stroke: trace.marker.color, "stroke-width": 12 * (trace.width ?? 0.8) });
       return svg;
     }
     const { color, dash, width } = trace.line;

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from functools import partial
 from itertools import product
 from pathlib import Path
 
-from ...records import Records
-from .. import network
-from ..curves import curves
-from ..pictures import draw_all
-from .analyses import KINDS, figures
+from ...pictures import Picture
+from ...pictures.curves import curves
+from ...pictures.network import accuracy, link, timeline
+from ...pictures.paper import draw as draw_picture
+from .analyses import drawn
 from .collect import Collection, Run
 
 ENDINGS = ("pdf", "png")
@@ -21,33 +19,24 @@ ENDINGS = ("pdf", "png")
 def draw(found: Collection, folder: Path) -> int:
     """Draw every run's curves, what it did on a network, and every analysis; the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
-    analyses = [analysis for analysis, _ in figures(found.analyses)[0]]
-    pictures = len(analyses)
+    pictures = {_file(f"{a.source}-{a.file.stem}"): picture for a, picture in drawn(found.analyses)[0]}
     for run in found.runs:
-        drawn = {f"{_file(run.name)}-{name}": make for name, make in _of_run(run).items()}
-        pictures += len(drawn)
-        for name, ending in product(drawn, ENDINGS):
-            drawn[name](folder / f"{name}.{ending}")
-    for kind, ending in product(KINDS, ENDINGS):
-        alike = [analysis for analysis in analyses if analysis.kind == kind]
-        try:
-            draw_all({folder / f"{_file(f'{a.source}-{a.file.stem}')}.{ending}": a.content for a in alike})
-        except KeyError as error:
-            raise ValueError(f"{alike[0].file.parent}: an analysis of the kind {kind!r} has no {error}") from error
-    return len(ENDINGS) * pictures
+        pictures |= {f"{_file(run.name)}-{name}": picture for name, picture in _of_run(run).items()}
+    for name, ending in product(pictures, ENDINGS):
+        draw_picture(pictures[name], folder / f"{name}.{ending}")
+    return len(ENDINGS) * len(pictures)
 
 
-def _of_run(run: Run) -> dict[str, Callable[[Path], None]]:
+def _of_run(run: Run) -> dict[str, Picture]:
     """A run's pictures by their names."""
-    found: dict[str, Callable[[Path], None]] = {}
+    found: dict[str, Picture] = {}
     target = run.evaluation.target if run.config else None
     if run.accuracies:
-        history = Records(run.folder).load()
-        found["curves"] = partial(curves, history, target=target, title=run.name)
+        found["curves"] = curves(run.accuracies, run.name, target=target)
         if run.network:
-            found["accuracy"] = partial(network.accuracy, history, target=target)
+            found["accuracy"] = accuracy(run.accuracies, run.network, target)
     if run.timeline is not None:
-        found |= {"timeline": partial(network.timeline, run.timeline), "link": partial(network.link, run.timeline)}
+        found |= {"timeline": timeline(run.timeline), "link": link({run.name: run.timeline})}
     return found
 
 

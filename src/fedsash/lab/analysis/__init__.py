@@ -1,1 +1,0 @@
-"""What there is to see in trained models: landscapes, decompositions, similarities, windows."""

@@ -1,0 +1,219 @@
+"""The commands that look at finished runs: one for each of `STUDIES`, with the study's settings as its options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import MISSING, Field, fields
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
+
+from ..studies import STUDIES
+from .common import INTERRUPTED, OK, Commands
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from ..studies.opened import Opened
+    from ..studies.study import Found, Progress, Study
+
+RUNS = {
+    "one": "a run's folder",
+    "each": "a run's folder; each is looked at",
+    "together": "runs' folders, which are looked at together",
+}
+WRITTEN = """
+What is found lies in RUN/analyses/NAME.json, with the command that made it in full, and with .png and .pdf.
+"""
+
+
+def add(commands: Commands) -> None:
+    """Add a command for each study; it gets its options when it is used."""
+    for name, entry in STUDIES.items():
+        commands.add_parser(name, help=entry.summary, later=partial(_fill, name))
+
+
+def _fill(name: str, parser: argparse.ArgumentParser) -> None:
+    """Give a study's command its options."""
+    study = STUDIES[name].study()
+    hints = get_type_hints(study)
+    parser.epilog = f"examples:\n{study.examples}{WRITTEN}"
+    count: Any = 1 if study.takes == "one" else "+"
+    parser.add_argument("runs", nargs=count, type=Path, metavar="run", help=RUNS[study.takes])
+    for field in fields(study):
+        _option(parser, field, hints[field.name])
+    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from what is looked at)")
+    parser.set_defaults(command=partial(_carry_out, study), verb=name)
+
+
+def _option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -> None:
+    """The option of one setting."""
+    option, line = f"--{field.name}", field.metadata["help"]
+    if kind is bool:
+        parser.add_argument(option, action="store_true", help=line)
+        return
+    required = field.default is MISSING
+    default = "" if required else _text(field.default, field)
+    parser.add_argument(
+        option,
+        type=partial(_read, kind, field.metadata["none"]),
+        default=None if required else field.default,
+        required=required,
+        metavar=field.metadata["metavar"] or "|".join(get_args(kind)) or None,
+        help=f"{line} (default: {default})" if default else line,
+    )
+
+
+def _read(kind: Any, none: str, text: str) -> Any:
+    """The value of that type; `none` is the word for None."""
+    from ..config.registry import describe
+
+    try:
+        return None if none and text == none else _value(kind, text)
+    except ValueError:
+        right = f"{describe(kind)}, or {none}" if none else describe(kind)
+        raise argparse.ArgumentTypeError(f"{text!r} must be {right}") from None
+
+
+def _value(kind: Any, text: str) -> Any:
+    """The value of that type; of a union, of the first type that takes the text."""
+    arguments = get_args(kind)
+    if get_origin(kind) is Literal:
+        return arguments[arguments.index(text)]
+    if get_origin(kind) is tuple:
+        return tuple(_value(arguments[0], word.strip()) for word in text.split(","))
+    for member in arguments:
+        try:
+            return _value(member, text)
+        except ValueError:
+            pass
+    if arguments or kind is NoneType:
+        raise ValueError(text)
+    return kind(text)
+
+
+def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
+    """Make the study that was asked for, and show what it found."""
+    finished: dict[Path, Found] = {}
+    with _naming_options(kind):
+        study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
+        for folders in [given.runs] if kind.takes == "together" else [[folder] for folder in given.runs]:
+            with _opened(folders) as runs:
+                if lines := study.answer(runs):
+                    print("\n".join(lines))
+                    continue
+                for part in study.parts():
+                    name = _name(part, given.name, len(study.parts()) > 1)
+                    place = folders[0] / "analyses" / name
+                    try:
+                        with _bar(f"{folders[0].name}: {name}") as tick:
+                            finished[place] = part.write(runs, name, _typed(kind, given), tick)
+                    except KeyboardInterrupt:
+                        if not place.with_name(f"{name}.npz").exists():
+                            raise
+                        print("stopped; the same command goes on from here", file=sys.stderr)
+                        return INTERRUPTED
+    _show(finished)
+    return OK
+
+
+@contextmanager
+def _naming_options(kind: type[Study]) -> Iterator[None]:
+    """Let errors that begin with a setting's name begin with its option's."""
+    try:
+        yield
+    except ValueError as error:
+        named = re.match(rf"(?:{kind.__name__}\.)?(\w+) = ", str(error))
+        if named and named[1] in ("name", *(field.name for field in fields(kind))):
+            raise ValueError(f"--{str(error)[named.start(1) :]}") from error
+        raise
+
+
+@contextmanager
+def _opened(folders: Sequence[Path]) -> Iterator[list[Opened]]:
+    from ..studies.opened import open_run
+
+    with ExitStack() as stack:
+        yield [stack.enter_context(closing(open_run(folder))) for folder in folders]
+
+
+@contextmanager
+def _bar(what: str) -> Iterator[Progress]:
+    """A progress bar, on a terminal: what it yields takes how much is done, and of how much."""
+    from rich import progress
+    from rich.markup import escape
+
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
+        task = bar.add_task(escape(what), total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _show(finished: Mapping[Path, Found]) -> None:
+    """Draw what was found, on common scales where there is more than one, and say what and where it is."""
+    import rich
+
+    from ..pictures.paper import draw
+    from ..studies import pictures, study_of
+
+    for place, picture in zip(finished, pictures(list(finished.values())), strict=True):
+        for ending in ("png", "pdf"):
+            draw(picture, place.with_name(f"{place.name}.{ending}"))
+    for place, found in finished.items():
+        print(found["title"])
+        rich.print(_table(*study_of(found).rows(found)))
+        print(f"\npictures: {place}.png, {place.name}.pdf\nnumbers:  {place}.json\n")
+
+
+def _table(heads: Sequence[str], *rows: Sequence[str]) -> Table:
+    from rich import box
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    for i, head in enumerate(heads):
+        table.add_column(head, justify="right" if i else "left", vertical="bottom", overflow="fold")
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return table
+
+
+def _typed(kind: type[Study], given: argparse.Namespace) -> str:
+    """The command, complete."""
+    words = ["fedsash", given.verb, *map(str, given.runs)]
+    for field in fields(kind):
+        value = getattr(given, field.name)
+        text = _text(value, field)
+        if value is True:
+            words.append(f"--{field.name}")
+        elif value is not False and text:
+            words += [f"--{field.name}", text]
+    return shlex.join([*words, *(["--name", given.name] if given.name else [])])
+
+
+def _text(value: Any, field: Field[Any]) -> str:
+    """A value as it is typed."""
+    if value is None:
+        return str(field.metadata["none"])
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _name(study: Study, wanted: str | None, several: bool) -> str:
+    """A name for files, such as `plane_client_3-5_model`."""
+    from ..studies.study import names_of
+
+    if wanted and not several:
+        return wanted
+    return "_".join([wanted or study.kind, *(re.sub(r"[^\w-]", "-", word) for word in names_of(study.about()))])

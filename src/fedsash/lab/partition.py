@@ -1,0 +1,105 @@
+"""What a partition looks like: clients x labels and clients x domains, as numbers and as a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..data.federated import FederatedData
+from ..data.partitions.common import Ints
+
+ROWS = 20
+"""How many clients a table shows; of more, the first and the last half of these."""
+COLUMNS = 12
+"""How many classes a table has columns for; of more, it names the largest few of each client."""
+
+
+def table(data: FederatedData) -> str:
+    """Clients x labels as text: a summary, then a row a client with its number of samples of each class.
+
+    Where samples have domains, a row also names the client's largest domain, and says how many others it has.
+    """
+    counts, names = data.counts(), _names(data)
+    cells = _columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names)
+    rows = ["  ".join(row) for row in zip(*_clients(data), cells, strict=True)]
+    if len(counts) > ROWS:
+        rows = [*rows[: 1 + ROWS // 2], "   ...", *rows[-ROWS // 2 :]]
+    return "\n".join([*_summary(data, counts), "", *rows])
+
+
+def record(data: FederatedData) -> dict[str, Any]:
+    """Clients x labels as a run's folder has it: `classes`, their names, and `counts` `[N, classes]`.
+
+    Where samples have domains, `domains` and `domain_counts` say the same of them.
+    """
+    found = {"classes": _names(data), "counts": data.counts().tolist()}
+    if domains := _domains(data):
+        found |= {"domains": domains[1], "domain_counts": domains[0].tolist()}
+    return found
+
+
+def _names(data: FederatedData) -> list[str]:
+    return list(data.label_names) or [str(c) for c in range(data.classes)]
+
+
+def _domains(data: FederatedData) -> tuple[Ints, list[str]] | None:
+    """How many samples of each domain each client holds, `[N, domains]`, and the names; None where there are none."""
+    if data.train.domain is None:
+        return None
+    domain = data.train.domain.cpu().numpy()
+    names = list(data.domain_names) or [str(d) for d in range(domain.max() + 1)]
+    return np.stack([np.bincount(domain[client], minlength=len(names)) for client in data.clients]), names
+
+
+def _summary(data: FederatedData, counts: Ints) -> list[str]:
+    sizes = data.sizes
+    times = np.bincount(np.concatenate(data.clients), minlength=len(data.train))
+    lines = [
+        f"{len(sizes):,} clients, {data.classes} classes, {len(data.train):,} training samples",
+        f"samples a client: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
+        _held("classes", counts),
+    ]
+    if domains := _domains(data):
+        lines.append(_held("domains", domains[0]))
+    if (times != 1).any():
+        lines.append(f"not used: {(times == 0).sum():,} samples; used more than once: {(times > 1).sum():,}")
+    return lines
+
+
+def _held(what: str, counts: Ints) -> str:
+    held = (counts > 0).sum(axis=1)
+    return f"{what} a client: {held.min()} to {held.max()}, mean {held.mean():.2f}"
+
+
+def _clients(data: FederatedData) -> list[list[str]]:
+    """The columns that say who a client is, each with its head."""
+    columns = [["client", *(f"{i:>6}" for i in range(len(data.clients)))]]
+    columns.append(["samples", *(f"{size:>7,}" for size in data.sizes)])
+    if domains := _domains(data):
+        counts, names = domains
+        held = (counts > 0).sum(axis=1)
+        cells = [names[row.argmax()] + (f" +{k - 1}" if k > 1 else "") for row, k in zip(counts, held, strict=True)]
+        width = max(map(len, cells))
+        columns.append([f"{cell:<{width}}" for cell in ("domain", *cells)])
+    return columns
+
+
+def _columns(counts: Ints, names: list[str]) -> list[str]:
+    heads = [name if len(name) <= 9 else f"{name[:8]}…" for name in names]
+    widths = [max(len(head), len(f"{column.max():,}")) for head, column in zip(heads, counts.T, strict=True)]
+    lines = ["  ".join(f"{head:>{width}}" for head, width in zip(heads, widths, strict=True))]
+    for row in counts:
+        cells = [f"{n:>{width},}" if n else " " * (width - 1) + "·" for n, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells))
+    return lines
+
+
+def _largest(counts: Ints, names: list[str], shown: int = 5) -> list[str]:
+    lines = ["classes  largest classes"]
+    for row in counts:
+        held = int((row > 0).sum())
+        top = np.argsort(-row, kind="stable")[: min(held, shown)]
+        rest = ", …" if held > shown else ""
+        lines.append(f"{held:>7}  " + ", ".join(f"{names[c]}: {row[c]:,}" for c in top) + rest)
+    return lines

@@ -1,0 +1,6 @@
+"""Pictures: each is described once, and drawn for papers and on the page."""
+
+from .picture import Axis, Bars, Dots, Field, Line, Panel, Picture, Points, Rule, Spans
+from .styles import Style, look
+
+__all__ = ["Axis", "Bars", "Dots", "Field", "Line", "Panel", "Picture", "Points", "Rule", "Spans", "Style", "look"]

@@ -1,0 +1,104 @@
+"""A run on a network: who does what when, the link and the window, accuracy against time and trips."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from .curves import Models, lines, panel
+from .picture import Axis, Line, Panel, Picture, Spans
+from .styles import BLUE, DASHES, GREEN, RED, SKY, Style, look
+
+DOINGS = {
+    "train": (BLUE, 0.85),
+    "upload": (GREEN, 0.6),
+    "failed": (RED, 0.85),
+    "download": (SKY, 0.4),
+    "wait": ("#DDDDDD", 0.15),
+}
+"""The colour of what a client is at, and its height, by which it can be told without its colour."""
+CLIENTS, SHOWN, BINS = 30, 1000, 200
+"""A time line shows so many clients, and so many intervals of theirs; the link's use is a mean over so many bins."""
+AGAINST = {"time": "simulated seconds", "trips": "client trips"}
+
+
+def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Picture:
+    """Who trains, uploads and waits: a row a client, from the run's beginning."""
+    known = [row for row in content["intervals"] if row[0] < CLIENTS][: SHOWN + CLIENTS]
+    clients = 1 + max((row[0] for row in known), default=0)
+    layers = [_spans(what, [row for row in known if row[1] == what]) for what in DOINGS]
+    y = Axis("client", clients - 0.4, -0.6, whole=True)
+    x = Axis("simulated seconds", 0)
+    one = Panel(name, x, y, [spans for spans in layers if spans.rows], 9, max(1.6, 0.22 * clients + 0.8))
+    caption = (
+        f"Who trains, uploads, fails to upload, downloads and waits, from the beginning: at most {CLIENTS} clients and "
+        f"{SHOWN:,} of their doings."
+    )
+    return Picture("Who does what when", [one], caption=caption)
+
+
+def _spans(what: str, known: list[Any]) -> Spans:
+    colour, height = DOINGS[what]
+    rows, begins, ends = ([row[i] for row in known] for i in (0, 2, 3))
+    return Spans(what, rows, begins, ends, colour, height)
+
+
+def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
+    """The share of time in which the link was in use, and the window's size where there is one: a line for each run."""
+    x = Axis("simulated seconds", 0, max(content["until"] for content in contents.values()) or 1)
+    one = len(contents) == 1
+    dashed = [replace(look(i), dash=DASHES[i % len(DASHES)]) for i in range(len(contents))]
+    styles = dict(zip(contents, [Style(GREEN)] if one else dashed, strict=True))
+    used = [Line(run, *link_use(content), styles[run], steps="after", filled=one) for run, content in contents.items()]
+    panels = [Panel("the link's use", x, Axis("link in use (%)", 0, 105), used, 9, 2.4)]
+    windows = {run: content for run, content in contents.items() if content["window"]}
+    if windows:
+        styles = {run: look(0) if one else styles[run] for run in windows}
+        sizes = [Line(run, *_sizes(content), styles[run], steps="after") for run, content in windows.items()]
+        most = max(size for content in windows.values() for _, size in content["window"])
+        panels.append(Panel("the window's size", x, Axis("window W", 0, 1.1 * most, whole=True), sizes, 9, 2.4))
+    caption = "The share of the shared link's rate that uploads took, a mean over stretches of time"
+    return Picture(
+        "The link and the window" if windows else "The link's use",
+        panels,
+        caption=f"{caption}; and how many clients are in the window, W." if windows else f"{caption}.",
+    )
+
+
+def link_use(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """The edges of bins of time, and the per cent of the time from each to the next in which the link was in use.
+
+    The last edge has the share before it once more. Both are empty if nothing was sent.
+    """
+    import numpy as np
+
+    until = content["until"]
+    if not content["carried"] or until <= 0:
+        return [], []
+    times, carried = np.array([(0.0, 0.0), *content["carried"]]).T
+    edges = np.linspace(0, until, min(BINS, len(times)) + 1)
+    use = 100 * np.diff(np.interp(edges, times, carried)) / np.diff(edges) / content["rate"]
+    return edges.tolist(), [*use.tolist(), float(use[-1])]
+
+
+def _sizes(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
+    """The times from which on the window has each size, and its end."""
+    times, sizes = ([row[i] for row in content["window"]] for i in (0, 1))
+    return [*times, content["until"]], [*sizes, sizes[-1]]
+
+
+def accuracy(models: Models, moments: Mapping[int, Mapping[str, Any]], target: float | None = None) -> Picture:
+    """Each model's accuracy on the test set against simulated time and client trips.
+
+    `moments` has the `time` and the `trips` of each evaluated round.
+    """
+    panels = []
+    for key, along in AGAINST.items():
+        at = {round: row[key] for round, row in moments.items()}
+        one = panel(f"against {along}", lines(models, at=at), target, along=along)
+        panels.append(replace(one, height=3.6))
+    return Picture("Accuracy over time and trips", panels, caption=ACCURACY)
+
+
+ACCURACY = "Accuracy on the central test set against the time that the simulated network took, and client trips."

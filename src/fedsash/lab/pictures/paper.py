@@ -1,0 +1,199 @@
+"""Pictures for papers, drawn by matplotlib."""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..records import replace_file
+from .layers import draw_layer, numbers
+from .picture import Axis, Bars, Field, Line, Panel, Picture, Spans
+from .scales import common
+from .styles import INK
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+HOUSE: Any = {
+    "text.parse_math": False,
+    "figure.titlesize": 13,
+    "axes.titlelocation": "left",
+    "axes.titlesize": 10,
+    "axes.titlecolor": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": "0.7",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.spines.left": False,
+    "axes.axisbelow": True,
+    "axes.grid": True,
+    "axes.grid.axis": "y",
+    "axes.xmargin": 0.02,
+    "grid.color": "0.92",
+    "xtick.color": "0.4",
+    "ytick.color": "0.4",
+    "xtick.labelsize": 9,
+    "ytick.labelsize": 9,
+    "xtick.major.size": 0,
+    "ytick.major.size": 0,
+    "xtick.minor.size": 0,
+    "legend.frameon": False,
+    "legend.fontsize": 9,
+    "legend.labelcolor": INK,
+    "savefig.dpi": 150,
+}
+"""The look of the house: a light grid and no frame."""
+TITLE = 0.45
+"""Inches for the title."""
+LETTER, HANDLE = 0.075, 0.6
+"""Inches for a letter of a legend, and for the rest of an entry."""
+NAMED = 8
+"""A legend has at most so many names; of more a reader could not tell which is which."""
+
+
+def draw(picture: Picture, path: Path | str) -> None:
+    """Draw a picture as what the ending of `path` says (PNG, PDF, SVG, ...), whole or not at all.
+
+    Raises `ImportError` without matplotlib, `ValueError` for an ending that it does not know.
+    """
+    from matplotlib import rc_context
+
+    content = io.BytesIO()
+    with rc_context(HOUSE):
+        figure(picture).savefig(content, format=Path(path).suffix[1:] or "png")
+    replace_file(path, content.getvalue())
+
+
+def figure(picture: Picture) -> Figure:
+    """The picture as a figure of matplotlib, with axes for each panel in their order."""
+    from matplotlib import rc_context
+
+    with rc_context(HOUSE):
+        return _figure(picture)
+
+
+def _figure(picture: Picture) -> Figure:
+    from matplotlib.figure import Figure
+
+    (picture,) = common([picture])
+    panels, columns = picture.panels, picture.columns
+    rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
+    widths = [max(row[i].width for row in rows if i < len(row)) for i in range(min(columns, len(panels)))]
+    heights = [max(panel.height for panel in row) for row in rows]
+    made = Figure((sum(widths), sum(heights) + TITLE), layout="constrained")
+    made.suptitle(picture.title, x=0.012, ha="left", color=INK)
+    grid = made.add_gridspec(len(rows), len(widths), width_ratios=widths, height_ratios=heights)
+    every = [_axes(made, grid[divmod(i, columns)], panel, len(widths) > 1) for i, panel in enumerate(panels)]
+    for panel, axes in zip(panels, every, strict=True):
+        if len(panels) > 1:
+            axes.set_title(panel.name)
+    if columns == 1:
+        _share(panels, every)
+    return made
+
+
+def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
+    """A panel's axes, with everything on them; `beside` says whether other panels stand at its side."""
+    deep = any(isinstance(layer, Field) and layer.relief for layer in panel.layers)
+    axes: Axes = made.add_subplot(place, projection="3d" if deep else None)
+    for layer in panel.layers:
+        draw_layer(axes, layer, panel)
+    _scale(axes, "x", panel.x)
+    _scale(axes, "y", panel.y)
+    if any(isinstance(layer, Field) for layer in panel.layers):
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+    if panel.square:
+        axes.set_aspect("equal", adjustable="box")
+    if not panel.layers:
+        axes.text(0.5, 0.5, "nothing is known", ha="center", color="0.5", transform=axes.transAxes)
+    elif panel.ends:
+        _ends(axes, [layer for layer in panel.layers if isinstance(layer, Line) and len(layer.x)])
+    elif 1 < len(names := axes.get_legend_handles_labels()[1]) <= NAMED:
+        axes.legend(**_legend(panel, names, beside))
+    return axes
+
+
+def _legend(panel: Panel, names: Sequence[str], beside: bool) -> dict[str, Any]:
+    """Where the legend is: below a panel `beside` others, above one that is crowded, else where there is room."""
+    if beside:
+        columns = max(1, min(len(names), int(panel.width / (LETTER * max(map(len, names)) + HANDLE))))
+        return {"loc": "upper left", "bbox_to_anchor": (0, -0.14), "ncols": columns, "borderpad": 0}
+    if _crowded(panel):
+        return {"loc": "lower right", "bbox_to_anchor": (1, 1), "ncols": len(names), "borderpad": 0}
+    return {}
+
+
+def _crowded(panel: Panel) -> bool:
+    """Whether there is hardly room for a legend among what is drawn."""
+    return any(isinstance(layer, Bars | Spans) for layer in panel.layers)
+
+
+def _scale(axes: Axes, which: str, axis: Axis) -> None:
+    """One axis: its label, its range and its ticks."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+    drawn = axes.xaxis if which == "x" else axes.yaxis
+    drawn.set_label_text(axis.label)
+    if axis.log:
+        getattr(axes, f"set_{which}scale")("log")
+        drawn.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        drawn.set_minor_formatter(NullFormatter())
+    elif axis.ticks is None:
+        drawn.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10], integer=axis.whole))
+    if axis.ticks is not None:
+        drawn.set_ticks(list(axis.ticks), list(axis.ticks.values()))
+    getattr(axes, f"set_{which}lim")(axis.low, axis.high)
+
+
+def _share(panels: Sequence[Panel], every: Sequence[Axes]) -> None:
+    """Write the x axis only below the last of successive panels that have the same."""
+    for (above, below), axes in zip(pairwise(panels), every, strict=False):
+        if above.x == below.x:
+            axes.set_xlabel("")
+            axes.tick_params(labelbottom=False)
+
+
+def _ends(axes: Axes, lines: Sequence[Line]) -> None:
+    """Write each line's name beside its end, moved apart where names would overlap."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    known = [[y for y in numbers(line.y) if math.isfinite(y)] or [low] for line in lines]
+    levels = [min(max(values[-1], low), high) for values in known]
+    for line, level, place in zip(lines, levels, spread(levels, (high - low) / 22, low, high), strict=True):
+        quiet, colour = line.style.quiet, line.style.colour
+        axes.annotate(
+            line.name,
+            (numbers(line.x)[-1], level),
+            (right + (right - left) / 30, place),
+            color="0.45" if quiet else colour,
+            weight="normal" if quiet else "bold",
+            va="center",
+            annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.8, "relpos": (0, 0.5)}
+            | {"shrinkA": 2, "shrinkB": 1},
+        )
+
+
+def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The places in [low, high] nearest to `values`, in the sense of least squares, no two closer than `gap`.
+
+    With the values in order, place i less i gaps must not fall, so this is an isotonic regression: neighbours that
+    would overlap are pooled into blocks around their mean. If there is not room for all, they reach below `low`.
+    """
+    order = sorted(range(len(values)), key=values.__getitem__)
+    blocks: list[tuple[float, int]] = []
+    for i, index in enumerate(order):
+        mean, size = values[index] - i * gap, 1
+        while blocks and blocks[-1][0] > mean:
+            before, count = blocks.pop()
+            mean, size = (before * count + mean * size) / (count + size), count + size
+        blocks.append((mean, size))
+    top = high - (len(values) - 1) * gap
+    levels = [min(max(mean, low), top) for mean, size in blocks for _ in range(size)]
+    places = dict(zip(order, (level + i * gap for i, level in enumerate(levels)), strict=True))
+    return [places[index] for index in range(len(values))]

@@ -1,0 +1,61 @@
+"""Who holds what: each client's samples of each class, and of each domain where there are any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from .picture import Axis, Bars, Dots, Panel, Picture
+from .styles import INK, many
+
+DRAWN = 200
+"""How many clients a picture shows; of more, the first ones."""
+NAMED = 30
+"""So many classes are named on their axis."""
+AREA = "The area of a dot is the class's share of the client's samples."
+Counts = Sequence[Sequence[int]]
+"""Clients x classes, or clients x domains."""
+
+
+def partition(content: Mapping[str, Any]) -> Picture:
+    """A partition as `partition.record` has it: bars of each client's samples, and below a dot for each class it holds.
+
+    A dot's area is the class's share of the client's samples. Where samples have domains, there are such dots for
+    these, too. Raises `ValueError` if a client has not a count for each class.
+    """
+    counts: Counts = content["counts"]
+    classes = [str(name) for name in content["classes"]]
+    if not counts or any(len(of_client) != len(classes) for of_client in counts):
+        raise ValueError("every client must have a count for each class")
+    shown = min(len(counts), DRAWN)
+    x = Axis("client", -0.7, shown - 0.3, whole=True)
+    width, colours = min(max(0.11 * shown + 2, 7), 13), many(len(classes))
+    rows = [(counts, classes, colours, "class", min(max(0.26 * len(classes), 2.4), 9))]
+    if domains := content.get("domains"):
+        rows.append((content["domain_counts"], domains, [INK] * len(domains), "domain", 0.26 * len(domains) + 0.3))
+    held = fmean(sum(n > 0 for n in of_client) for of_client in counts)
+    title = f"{len(counts):,} clients, {held:.1f} of {len(classes)} classes each on average"
+    title += f", the first {shown} drawn" if shown < len(counts) else ""
+    panels = [_samples(counts, classes, colours, x, width), *(_held(*row, x, width) for row in rows)]
+    sizes = [sum(of_client) for of_client in counts]
+    caption = f"{title}; {min(sizes):,} to {max(sizes):,} training samples a client. {AREA}"
+    return Picture(title, panels, caption=caption)
+
+
+def _samples(counts: Counts, classes: Sequence[str], colours: Sequence[str], x: Axis, width: float) -> Panel:
+    """A bar for each client, of its samples of each class one above the other."""
+    clients = range(min(len(counts), DRAWN))
+    heights = [[counts[k][c] for k in clients] for c in range(len(classes))]
+    bars = Bars(classes, clients, heights, colours, stacked=True)
+    return Panel("samples of each client", x, Axis("samples", 0), [bars], width, 1.6)
+
+
+def _held(
+    counts: Counts, names: Sequence[str], colours: Sequence[str], what: str, height: float, x: Axis, width: float
+) -> Panel:
+    """A dot for each class, or domain, that a client holds."""
+    held = [list(column) for column in zip(*counts[:DRAWN], strict=True)]
+    ticks: Mapping[float, str] = {place: str(name) for place, name in enumerate(names)}
+    y = Axis(what, len(names) - 0.3, -0.7, ticks if len(names) <= NAMED else None, whole=True)
+    return Panel(f"{what} of each client's samples", x, y, [Dots(held, colours)], width, height)

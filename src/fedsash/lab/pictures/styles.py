@@ -1,0 +1,52 @@
+"""Colours, dashes and marks of all pictures, in one place."""
+
+from __future__ import annotations
+
+from colorsys import hls_to_rgb
+from dataclasses import dataclass
+from typing import Literal
+
+Dash = Literal["solid", "dash", "dot", "dashdot", "longdash"]
+Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down"]
+
+BLUE, RED, GREEN, PINK, ORANGE, SKY = COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+"""The palette of Okabe and Ito, which colour-blind people can tell apart, without black and yellow."""
+CLASSES = (
+    *("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd"),
+    *("#8c564b", "#e377c2", "#7f7f7f", "#bcbd22", "#17becf"),
+)
+INK, GREY = "#333333", "#949494"
+RAMP = (
+    *("#440154", "#482878", "#3e4989", "#31688e", "#26828e"),
+    *("#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"),
+)
+"""Of fields, from low to high: Viridis."""
+DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot", "longdash")
+SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down")
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a line looks; a `quiet` one is thin, and what others are compared with."""
+
+    colour: str
+    dash: Dash = "solid"
+    symbol: Symbol = "circle"
+    quiet: bool = False
+
+
+QUIET = Style(GREY, quiet=True)
+
+
+def look(place: int) -> Style:
+    """The style of the line of that place among others; colour and mark together tell 42 lines apart."""
+    lap = place // len(COLOURS)
+    return Style(COLOURS[place % len(COLOURS)], DASHES[lap % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
+
+
+def many(count: int) -> list[str]:
+    """Colours for `count` classes: ten that are easy to name, of more a rainbow."""
+    if count <= len(CLASSES):
+        return list(CLASSES[:count])
+    shades = ((0.78 * i / (count - 1), (0.42, 0.58)[i % 2]) for i in range(count))
+    return ["#" + "".join(f"{round(255 * part):02x}" for part in hls_to_rgb(hue, light, 0.75)) for hue, light in shades]

@@ -1,0 +1,43 @@
+"""Who holds what: the partitions of the runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...pictures import Panel, Picture
+from ...pictures.partition import AREA, partition
+from .collect import Run
+
+
+def partitions(runs: Sequence[Run], notes: list[str]) -> Picture | None:
+    """The panels of each partition that differs from the others; None if no run has written one."""
+    known: dict[str, tuple[list[str], dict[str, Any]]] = {}
+    for run in runs:
+        if run.partition is not None:
+            known.setdefault(json.dumps(run.partition, sort_keys=True), ([], run.partition))[0].append(run.name)
+    drawn: dict[str, Picture] = {}
+    for names, content in known.values():
+        label = names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
+        try:
+            drawn[label] = partition(content)
+        except (KeyError, TypeError, ValueError) as error:
+            notes.append(f"the partition of {names[0]} is left out: {error!r}")
+    if not drawn:
+        return None
+    panels = [_named(panel, label, len(known)) for label, picture in drawn.items() for panel in _dots_first(picture)]
+    told = [f"{label}: {picture.title}." for label, picture in drawn.items()]
+    caption = next(iter(drawn.values())).caption if len(drawn) == 1 else " ".join([*told, AREA])
+    return Picture("Partition", panels, caption=caption)
+
+
+def _dots_first(picture: Picture) -> list[Panel]:
+    """The classes before the sizes, which the reader can choose."""
+    bars, *dots = picture.panels
+    return [*dots, bars]
+
+
+def _named(panel: Panel, label: str, partitions: int) -> Panel:
+    return replace(panel, name=f"{label}: {panel.name}") if partitions > 1 else panel

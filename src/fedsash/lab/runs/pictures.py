@@ -1,0 +1,28 @@
+"""The pictures that a run leaves in its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..pictures.curves import curves
+from ..pictures.network import accuracy, link, timeline
+from ..pictures.paper import draw
+from ..records import accuracies, write_json
+
+
+def draw_curves(folder: Path, history: list[dict[str, Any]], target: float, broadcast_start: int | None) -> None:
+    """Draw `curves.png` where there was an evaluation on a test set."""
+    if models := accuracies(history):
+        draw(curves(models, target=target, broadcast_start=broadcast_start), folder / "curves.png")
+
+
+def write_timeline(folder: Path, found: Mapping[str, Any], history: list[dict[str, Any]], target: float) -> None:
+    """Write `timeline.json` and the pictures of a run on a network."""
+    write_json(folder / "timeline.json", dict(found))
+    draw(timeline(found), folder / "timeline.png")
+    draw(link({folder.name: found}), folder / "link.png")
+    if models := accuracies(history):
+        moments = {row["round"]: row for row in history if row["split"] == "test"}
+        draw(accuracy(models, moments, target), folder / "accuracy.png")

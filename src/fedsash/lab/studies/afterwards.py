@@ -1,0 +1,130 @@
+"""Averages that a run did not keep: windows, exactly, and EMAs, nearly, from its running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from ...averages import profiles
+from ...averages.profiles import Profile
+from ...averages.running import RunningSum, combined
+from ...basics.errors import check
+from ...evaluation import Metrics
+from ..runs import running_sums as trajectory
+from .opened import Opened
+
+TOGETHER = 8
+"""How many EMAs are put together in one pass over the files: each takes a model's room in float64."""
+
+MISSING = "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """An average and what it comes to; `error` is the share of its weight that lies on other models (see `profiles`).
+
+    `held_out` is its accuracy on held-out data, None without.
+    """
+
+    w: Tensor
+    test: Metrics
+    held_out: Metrics | None
+    error: float = 0.0
+
+
+class Afterwards:
+    """The models of a `run` up to the round `at` whose sum was written; None: the last one.
+
+    `counts` has the number of models by the round of each sum up to there; it begins with the sum of none, at 0.
+    Raises `ValueError` if the run has no sums, or none of that round.
+    """
+
+    def __init__(self, run: Opened, at: int | None = None) -> None:
+        self.run, self.folder = run, run.folder / trajectory.FOLDER
+        rounds = trajectory.kept(self.folder)
+        if not rounds:
+            raise ValueError(f"{run.folder} {MISSING}")
+        self.round = rounds[-1] if at is None else at
+        check(self.round in rounds, "at", self.round, f"there are sums of the rounds {listed(rounds)}")
+        there = (known for known in rounds if known <= self.round)
+        self.counts = {0: 0} | {known: trajectory.count(self.folder, known) for known in there}
+        check(self.count > 0, "at", self.round, "no round up to there has made a model")
+        self._like = run.federation.layout.flatten(run.federation.module)
+
+    @property
+    def count(self) -> int:
+        """How many models there are, n."""
+        return self.counts[self.round]
+
+    @property
+    def sizes(self) -> list[int]:
+        """The sizes of all windows that end here and begin where a sum was written, ascending."""
+        return sorted({self.count - known for known in self.counts.values()} - {0})
+
+    def begins(self, size: int) -> int:
+        """The last round before a window of this size. Raises `ValueError` if there is no sum of it."""
+        found = [round for round, known in self.counts.items() if known == self.count - size]
+        right = f"after round {self.round} a window can have {listed(self.sizes)} models: it begins where a sum is"
+        check(bool(found) and size >= 1, "window", size, right)
+        return found[-1]
+
+    def window(self, size: int) -> Tensor:
+        """The mean `[D]` of the last `size` models: what `Window(size)` has here."""
+        return self._sum(self.round).mean_since(self._sum(self.begins(size)), self._like)
+
+    def windows(self) -> Iterator[tuple[int, Tensor]]:
+        """All windows, by their size."""
+        newest = self._sum(self.round)
+        for size in self.sizes:
+            yield size, newest.mean_since(self._sum(self.begins(size)), self._like)
+
+    def weighted(self, of: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
+        """The stand-in `[D]` for the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
+        rounds = {known: round for round, known in reversed(self.counts.items())}  # the first of each number of models
+        counts = sorted(rounds)
+        for first in range(0, len(of), TOGETHER):
+            together = of[first : first + TOGETHER]
+            weights = np.stack([profiles.block_weights(p, counts) for p in together])
+            made = combined((self._sum(rounds[known]) for known in counts), weights, self._like)
+            yield from zip(made, (profiles.misplaced(p, counts) for p in together), strict=True)
+
+    def judge(self, w: Tensor, error: float = 0.0) -> Judged:
+        """What a model comes to. Raises `ValueError` without a test set."""
+        found = {m.split: m for m in self.run.federation.judge(w, self.round, "average")}
+        if "test" not in found:
+            raise ValueError(f"{self.run.folder} has no test set to judge an average on")
+        return Judged(w, found["test"], found.get("held_out"), error)
+
+    def _sum(self, round: int) -> RunningSum:
+        return trajectory.read(self.folder, round) if round else RunningSum.empty(len(self._like))
+
+
+def best_window(trail: Afterwards) -> int:
+    """The size whose window is the most accurate one on held-out data; of equal ones that of the lowest loss there.
+
+    Raises `ValueError` if the run held out no data: the test set is not for choosing.
+    """
+    right = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
+    check(trail.run.federation.evaluation.held_out > 0, "window", "auto", right)
+    return best_of({size: trail.judge(w) for size, w in trail.windows()})
+
+
+def best_of(windows: Mapping[int, Judged]) -> int:
+    """The size of the window that held-out data choose."""
+
+    def merit(size: int) -> tuple[float, float]:
+        held_out = windows[size].held_out
+        assert held_out is not None
+        return held_out.accuracy, -held_out.loss
+
+    return max(windows, key=merit)
+
+
+def listed(numbers: Sequence[int]) -> str:
+    """Numbers in a sentence; of many that are evenly spaced the first two and the last."""
+    if len(numbers) > 4 and len(set(np.diff(numbers))) == 1:
+        return f"{numbers[0]}, {numbers[1]}, ..., {numbers[-1]}"
+    return ", ".join(map(str, numbers))

@@ -1,0 +1,59 @@
+"""The models at which the clients of a round arrive."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...basics.arrays import Ints
+from ...basics.errors import check
+from ...exchange import Part, Reply
+from ...federation import Federation
+from ...state import State
+
+
+@dataclass(frozen=True, eq=False)
+class ClientModels:
+    """The models `w` `[s, D]` at which the clients `ids` `[s]` of a round arrive, with weights `p` `[s]` of sum 1."""
+
+    ids: Ints
+    w: Tensor
+    p: Tensor
+
+    @property
+    def mean(self) -> Tensor:
+        """Their weighted mean `[D]`, sum_i p_i * w_i: with plain averaging and server steps the next global model."""
+        return self.p.to(self.w) @ self.w
+
+
+@torch.no_grad()
+def client_models(federation: Federation, state: State, ids: Ints | None = None) -> ClientModels:
+    """Train the clients of the round that follows `state`, and leave the state as it is.
+
+    They are those, from the same model, that `federation.round(state)` would train: its update is the weighted mean of
+    `w - sent`. With `ids` `[s]` these clients are the round's. Clients whose upload the round would refuse are left
+    out. Raises `ValueError` if nobody is left, or if the engine shows only sums over several clients.
+    """
+    request = federation.ask(state, ids=ids)
+    check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
+    if request.job == "probe":
+        request = federation.ask(state, probed=federation.collect(request))
+    answers = list(federation.executor.work(request))
+    right = "answers with sums over several clients: take one that shows single uploads"
+    check(not any(isinstance(each, Part) for each in answers), "engine", federation.engine, right)
+    replies = [answer for answer in answers if isinstance(answer, Reply)]
+    good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
+    check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
+    ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
+    w = torch.cat([request.sent + reply.upload["delta"][rows] for reply, rows in good])
+    return ClientModels(ids, w, weights(federation, ids))
+
+
+def weights(federation: Federation, ids: Ints) -> Tensor:
+    """The weights p_i float64 `[s]` of the clients `ids` in their round's mean: the method's, by samples or uniform."""
+    sizes = torch.from_numpy(federation.sizes[ids]).double()
+    sizes = sizes if federation.method.weighting == "samples" else torch.ones_like(sizes)
+    return sizes / sizes.sum()

@@ -1,0 +1,1 @@
+"""The loss between, around and beside models."""

@@ -1,0 +1,95 @@
+"""How lines, planes and surfaces look, from what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ...pictures.scales import INNER
+from ..study import Found, split_in_words
+
+STRIP = 0.4
+"""Planes that are less wide than this share of their height, or the other way round, are stretched."""
+
+SHOWN = {"loss": ("loss", 1.0), "error": ("error (%)", 100.0)}
+"""What is measured: its label, and the factor from its number to what is shown."""
+
+
+def of_line(found: Found) -> Picture:
+    """Loss above error, the two models marked."""
+    a, b = (str(name) for name in found["models"])
+    below = Axis(f"beta:  beta * {a} + (1 - beta) * {b}")
+    panels = []
+    for place, (key, (label, factor)) in enumerate(SHOWN.items()):
+        line = Line("", found["beta"], _times(factor, found[key]), look(place))
+        panels.append(
+            Panel(label, below, Axis(label), [*(Rule(1, "x", a), Rule(0, "x", b)), line], width=7, height=2.7)
+        )
+    caption = f"From {b} (beta = 0) to {a} (beta = 1) on a straight line, {split_in_words(found)}.{_measured(found)}"
+    return Picture(found["title"], panels, caption=caption)
+
+
+def of_plane(found: Found) -> Picture:
+    """Contours of loss and error, with the three models, and a cross for their mean."""
+    x, y = zip(*found["models"].values(), strict=True)
+    marks = [Points(list(found["models"]), x, y)]
+    if mean := found.get("mean"):
+        marks.append(Points(["mean"], [mean[0]], [mean[1]], "cross"))
+    ratio = _extent(found["y"]) / _extent(found["x"])
+    flat = ratio < STRIP
+    distance = Axis("distance in parameter space")
+    panels = [
+        Panel(
+            field.label,
+            distance,
+            distance,
+            [field, *marks],
+            width=8 if flat else 5.2,
+            height=3.2 if flat else min(max(4.2 * ratio, 2.4), 7),
+            square=STRIP < ratio < 1 / STRIP,
+        )
+        for field in _fields(found)
+    ]
+    caption = f"The plane through {', '.join(found['models'])}, {split_in_words(found)}; the cross is their mean."
+    return Picture(found["title"], panels, columns=1 if flat else 2, caption=f"{caption}{_measured(found)} {_cut()}")
+
+
+def of_surface(found: Found) -> Picture:
+    """The loss and the error as a relief, and as contours seen from above."""
+    x, y = Axis("a, along the first direction"), Axis("b, along the second")
+    centre = Points([""], [0], [0])
+    panels = [Panel(f"{field.label}, in 3-D", x, y, [field]) for field in _fields(found, relief=True)]
+    panels += [
+        Panel(f"{field.label}, from above", x, y, [field, centre], width=5.4, square=True) for field in _fields(found)
+    ]
+    caption = (
+        f"Around {found['model']}, {split_in_words(found)}, along two random directions with its filters' norms."
+        f"{_measured(found)} Surfaces that are shown together have the same scales. {_cut()}"
+    )
+    return Picture(found["title"], panels, columns=2, caption=caption)
+
+
+def _fields(found: Found, relief: bool = False) -> list[Field]:
+    return [
+        Field(label, found["x"], found["y"], [_times(factor, row) for row in found[key]], relief)
+        for key, (label, factor) in SHOWN.items()
+    ]
+
+
+def _times(factor: float, values: Sequence[float | None]) -> list[float | None]:
+    return [None if value is None else factor * value for value in values]
+
+
+def _extent(values: Sequence[float]) -> float:
+    return max(values) - min(values) or 1
+
+
+def _measured(found: Found) -> str:
+    """The models' own losses and errors in words, where they are known."""
+    known = dict(found.get("at_models") or {}) | ({"mean": found["at_mean"]} if found.get("at_mean") else {})
+    told = (f"{name}: loss {at['loss']:.4g}, error {100 * at['error']:.2f} %" for name, at in known.items())
+    return f" {'; '.join(told)}." if known else ""
+
+
+def _cut() -> str:
+    return f"The scale ends where {100 * INNER:g} % of the points do."

@@ -1,0 +1,135 @@
+"""The loss between, around and beside a run's models: lines, planes, surfaces."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from ....basics.errors import check
+from ...pictures import Picture
+from ..opened import MODELS, Opened
+from ..study import UNKNOWN, Found, Progress, Rows, Study, names_of, number, option, share, unseen
+from . import sections
+from .pictures import of_line, of_plane, of_surface
+from .sections import Section
+from .survey import Landscape, Relief
+
+KINDS = {"line": 2, "plane": 3, "surface": 1}
+"""Through or around how many models each goes."""
+
+
+@dataclass(frozen=True)
+class LandscapeStudy(Study):
+    """The surface around one model, the line through two or the plane through three, on a grid.
+
+    There are `points` a direction; the loss is that on `samples` (None: all) of a `split`; `seed` draws a surface's
+    directions. Raises `ValueError` for another number of models, unless each has a `surface`.
+    """
+
+    kinds: ClassVar = tuple(KINDS)
+    takes: ClassVar = "each"
+    examples: ClassVar = f"""\
+  fedsash landscape runs/a --models model,window5                            the line through two models
+  fedsash landscape runs/a --models round:10,round:20,round:30 --points 31   the plane through three
+  fedsash landscape runs/a runs/b --models model                             surfaces, on common scales
+  fedsash landscape runs/a --models model,window5 --surface --samples 1000   a surface around each
+
+Ctrl-C loses nothing: the same command goes on.
+
+{MODELS}"""
+
+    models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B[,C]]"))
+    surface: bool = field(default=False, metadata=option("the surface around each model, of several as well"))
+    points: int = field(default=21, metadata=option("points in each direction"))
+    split: Literal["test", "train"] = field(default="test", metadata=option("the samples that are seen"))
+    samples: int | None = field(default=None, metadata=option("N of them, or all", metavar="N", none="all"))
+    seed: int = field(default=0, metadata=option("of a surface's random directions"))
+
+    def __post_init__(self) -> None:
+        right = "must be one, two or three models"
+        check(self.surface or len(self.models) in KINDS.values(), "LandscapeStudy.models", ",".join(self.models), right)
+        check(self.points >= 2, "LandscapeStudy.points", self.points, "must be at least 2 a direction")
+
+    @property
+    def kind(self) -> str:
+        return "surface" if self.surface else {count: kind for kind, count in KINDS.items()}[len(self.models)]
+
+    def parts(self) -> Sequence[Study]:
+        return [replace(self, models=(model,), surface=False) for model in self.models] if self.surface else [self]
+
+    def about(self) -> Sequence[str]:
+        return self.models
+
+    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        federation, samples = run.federation, run.samples(self.split, self.samples)
+        batch = federation.evaluation.batch
+        landscape = Landscape(federation.module, federation.training_data, samples, federation.loss, batch)
+        section, names = self._section(run), names_of(self.models)
+        relief = landscape.over(section, draft, progress)
+        measured = [dict(zip(("loss", "error"), landscape.at(section.at(at)), strict=True)) for at in section.places]
+        return {
+            "kind": self.kind,
+            "title": f"{run.folder.name}: {self.kind} {_through(names)}",
+            "split": self.split,
+            "samples": len(samples),
+            **_described(names, relief),
+            "at_models": dict(zip(names, measured, strict=False)),
+            **({"at_mean": measured[3]} if self.kind == "plane" else {}),
+            **({"seed": self.seed} if self.kind == "surface" else {}),
+        }
+
+    def _section(self, run: Opened) -> Section:
+        vectors = [run.model(name) for name in self.models]
+        if len(vectors) == 1:
+            return sections.surface(vectors[0], run.federation.layout, self.seed, self.points)
+        if len(vectors) == 2:
+            return sections.line(vectors[0], vectors[1], self.points)
+        return sections.plane(vectors[0], vectors[1], vectors[2], self.points)
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        kind = found["kind"]
+        yield ["in the plane" if kind == "plane" else f"on the {kind}", "loss", "error"]
+        for name, at in found["at_models"].items():
+            yield [name, number(at["loss"]), share(at["error"])]
+        if mean := found.get("at_mean"):
+            yield ["their mean", number(mean["loss"]), share(mean["error"])]
+        yield _lowest(found)
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        if found["kind"] == "line":
+            return of_line(found)
+        return of_plane(found) if found["kind"] == "plane" else of_surface(found)
+
+
+def _described(names: Sequence[str], relief: Relief) -> dict[str, Any]:
+    """What the numbers belong to, and the numbers; in two dimensions a row for each y."""
+    if len(relief.axes) == 1:
+        return {"models": names, "beta": relief.axes[0], "loss": relief.loss, "error": relief.error}
+    grid = {"x": relief.axes[0], "y": relief.axes[1], "loss": relief.loss.T, "error": relief.error.T}
+    if len(names) == 1:
+        return {"model": names[0], **grid}
+    return {**grid, "models": dict(zip(names, relief.places, strict=False)), "mean": relief.places[3]}
+
+
+def _through(names: Sequence[str]) -> str:
+    return f"around {names[0]}" if len(names) == 1 else f"through {', '.join(names[:-1])} and {names[-1]}"
+
+
+def _lowest(found: Found) -> list[str]:
+    """The row of the point with the lowest loss; a loss that is not finite is no candidate."""
+    loss, error = np.array(found["loss"], dtype=float), np.array(found["error"], dtype=float)
+    if not np.isfinite(loss).any():
+        return ["lowest", UNKNOWN, UNKNOWN]
+    index = np.unravel_index(int(np.argmin(np.where(np.isfinite(loss), loss, np.inf))), loss.shape)
+    if found["kind"] == "line":
+        place = f"beta = {found['beta'][index[0]]:.3g}"
+    else:
+        place = f"({found['x'][index[1]]:.3g}, {found['y'][index[0]]:.3g})"
+    return [f"lowest, at {place}", number(loss[index]), share(error[index])]

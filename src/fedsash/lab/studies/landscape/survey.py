@@ -1,0 +1,122 @@
+"""What models lose at the points of a section; a survey that was interrupted goes on."""
+
+from __future__ import annotations
+
+import io
+import time
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ....basics.errors import check
+from ....data.federated import FederatedData, Samples
+from ....evaluation import Scorer
+from ....tasks import Loss
+from ...records import replace_file
+from .sections import Floats, Section
+
+SAVING = 1.0
+"""Seconds between two times that a survey's numbers are saved."""
+
+
+@dataclass(frozen=True, eq=False)
+class Relief:
+    """Mean `loss` and `error` (1 - accuracy) at the points of a section, each of the grid's shape.
+
+    The first `done` points, the last index running fastest, have been evaluated; the others are NaN. `axes` and
+    `places` are the section's; `mark` is a checksum of the models and samples that the numbers belong to.
+    """
+
+    axes: tuple[Floats, ...]
+    places: Floats
+    loss: Floats
+    error: Floats
+    done: int
+    mark: int
+
+    def save(self, file: Path) -> None:
+        """Write everything into an `.npz`, whole or not at all."""
+        content = io.BytesIO()
+        arrays: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "axes"}
+        arrays |= {f"axis{i}": axis for i, axis in enumerate(self.axes)}
+        np.savez(content, **arrays)
+        replace_file(file, content.getvalue())
+
+    @classmethod
+    def load(cls, file: Path) -> Relief:
+        """What `save` wrote."""
+        with np.load(file) as found:
+            axes = tuple(found[name] for name in sorted(found) if name.startswith("axis"))
+            return cls(axes, found["places"], found["loss"], found["error"], int(found["done"]), int(found["mark"]))
+
+
+class Landscape:
+    """Evaluates the points of sections on `samples` of the federated `data`: its test set, or some that train.
+
+    `loss(output, y)` gives one number a sample, that of the data's task unless it is given; `batch` samples pass
+    through the model at once. Module, samples and sections lie on one device. A point has the very numbers that
+    an evaluation gives its model. Points are evaluated one by one: models that are stacked need grouped convolutions,
+    which are slower.
+    """
+
+    def __init__(
+        self, module: nn.Module, data: FederatedData, samples: Samples, loss: Loss | None = None, batch: int = 500
+    ) -> None:
+        self._scorer = Scorer(module, loss or data.task.loss, data.problem, batch)
+        self._samples = samples
+
+    def at(self, w: Tensor) -> tuple[float, float]:
+        """Mean loss and error of the model `w` `[D]`."""
+        right, counted, losses = self._scorer.outcomes(w, self._samples)
+        return float(losses.mean()), 1 - float(right.sum() / counted.sum())
+
+    def over(
+        self, section: Section, file: Path | None = None, progress: Callable[[int, int], None] | None = None
+    ) -> Relief:
+        """Mean loss and error at every point of a section.
+
+        With a `file` the numbers so far are saved every second and when the survey ends, whatever ends it, and one that
+        was interrupted goes on from them: it gives the bytes of one that was not. `progress(done, points)` is called
+        after every point.
+
+        Raises `ValueError` if the file holds other models, another grid or other samples.
+        """
+        relief, saved = self._begun(section, file), time.monotonic()
+        loss, error = relief.loss.ravel(), relief.error.ravel()  # views: writing here fills the relief
+        try:
+            for done in range(relief.done, loss.size):
+                found = self.at(section.point(*map(int, np.unravel_index(done, section.shape))))
+                (loss[done], error[done]), relief = found, replace(relief, done=done + 1)
+                if file is not None and time.monotonic() > saved + SAVING:
+                    relief.save(file)
+                    saved = time.monotonic()
+                if progress is not None:
+                    progress(done + 1, loss.size)
+        finally:
+            if file is not None:
+                relief.save(file)
+        return relief
+
+    def _begun(self, section: Section, file: Path | None) -> Relief:
+        """What is known of a section so far."""
+        mark = _checksum(section.vectors, self._samples.y, *map(torch.from_numpy, (section.places, *section.axes)))
+        if file is None or not file.exists():
+            loss, error = (np.full(section.shape, np.nan) for _ in range(2))
+            return Relief(section.axes, section.places, loss, error, 0, mark)
+        relief = Relief.load(file)
+        right = "holds other models, another grid or other samples: give another file, or remove this one"
+        check(relief.mark == mark, "Landscape.over: file", str(file), right)
+        return relief
+
+
+def _checksum(*tensors: Tensor) -> int:
+    value = 0
+    for tensor in tensors:
+        value = zlib.crc32(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().data, value)
+    return value

@@ -1,0 +1,53 @@
+"""What models answer to samples, and the features that they see in them."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from ...basics.layout import Layout
+from ...data.encoded import split
+from ...data.federated import Samples
+from ...data.transform import PLAIN, Transform
+
+BATCH = 500
+"""How many samples pass through a model at once."""
+
+
+@torch.no_grad()
+def outputs(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
+    """What the models `w` `[..., D]` of a module's layout answer to n samples, `[..., n, c]`, without any dropout."""
+    layout, module = Layout(module), copy.deepcopy(module).eval()
+    answers = []
+    for model in w.reshape(-1, layout.size):
+        layout.bind(module, model)
+        batches = (transform.prepare(x).to(layout.dtype) for x in split(samples.x, BATCH))
+        answers.append(torch.cat([module(x) for x in batches]))
+    return torch.stack(answers).view(*w.shape[:-1], *answers[0].shape)
+
+
+def features(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
+    """What enters the last linear layer of the models `w` `[..., D]`, `[..., n, d]`.
+
+    Raises `ValueError` if no linear layer trains.
+    """
+    return outputs(_Extractor(module), w, samples, transform)
+
+
+class _Extractor(nn.Module):
+    """A copy of a module, with the same layout, that answers with its classifier's input."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = copy.deepcopy(module)
+        self.entered = torch.empty(0)
+        self.module.get_submodule(Layout(module).classifier).register_forward_pre_hook(self._keep)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.module(x)
+        return self.entered
+
+    def _keep(self, module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        self.entered = inputs[0]

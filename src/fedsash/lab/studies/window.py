@@ -1,0 +1,162 @@
+"""What a window of models holds: the weight of every round and every client in its mean, and how wide it is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...basics.errors import check
+from ...federation import Federation
+from ..pictures import Axis, Bars, Line, Panel, Picture, look
+from ..pictures.styles import RED
+from .client_models import weights
+from .opened import Opened
+from .study import Found, Progress, Rows, Study, number, option, unseen
+
+
+def round_weights(window: Collection[int]) -> Tensor:
+    """The weights `c` float64 `[t]` of the updates u_1 ... u_t in a window's mean, given the rounds of its models;
+    round t made the newest.
+
+    With u_tau = w_tau - w_{tau-1} (whatever the server optimiser made of the round, eq. 7 of WiMA)
+
+        mean = w_0 + sum_tau c_tau * u_tau,    c_tau = the share of models in the window that are of round tau or later
+
+    For W successive models this is WiMA's eq. 6: 1 up to the window's oldest model, then falling by 1/W a round to 1/W
+    for the newest update, as a learning rate that decays linearly within the window would do. Raises `ValueError` if
+    the window holds no model.
+    """
+    rounds = torch.tensor(_held(window))
+    tau = torch.arange(1, int(rounds.max()) + 1)
+    return (rounds >= tau[:, None]).double().mean(1)
+
+
+def participation(federation: Federation, rounds: int) -> Tensor:
+    """The weight p_i float64 `[t, N]` of every client's update in each of the first t `rounds`, 0 where it is away.
+
+    That is what the sampling and the clients' sizes say; that an upload was refused, only the run knows.
+    """
+    sizes = federation.sizes
+    p = torch.zeros(rounds, len(sizes), dtype=torch.float64)
+    for t in range(rounds):
+        ids = federation.sampling.clients(t, sizes, federation.seed)
+        p[t, torch.from_numpy(ids)] = weights(federation, ids)
+    return p
+
+
+def client_weights(window: Collection[int], p: Tensor) -> Tensor:
+    """The weights float64 `[t, N]` of all clients' updates in a window's mean, given the rounds of its models and the
+    clients' weights `p` `[t, N]`.
+
+        mean = w_0 + sum over tau and i of c_tau * p_i^tau * (w_i^tau - w_{tau-1}),    c_tau as in `round_weights`
+
+    This holds where a round adds the weighted mean of its clients' updates, as FedAvg's does; a server optimiser that
+    only scales it by a learning rate scales these weights. Summed over the rounds it is a client's weight in the
+    window, summed over the clients `c`, but for rounds in which nobody answered. Rounds of `p` after the window's
+    newest model are left out; raises `ValueError` if some before it are missing.
+    """
+    c = round_weights(window)
+    check(p.dim() == 2 and len(p) >= len(c), "client_weights: p", tuple(p.shape), f"must have {len(c)} rounds or more")
+    return c[:, None] * p[: len(c)]
+
+
+def distances(window: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
+    """The rounds int64 `[n]` of a window's models, oldest first, and each model's distance from their mean,
+    float64 `[n]`, on the host; `window` has the models by their rounds, as `State.past` does.
+
+    Raises `ValueError` if the window holds no model.
+    """
+    rounds = _held(window)
+    mean = torch.zeros(window[rounds[0]].shape, dtype=torch.float64)
+    for round in rounds:  # one after another: they may be more than fits into memory
+        mean += window[round].cpu().double() / len(rounds)
+    far = [torch.linalg.vector_norm(window[round].cpu() - mean) for round in rounds]
+    return torch.tensor(rounds), torch.stack(far)
+
+
+def _held(window: Collection[int]) -> list[int]:
+    """The rounds of the models in a window, ascending."""
+    check(len(window) > 0, "window", "empty", "must hold a model")
+    return sorted(window)
+
+
+@dataclass(frozen=True)
+class WindowStudy(Study):
+    """The weights in the window `average` after the saved `round` (None: the newest), and how wide it is.
+
+    `weights` are those of the rounds' updates, `clients` those of all updates of each client, `distances` those of the
+    window's models from their mean.
+    """
+
+    kinds: ClassVar = ("window",)
+    examples: ClassVar = """\
+  fedsash window runs/a --average window5
+  fedsash window runs/a --average window5 --round 100
+"""
+
+    average: str = field(metadata=option("the window's name in the experiment file", metavar="NAME"))
+    round: int | None = field(default=None, metadata=option("a saved round (default: the newest)", metavar="N"))
+
+    def about(self) -> Sequence[str]:
+        return (self.average,)
+
+    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        newest = max(run.rounds, default=0) if self.round is None else self.round
+        past = run.state(newest).past
+        if self.average not in past:
+            raise ValueError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
+        window = past[self.average]
+        c = round_weights(window)
+        held, away = distances(window)
+        return {
+            "kind": self.kind,
+            "title": f"{run.folder.name}: what is in {self.average} after round {newest}",
+            "average": self.average,
+            "round": newest,
+            "rounds": list(range(1, len(c) + 1)),
+            "weights": c,
+            "clients": client_weights(window, participation(run.federation, len(c))).sum(0),
+            "distance_rounds": held,
+            "distances": away,
+        }
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        weights, clients = np.array(found["weights"]), np.array(found["clients"])
+        held, away = list(found["distance_rounds"]), np.array(found["distances"])
+        largest = f"{number(float(clients.max()))} (client {int(clients.argmax())})"
+        yield ["in the window", ""]
+        yield ["models", f"{len(held)}, of rounds {held[0]} to {held[-1]}"]
+        yield ["rounds with their whole weight", str(int((weights == 1).sum()))]
+        yield ["weight of the newest round", number(float(weights[-1]))]
+        yield ["sum of all weights", number(float(weights.sum()))]
+        yield ["clients with a weight", f"{int((clients > 0).sum())} of {len(clients)}"]
+        yield ["largest weight of a client", largest]
+        yield [
+            "distance of a model from the mean",
+            f"{number(float(away.mean()))} (largest {number(float(away.max()))})",
+        ]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """The weight of every round's update and of every client's, and how far the models lie from their mean."""
+        by_weight = sorted(found["clients"], reverse=True)
+        places = list(range(1, len(by_weight) + 1))
+        rounds = Line("", found["rounds"], found["weights"], look(0), steps="middle", filled=True)
+        clients = Bars([""], places, [by_weight], [RED], width=1)
+        away = Line("", found["distance_rounds"], found["distances"], look(2))
+        weight, distance = Axis("weight in the mean", low=0), Axis("distance from the mean", low=0)
+        panels = [
+            Panel("weight of each round's update", Axis("round", whole=True), weight, [rounds]),
+            Panel("weight of each client", Axis("clients, by their weight", whole=True), weight, [clients]),
+            Panel("distance of each model", Axis("round of the model", whole=True), distance, [away]),
+        ]
+        caption = f"What the average {found['average']} holds after round {found['round']}."
+        return Picture(found["title"], panels, columns=3, caption=caption)

@@ -1,0 +1,107 @@
+"""Curves: where an average begins, which part fills the picture, and that every history has one."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash.lab.pictures import Line, Panel, Rule
+from fedsash.lab.pictures.curves import curves, lines
+from fedsash.lab.pictures.paper import draw
+from fedsash.lab.pictures.smoothing import ORDER, WINDOW, smooth
+from fedsash.lab.records import accuracies
+from support.histories import NO_TEST, history
+
+
+def drawn(panel: Panel) -> dict[str, Line]:
+    return {layer.name: layer for layer in panel.layers if isinstance(layer, Line)}
+
+
+def test_lines_are_the_accuracies_in_per_cent_the_model_first_and_quiet() -> None:
+    models = accuracies(history({"window20": [0.1, 0.6, 0.7], "model": [0.2, 0.5, None]}))
+    (panel,) = curves(models).panels
+    found = drawn(panel)
+    assert list(found) == ["model", "window20"]
+    assert found["window20"].x == [10, 20, 30] and found["window20"].y == pytest.approx([10, 60, 70])
+    assert found["model"].y[:2] == pytest.approx([20, 50]) and math.isnan(found["model"].y[2] or 0)
+    assert [line.style.quiet for line in found.values()] == [True, False]
+
+
+def test_an_average_begins_where_it_leaves_the_model() -> None:
+    model = {1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
+
+    def rounds(average: dict[int, float], **others: dict[int, float]) -> list[Any]:
+        return list(lines({"a": average, **others})[-1].x)
+
+    assert rounds({1: 0.1, 2: 0.2, 3: 0.35, 4: 0.4}, model=model) == [2, 3, 4]
+    assert rounds({1: 0.0, 2: 0.2}, model=model) == [1, 2]
+    assert rounds({4: 0.5}) == [4]
+    assert rounds(model, model=model) == [1, 2, 3, 4], "a window of one model is the model"
+
+
+def test_a_line_that_begins_late_is_smoothed_with_what_came_before() -> None:
+    model = {t: (7 * t % 10) / 10 for t in range(40)}
+    average = model | {t: 0.5 + t / 1000 for t in range(20, 40)}
+    line = lines({"model": model, "a": average}, smoothed=True)[1]
+    assert list(line.x) == list(range(19, 40))
+    assert line.smooth == pytest.approx(smooth([100 * share for share in average.values()])[19:])
+
+
+def test_a_line_against_time_leaves_out_rounds_without_one() -> None:
+    (line,) = lines({"a": {1: 0.1, 2: 0.2, 3: 0.3}}, at={1: 0.5, 3: 4.0})
+    assert list(line.x) == [0.5, 4.0] and line.y == pytest.approx([10, 30])
+
+
+def test_target_and_the_beginning_of_the_broadcast_are_marked_where_they_can_be_seen() -> None:
+    models = accuracies(history({"model": [0.1, 0.5, 0.6]}))
+    (panel,) = curves(models, target=0.75, broadcast_start=20).panels
+    rules = [(rule.at, rule.axis, rule.note) for rule in panel.layers if isinstance(rule, Rule)]
+    assert rules == [(75, "y", "target 75 %"), (20, "x", "broadcasting from round 20")]
+    assert panel.y.high is not None and panel.y.high > 75
+    (panel,) = curves(models, broadcast_start=31).panels
+    assert not [rule for rule in panel.layers if isinstance(rule, Rule)]
+
+
+def test_the_part_after_the_first_climb_fills_the_panel() -> None:
+    climb, flat = [i / 40 for i in range(20)], [0.8, 0.82] * 90
+    (panel,) = curves(accuracies(history({"model": [*climb, *flat]}))).panels
+    assert panel.y.low is not None and 70 < panel.y.low < 80
+    assert panel.y.high is not None and 82 < panel.y.high < 83
+    dip = [*climb, *flat, 0.0]
+    (panel,) = curves(accuracies(history({"model": [*dip]}))).panels
+    assert panel.y.low > 70, "a single dip comes from below"
+
+
+ODD: dict[str, Any] = {
+    "nothing": [],
+    "no test set": NO_TEST,
+    "one evaluation": history({"model": [0.5], "w": [0.6]}),
+    "NaN": history({"model": [math.nan, 0.5, None], "w": [None, None, None]}),
+    "only NaN": history({"model": [math.nan]}),
+    "all wrong": history({"model": [0.0, 0.0]}),
+    "all right": history({"model": [1.0, 1.0]}),
+    "twenty averages": history({f"window{i}": [0.5 + i / 100, 0.6] for i in range(20)}),
+    "names that look like formulas": history({"$x_1": [0.1, 0.2], "a_b$ $": [0.1, 0.2], "": [0.3, 0.3]}),
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_there_is_a_picture_of_everything(name: str, tmp_path: Path) -> None:
+    draw(curves(accuracies(ODD[name]), "$5 & <b>", target=0.95, broadcast_start=15), tmp_path / "curves.png")
+    assert [p.name for p in tmp_path.iterdir()] == ["curves.png"]
+
+
+def test_smoothing_fits_parabolas_and_keeps_what_is_too_short() -> None:
+    """A filter of order 2 fits a parabola exactly; an even window gives it half a step on, but at the ends."""
+
+    def parabola(t: float) -> float:
+        return 0.1 + 0.02 * t - 0.001 * t * t
+
+    n, few = WINDOW + 5, [0.0, 1.0, 0.0]
+    fitted = [parabola(t + (0.5 if 5 <= t < n - 5 else 0)) for t in range(n)]
+    smoothed = smooth([*(parabola(t) for t in range(n)), math.nan, *few])
+    assert ORDER == 2 and smoothed[:n] == pytest.approx(fitted, abs=1e-12)
+    assert math.isnan(smoothed[n]) and smoothed[n + 1 :] == few

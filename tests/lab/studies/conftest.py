@@ -1,0 +1,49 @@
+"""Three finished runs to look at."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsash.lab.studies.opened import Opened, open_run
+from support.studies import EXPERIMENT, OWN_SPLIT, fedsash
+
+
+@pytest.fixture(scope="package", autouse=True)
+def one_thread() -> Iterator[None]:
+    """For models this small more threads only wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="package")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
+    """Three runs that differ in their seed, and share out their data in the same way."""
+    folder = tmp_path_factory.mktemp("runs")
+    (folder / "own_split.py").write_text(OWN_SPLIT)
+    (folder / "experiment.toml").write_text(EXPERIMENT)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "path", [str(folder), *sys.path])
+        for seed in range(3):
+            arguments = [folder / "experiment.toml", "--out", folder / f"r{seed}", "--seed", seed, "--no-progress"]
+            assert fedsash("run", *arguments, "--set", "checkpoint.keep=[1, 3, 5]") == 0
+        yield [folder / f"r{seed}" for seed in range(3)]
+
+
+@pytest.fixture
+def run(runs: list[Path], tmp_path: Path) -> Path:
+    """A copy of the first run."""
+    return Path(shutil.copytree(runs[0], tmp_path / "run", ignore=shutil.ignore_patterns("analyses")))
+
+
+@pytest.fixture(scope="package")
+def opened(runs: list[Path]) -> Opened:
+    """The first run, opened."""
+    return open_run(runs[0])

@@ -1,0 +1,83 @@
+"""The commands of studies: what they say, which options they have, and what they refuse in one line."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from fedsash.lab.cli import main
+from fedsash.lab.studies import STUDIES, kinds
+from support.studies import analysis, refused
+
+
+def test_a_command_says_what_it_found_and_where_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["landscape", str(run), "--models", "model,w", "--points", "3"]
+    assert main(given) == 0
+    out, place = capsys.readouterr().out, run / "analyses" / "line_model_w"
+    assert f"{place}.png" in out and f"{place}.json" in out and "lowest" in out
+    assert {path.suffix for path in place.parent.iterdir()} == {".json", ".png", ".pdf"}
+    before = Path(f"{place}.json").read_bytes()
+    command = analysis(run, "line_model_w")["command"]
+    assert command == f"fedsash {' '.join(given)} --split test --samples all --seed 0"
+    assert main(command.split()[1:]) == 0 and Path(f"{place}.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "options, line",
+    [
+        (["landscape", "--models", "model", "--samples", 10**6], "--samples = 1000000: must be 1 to"),
+        (["landscape", "--models", "model", "--points", 1], "--points = 1: must be at least 2 a direction"),
+        (["landscape", "--models", "model", "--name", "../x"], "--name = '../x': must be letters"),
+        (["window", "--average", "ema"], "has no window 'ema'; it has w, wide, late"),
+        (["window", "--average", "late", "--round", 3], "must hold a model"),
+        (["window", "--average", "w", "--round", 2], "no state of round 2"),
+        (["decompose", "--rounds", "1,2"], "no state of round 2"),
+        (["flatness", "--models", "model", "--rho", "-1"], "--rho = -1.0: must be a positive number"),
+        (["flatness", "--models", "model", "--eigenvalues", 0], "--eigenvalues = 0: must be from 1 to 100"),
+    ],
+)
+def test_what_can_not_be_done_is_refused(
+    runs: list[Path], capsys: pytest.CaptureFixture[str], options: list[object], line: str
+) -> None:
+    assert line in refused(capsys, options[0], runs[0], *options[1:])
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_setting_is_an_option_with_its_default(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    out = " ".join(capsys.readouterr().out.split())
+    for setting in fields(STUDIES[name].study()):
+        assert f"--{setting.name}" in out
+        if isinstance(setting.default, int | float) and not isinstance(setting.default, bool):
+            assert f"(default: {setting.default})" in out
+    assert "examples: fedsash" in out
+
+
+@pytest.mark.parametrize(
+    "options, right",
+    [
+        (["landscape", "--points", "many"], "argument --points: 'many' must be an integer"),
+        (["landscape", "--samples", "few"], "argument --samples: 'few' must be an integer, or all"),
+        (["landscape", "--split", "both"], 'argument --split: \'both\' must be "test" or "train"'),
+        (["flatness", "--rho", "0.1,x"], "argument --rho: '0.1,x' must be a list of numbers"),
+        (["average", "--window", "x"], "argument --window: 'x' must be an integer or \"auto\""),
+        (["flatness"], "the following arguments are required: --models"),
+    ],
+)
+def test_a_value_of_another_type_is_refused_with_what_it_must_be(
+    options: list[str], right: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main([options[0], "a", *options[1:]])
+    assert stopped.value.code == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1 and right in error
+
+
+def test_each_kind_of_finding_has_one_study() -> None:
+    every = [kind for entry in STUDIES.values() for kind in entry.study().kinds]
+    assert sorted(every) == sorted(kinds()) and all(re.fullmatch(r"\w+", kind) for kind in every)

@@ -1,0 +1,81 @@
+"""A run's models have names, and what is not there is refused with what there is."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+
+from fedsash.lab.studies.client_models import client_models
+from fedsash.lab.studies.opened import Opened, spaced
+from support.studies import SAVED, fedsash, refused
+
+
+def test_models_have_their_names(opened: Opened) -> None:
+    assert opened.rounds == SAVED
+    same = (("model", "round:6"), ("model", "model@6"), ("w", "w@6"), ("ema", "ema@6"), ("late", "late@6"))
+    assert all(torch.equal(opened.model(a), opened.model(b)) for a, b in same)
+    assert torch.equal(opened.model(str(opened.folder / "models" / "w.safetensors")), opened.model("w"))
+    assert torch.equal(opened.model("w-best"), opened.state(6).best["w"].w)
+    assert not torch.equal(opened.model("round:5"), opened.model("round:6"))
+
+
+def test_the_mean_of_the_clients_at_which_a_round_arrives_is_the_next_model(opened: Opened) -> None:
+    clients = client_models(opened.federation, opened.state(5))
+    w = torch.stack([opened.model(f"client:{k}@5") for k in clients.ids])
+    assert torch.equal(w, clients.w)
+    torch.testing.assert_close(clients.p.float() @ w, opened.model("round:6"))
+
+
+def test_samples_that_are_evenly_spaced_are_all_if_all_are_wanted() -> None:
+    assert spaced(7, 7).tolist() == list(range(7))
+    assert spaced(10, 4).tolist() == [0, 2, 5, 7]
+
+
+@pytest.mark.parametrize(
+    "name, line",
+    [
+        ("nobody", "models/ has ema, ema-best, late,"),
+        ("round:4", "no state of round 4; saved are the rounds: 1, 3, 5, 6 (checkpoint.keep keeps more)"),
+        ("nobody@3", "round 3 has model, w, wide, ema; saved are"),
+        ("late@3", "round 3 has model, w, wide, ema; saved are"),
+        ("client:99@3", "in the round after 3 take part:"),
+        ("there.safetensors", "there is no file there.safetensors"),
+        ("model,w,ema,wide", "must be one, two or three models"),
+        ("model,w@6,w", "plane: height of w3"),
+    ],
+)
+def test_unknown_models_are_refused_with_what_there_is(
+    runs: list[Path], capsys: pytest.CaptureFixture[str], name: str, line: str
+) -> None:
+    assert line in refused(capsys, "landscape", runs[0], "--models", name, "--points", 3)
+
+
+def test_damaged_states_and_models_and_empty_folders_are_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tensors = run / "state" / "00000003" / "state.safetensors"
+    tensors.unlink()
+    line = f"{tensors} is missing or damaged"
+    assert line in refused(capsys, "landscape", run, "--models", "round:3")
+    assert line in refused(capsys, "decompose", run)
+    (run / "models" / "w.safetensors").write_bytes(b"nothing")
+    assert "can't be read" in refused(capsys, "landscape", run, "--models", "w")
+    shutil.rmtree(run / "models")
+    assert "models/ has none" in refused(capsys, "landscape", run, "--models", "model")
+    shutil.rmtree(run / "state")
+    assert "saved are the rounds: none" in refused(capsys, "window", run, "--average", "w")
+    assert "no round of which all runs have a state" in refused(capsys, "decompose", run)
+    assert "holds no run" in refused(capsys, "flatness", tmp_path, "--models", "model")
+
+
+def test_a_model_of_another_architecture_is_refused(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "wider.toml").write_text('rounds = 1\n[model]\nname = "mlp"\nhidden = [5]\n')
+    assert fedsash("run", tmp_path / "wider.toml", "--out", tmp_path / "wider", "--no-progress") == 0
+    other = tmp_path / "wider" / "models" / "model.safetensors"
+    assert "as in the run's model" in refused(capsys, "landscape", run, "--models", other)
+    assert "must have the model and the clients of" in refused(capsys, "decompose", run, tmp_path / "wider")

@@ -1,0 +1,196 @@
+"""Progress: a bar that fits its terminal, a line now and then in a log, and next to no time."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsash.lab.progress import Progress, shorten
+from support.histories import SIX
+
+
+class Terminal(io.StringIO):
+    """A terminal that keeps what is sent to it."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def lines(self) -> list[str]:
+        """Every line it was sent, the bar's redrawings one by one, without control codes."""
+        plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.getvalue())
+        return [line for line in re.split(r"[\r\n]+", plain) if line.strip()]
+
+
+@contextmanager
+def terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 100, kind: str = "xterm") -> Iterator[Terminal]:
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_INTERACTIVE", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", kind)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    with redirect_stdout(Terminal()) as screen:
+        yield screen
+        assert sys.stdout is screen, "the bar did not give stdout back"
+
+
+def train(progress: Progress, rounds: int, first: int = 1) -> None:
+    for t in range(first, rounds + 1):
+        progress.update(t, SIX if t % 10 == 0 else None)
+
+
+def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str]) -> None:
+    with Progress(3000, True) as progress:
+        train(progress, 3000)
+    out, err = capsys.readouterr()
+    assert err == "" and out.count("\n") == 1 and "\x1b" not in out
+    assert out.startswith("round 3000/3000  0:0") and "model 71.2  window5 80.3  window20 81.1" in out
+
+
+def test_a_log_gets_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsash.lab.progress.LINE", 0.1)
+    monkeypatch.setattr("fedsash.lab.progress.SAMPLE", 0.01)
+    began = time.monotonic()
+    with Progress(10**9, True) as progress:
+        t = 0
+        while time.monotonic() - began < 0.5:
+            t += 1
+            progress.update(t, {"model": 0.5})
+    lines = capsys.readouterr().out.splitlines()
+    seen = [int(re.findall(r"\d+", line)[0]) for line in lines]
+    assert 3 <= len(lines) <= 2 + (time.monotonic() - began) / 0.1
+    assert seen == sorted(set(seen)) and seen[-1] == t
+    assert all("left" in line and "/s" in line and "model 50.0" in line for line in lines)
+
+
+def test_nothing_is_said_twice_or_of_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Progress(10, True):
+        pass
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr("fedsash.lab.progress.LINE", 0.0)
+    with Progress(10, True) as progress:
+        progress.update(10)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_disabled_is_silent(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def use() -> None:
+        progress = Progress(100, False)
+        progress.say("before")
+        with progress:
+            train(progress, 100)
+            progress.say("within")
+
+    use()
+    with terminal(monkeypatch) as screen:
+        use()
+    assert screen.getvalue() == "" and capsys.readouterr() == ("", "")
+
+
+def test_lines_are_said_before_within_and_after(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = Progress(10, True)
+    progress.say("[a] before")
+    with progress:
+        progress.say("within [/b]")
+        train(progress, 10)
+    progress.say("after")
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == ["[a] before", "within [/b]"] and lines[2].startswith("round 10/10") and lines[3:] == ["after"]
+
+
+@pytest.mark.parametrize("columns", [10, 30, 60, 80, 100, 200])
+def test_the_bar_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, columns) as screen, Progress(10_000, True) as progress:
+        train(progress, 10_000)
+    bars = screen.lines()
+    assert max(map(len, bars)) <= columns
+    assert columns == 10 or all("/" in bar for bar in bars), "one line a bar"
+    if columns >= 100:
+        assert "10000/10000" in bars[-1] and "━" in bars[-1]
+        assert re.findall(r"\d+\.\d", bars[-1]) == [f"{100 * accuracy:.1f}" for accuracy in SIX.values()]
+    if columns == 200:
+        assert all(f"{name} " in bars[-1] for name in SIX)
+
+
+def test_lines_stand_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as screen, Progress(100, True) as progress:
+        train(progress, 50)
+        progress.say("round 50: left out the uploads of clients [3]" + "." * 100)
+        print("printed")
+        train(progress, 100, 51)
+    lines = screen.lines()
+    said, written = (next(i for i, line in enumerate(lines) if start in line) for start in ("clients [3]", "printed"))
+    assert len(lines[said]) > 100, "a line is broken by the terminal, not by us"
+    assert said < written < len(lines) - 1 and "100/100" in lines[-1]
+
+
+def test_an_error_ends_the_bar_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as screen, pytest.raises(KeyboardInterrupt), Progress(100, True) as progress:
+        train(progress, 7)
+        raise KeyboardInterrupt
+    assert "7/100" in screen.lines()[-1]
+    assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex("\x1b[?25l"), "the cursor is hidden"
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, kind="dumb") as screen, Progress(100, True) as progress:
+        train(progress, 100)
+    assert "\x1b" not in screen.getvalue() and screen.getvalue().count("\n") == 1
+
+
+def test_a_resumed_run_is_as_fast_as_its_own_rounds(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fedsash.lab.progress.SAMPLE", 0.0)
+    with Progress(400, True) as progress:
+        for t in range(300, 306):
+            progress.update(t)
+            time.sleep(0.02)
+    pace = re.search(r"([\d.]+)/s", capsys.readouterr().out)
+    assert pace is not None and 1 < float(pace[1]) <= 50
+
+
+def test_slow_rounds_have_a_time_each(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsash.lab.progress.SAMPLE", 0.0)
+    with Progress(7202, True) as progress:
+        progress.update(1, {"model": math.nan})
+        time.sleep(1.05)
+        progress.update(2)
+    out = capsys.readouterr().out
+    assert re.search(r"0:01, 2:\d\d:\d\d left  1\.\d s each  model nan", out)
+
+
+def test_an_update_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch), Progress(10**6, True) as progress:
+        train(progress, 1000)
+        began = time.process_time()
+        train(progress, 101_000, 1001)
+        seconds = time.process_time() - began
+    assert seconds / 100_000 < 20e-6
+
+
+@given(
+    names=st.lists(st.from_regex(r"[a-z][a-z _-]{0,8}[0-9]{0,3}", fullmatch=True), max_size=8), room=st.integers(-5, 80)
+)
+def test_shortened_names_fit_and_keep_their_numbers(names: list[str], room: int) -> None:
+    short = shorten(names, room)
+    total = sum(map(len, short))
+    for name, cut in zip(names, short, strict=True):
+        number = re.sub(r".*?([0-9]*)$", r"\1", name)
+        assert cut.endswith(number) and cut and cut[0] == name[0]
+        assert name.startswith(cut[: len(cut) - len(number)])
+    assert total <= room or all(len(cut.rstrip("0123456789")) == 1 for cut in short)
+    assert sum(map(len, names)) > room or short == names
+
+
+def test_windows_are_told_apart_first() -> None:
+    assert shorten(list(SIX), 17) == ["mo", "w5", "w20", "w100", "ema", "swa"]

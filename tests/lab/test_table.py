@@ -1,0 +1,86 @@
+"""The table of a run says what its summary says."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import subprocess
+import sys
+from typing import Any
+
+from rich.console import Console
+
+from fedsash.evaluation import Evaluation
+from fedsash.lab.records import summarise
+from fedsash.lab.table import table
+from support.histories import NO_TEST, SIX, history
+
+
+def printed(summary: dict[str, Any], evaluation: Evaluation | None = None, width: int = 80, **console: Any) -> str:
+    file = io.StringIO()
+    Console(file=file, width=width, **console).print(table(summary, evaluation))
+    return file.getvalue()
+
+
+def cells(text: str, name: str) -> list[str]:
+    line = next(line for line in reversed(text.splitlines()) if line.startswith(name))
+    return re.split(r" {2,}", line.strip())
+
+
+def test_the_table_says_what_the_summary_says() -> None:
+    evaluation = Evaluation(last=2, target=0.8)
+    models = history({"model": [0.2, 0.6, 0.4], "window20": [0.3, 0.8, 0.8]})
+    text = printed({"models": summarise(models, evaluation), "rounds": 30}, evaluation)
+    assert cells(text, "model ") == ["model", "40.0 %", "50.0 ± 10.0 %", "60.0 % (20)", "-", "-"]
+    assert cells(text, "window20") == ["window20", "80.0 %", "80.0 ± 0.0 %", "80.0 % (20)", "20", "+30.0 points"]
+    assert "(last 2)" in text and "to 80.0 %" in text
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    text = printed({"models": summarise(history({"w": [math.nan]}), Evaluation())})
+    assert cells(text, "w ") == ["w", "-", "-", "-", "-", "-"]
+
+
+def test_six_models_fit_into_a_plain_log_of_80_columns() -> None:
+    models: dict[str, list[float | None]] = {name: [accuracy] * 1000 for name, accuracy in SIX.items()}
+    evaluation = Evaluation(last=100)
+    text = printed({"models": summarise(history(models), evaluation)}, evaluation)
+    assert "\x1b" not in text and "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert all(cells(text, f"{name} ")[0] == name for name in SIX)
+    assert len({line.rindex("%") for line in text.splitlines() if "±" in line and "0." in line}) == 1, "not aligned"
+
+
+def test_a_long_name_is_folded_and_a_name_is_no_markup() -> None:
+    name = "[red]the mean of the last hundred models[/red]"
+    text = printed({"models": summarise(history({name: [0.5]}), Evaluation())})
+    assert "[red]" in text and "50.0 ± 0.0 %" in text and "…" not in text
+
+
+def test_the_highest_mean_is_bold() -> None:
+    models = history({"model": [0.5], "a": [0.7], "b": [0.6]})
+    text = printed({"models": summarise(models, Evaluation())}, force_terminal=True)
+    bold = [line for line in text.splitlines() if "\x1b[1m" in line and "%" in line and "points" in line]
+    assert len(bold) == 1 and "70.0 %" in bold[0]
+
+
+def test_without_evaluations_the_table_says_so() -> None:
+    assert "no evaluation on a test set" in printed({"models": summarise(NO_TEST, Evaluation())})
+
+
+def test_the_table_says_what_held_out_data_chose_and_where_a_run_diverged() -> None:
+    models = summarise(history({"model": [0.5], "a": [0.7]}), Evaluation())
+    text = printed({"models": models, "chosen": "[a]", "diverged": {"round": 7, "why": "overflow"}})
+    assert "the best on held-out data: [a]" in text
+    assert "diverged in round 7: overflow; the model has not moved since" in " ".join(text.split())
+    assert "diverged" not in printed({"models": models, "chosen": None, "diverged": None})
+
+
+def test_heavy_libraries_are_imported_where_they_are_used() -> None:
+    code = (
+        "import sys, fedsash.lab.table, fedsash.lab.progress, fedsash.lab.pictures.paper, fedsash.lab.pictures.page; "
+        "print({'matplotlib', 'plotly', 'rich.live', 'rich.table'} & set(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\n"

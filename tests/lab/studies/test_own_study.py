@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -11,57 +12,20 @@ from fedsash.lab.cli import main
 from fedsash.lab.reproductions.figures import Figure
 from fedsash.lab.studies import STUDIES, Entry
 from fedsash.lab.studies.opened import Opened
+from support.places import DOCS
 from support.studies import analysis, refused
 
-FILE = """
-from dataclasses import dataclass, field
-
-from fedsash.basics.errors import check
-from fedsash.lab.pictures import Axis, Bars, Panel, Picture
-from fedsash.lab.studies.study import Study, number, option, unseen
-
-
-@dataclass(frozen=True)
-class LengthStudy(Study):
-    kinds = ("lengths",)
-    examples = "  fedsash length runs/a --models model,window5\\n"
-
-    models: tuple[str, ...] = field(metadata=option("the models", "A[,B...]"))
-    power: int = field(default=2, metadata=option("of the norm"))
-
-    def __post_init__(self):
-        check(self.power >= 1, "LengthStudy.power", self.power, "must be at least 1")
-
-    def about(self):
-        return self.models
-
-    def make(self, runs, progress=unseen, draft=None):
-        (run,) = runs
-        found = {name: run.model(name).norm(p=self.power) for name in self.models}
-        return {"kind": self.kind, "title": f"{run.folder.name}: lengths", "lengths": found}
-
-    @staticmethod
-    def rows(found):
-        yield ["model", "length"]
-        for name, length in found["lengths"].items():
-            yield [name, number(length)]
-
-    @staticmethod
-    def picture(found):
-        names, lengths = list(found["lengths"]), list(found["lengths"].values())
-        bars = Bars([""], range(len(names)), [lengths], ["#333333"])
-        axis = Axis("model", ticks=dict(enumerate(names)))
-        return Picture(found["title"], [Panel("lengths", axis, Axis("length"), [bars])], caption="How long they are.")
-"""
-LINE = Entry("own_study:LengthStudy", "how long models are")
+FILE, LINE = re.findall(r"```python\n(.*?)```", (DOCS / "analyses.md").read_text(), re.S)[-2:]
+"""The code of the page."""
 
 
 @pytest.fixture(autouse=True)
 def own_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "own_study.py").write_text(FILE)
+    (tmp_path / "lengths.py").write_text(FILE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "own_study", raising=False)
-    monkeypatch.setitem(STUDIES, "length", LINE)
+    monkeypatch.delitem(sys.modules, "lengths", raising=False)
+    (name, entry), *_ = eval(f"{{{LINE}}}", {"Entry": Entry}).items()
+    monkeypatch.setitem(STUDIES, name, entry)
 
 
 def test_its_command_writes_tells_and_draws(run: Path, opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.command(given)
         return code
-    except KeyboardInterrupt:
-        return interrupted(given)
+    except KeyboardInterrupt as stop:
+        return interrupted(given, stop)
     except (ValueError, ImportError, OSError) as error:
         if not isinstance(error, OSError) and not _ours(error):
             raise

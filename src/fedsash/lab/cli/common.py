@@ -11,11 +11,12 @@ Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 OK, WRONG, INTERRUPTED = 0, 2, 130
 
 
-def interrupted(given: argparse.Namespace) -> int:
-    """Say how to go on with what was stopped; the exit code."""
+def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:
+    """Say how to go on with what was stopped, which `stop` may know; the exit code."""
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
-    print(f"stopped; go on with: fedsash resume {out}" if saved else "stopped", file=sys.stderr)
+    how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
+    print(f"stopped; {how}" if how else "stopped", file=sys.stderr)
     return INTERRUPTED
 
 

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
 from ..studies import STUDIES
-from .common import INTERRUPTED, OK, Commands
+from .common import OK, Commands
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,7 +65,7 @@ def _option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -> No
         type=partial(_read, kind, field.metadata["none"]),
         default=None if required else field.default,
         required=required,
-        metavar=field.metadata["metavar"] or "|".join(get_args(kind)) or None,
+        metavar=field.metadata["metavar"] or ("|".join(get_args(kind)) if get_origin(kind) is Literal else None),
         help=f"{line} (default: {default})" if default else line,
     )
 
@@ -107,20 +107,26 @@ def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
             with _opened(folders) as runs:
                 if lines := study.answer(runs):
                     print("\n".join(lines))
-                    continue
-                for part in study.parts():
-                    name = _name(part, given.name, len(study.parts()) > 1)
-                    place = folders[0] / "analyses" / name
-                    try:
-                        with _bar(f"{folders[0].name}: {name}") as tick:
-                            finished[place] = part.write(runs, name, _typed(kind, given), tick)
-                    except KeyboardInterrupt:
-                        if not place.with_name(f"{name}.npz").exists():
-                            raise
-                        print("stopped; the same command goes on from here", file=sys.stderr)
-                        return INTERRUPTED
+                else:
+                    finished |= _found(study, runs, given)
     _show(finished)
     return OK
+
+
+def _found(study: Study, runs: Sequence[Opened], given: argparse.Namespace) -> dict[Path, Found]:
+    """What a study finds, each part by the place of its files, which has no ending yet."""
+    finished, parts, folder = {}, study.parts(), runs[0].folder
+    for part in parts:
+        name = _name(part, given.name, len(parts) > 1)
+        place = folder / "analyses" / name
+        try:
+            with _bar(f"{folder.name}: {name}") as tick:
+                finished[place] = part.write(runs, name, _typed(type(study), given), tick)
+        except KeyboardInterrupt:
+            if place.with_name(f"{name}.npz").exists():
+                raise KeyboardInterrupt("the same command goes on from here") from None
+            raise
+    return finished
 
 
 @contextmanager

@@ -43,13 +43,13 @@ def lines(
         points = models[model]
         style = QUIET if model == "model" else look(averages.index(model))
         begins = 0 if model == "model" else _leaves(points, models.get("model", {}))
-        made = line(model, points, at, smoothed)
+        made = _line(model, points, at, smoothed)
         smooth = made.smooth and made.smooth[begins:]
         found.append(Line(model, made.x[begins:], made.y[begins:], style, smooth=smooth))
     return found
 
 
-def line(name: str, points: Mapping[int, float], at: Mapping[int, float] | None, smoothed: bool) -> Line:
+def _line(name: str, points: Mapping[int, float], at: Mapping[int, float] | None, smoothed: bool) -> Line:
     """All points of a model, in per cent."""
     known = {round: share for round, share in points.items() if at is None or round in at}
     x = list(known) if at is None else [at[round] for round in known]

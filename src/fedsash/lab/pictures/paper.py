@@ -45,7 +45,7 @@ HOUSE: Any = {
     "legend.frameon": False,
     "legend.fontsize": 9,
     "legend.labelcolor": INK,
-    "savefig.dpi": 150,
+    "savefig.dpi": 130,
 }
 """The look of the house: a light grid and no frame."""
 TITLE = 0.45

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ...pictures import Line, Panel, Picture, look
-from ...pictures.curves import line, lines, panel
+from ...pictures.curves import lines, panel
 from ...pictures.smoothing import ORDER, WINDOW
 from .collect import Run
 
@@ -26,8 +26,10 @@ def curves(runs: Sequence[Run]) -> Picture | None:
         return None
     step = math.ceil(sum(len(points) for run in drawn for points in run.accuracies.values()) / MOST)
     several = len(drawn) > 1
-    panels = of_models(drawn, smoothed=True) if several else []
-    panels += [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
+    panels = [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
+    if several:
+        found = by_model(drawn, smoothed=True)
+        panels = [panel(f"{model}, every run", of, **_marks(having)) for model, having, of in found] + panels
     thinned = f" One evaluation in {step} is drawn." if step > 1 else ""
     caption = (
         "Accuracy on the central test set after each evaluated round. The smoothed lines are those of a Savitzky-Golay "
@@ -36,21 +38,26 @@ def curves(runs: Sequence[Run]) -> Picture | None:
     return Picture("Accuracy over the rounds", [_thinned(of, step) for of in panels], caption=caption)
 
 
-def of_models(
-    runs: Sequence[Run], smoothed: bool = False, key: str = "", along: str = "round", what: str = "every run"
-) -> list[Panel]:
-    """A panel for each model, the averages first, with a line a run; against a `key` of the network's rows if given."""
-    models = list(dict.fromkeys(model for run in runs for model in run.accuracies))
-    panels = []
+def by_model(
+    runs: Sequence[Run], smoothed: bool = False, against: str = ""
+) -> Iterator[tuple[str, list[Run], list[Line]]]:
+    """Each model, the averages first, with the runs that have it and a line for each of them.
+
+    The lines are `against` a key of the network's rows, if one is given, else against rounds.
+    """
+    drawn = ((run.name, lines(run.accuracies, at=_moments(run, against), smoothed=smoothed)) for run in runs)
+    of_runs = {run: {line.name: line for line in of_run} for run, of_run in drawn}
+    models = dict.fromkeys(model for of_run in of_runs.values() for model in of_run)
     for model in sorted(models, key=lambda model: model == "model"):
-        having = [run for run in runs if model in run.accuracies]
-        made = [line(run.name, run.accuracies[model], moments(run, key), smoothed) for run in having]
-        styled = [replace(one, style=look(i)) for i, one in enumerate(made)]
-        panels.append(panel(f"{model}, {what}", styled, **(_marks(having) if not key else {}), along=along))
-    return panels
+        having = [run for run in runs if model in of_runs[run.name]]
+        yield (
+            model,
+            having,
+            [replace(of_runs[run.name][model], name=run.name, style=look(place)) for place, run in enumerate(having)],
+        )
 
 
-def moments(run: Run, key: str) -> Mapping[int, float] | None:
+def _moments(run: Run, key: str) -> Mapping[int, float] | None:
     """What a run's network says under this key, by round; None without a key."""
     return {round: row[key] for round, row in run.network.items()} if key else None
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from ...pictures import Picture
+from ...pictures.curves import panel
 from ...pictures.network import ACCURACY, AGAINST, accuracy, link, timeline
 from .collect import Run
-from .curves import of_models
+from .curves import by_model
 
 
 def pictures(runs: Sequence[Run], notes: list[str]) -> list[Picture]:
@@ -36,7 +37,11 @@ def _sound(run: Run, notes: list[str]) -> bool:
 def _accuracy(runs: Sequence[Run]) -> Picture:
     """Each model's accuracy against simulated time and client trips: a line a model, with several runs a line a run."""
     if len(runs) == 1:
-        return accuracy(runs[0].accuracies, runs[0].network, runs[0].evaluation.target if runs[0].config else None)
-    against = AGAINST.items()
-    panels = [panel for key, along in against for panel in of_models(runs, False, key, along, f"against {along}")]
+        (run,) = runs
+        return accuracy(run.accuracies, run.network, run.evaluation.target if run.config else None)
+    panels = [
+        panel(f"{model} against {along}", lines, along=along)
+        for key, along in AGAINST.items()
+        for model, _, lines in by_model(runs, against=key)
+    ]
     return Picture("Accuracy over time and trips", panels, caption=ACCURACY)

@@ -18,7 +18,7 @@ from .pictures import of_line, of_plane, of_surface
 from .sections import Section
 from .survey import Landscape, Relief
 
-KINDS = {"line": 2, "plane": 3, "surface": 1}
+THROUGH = {"line": 2, "plane": 3, "surface": 1}
 """Through or around how many models each goes."""
 
 
@@ -30,7 +30,7 @@ class LandscapeStudy(Study):
     directions. Raises `ValueError` for another number of models, unless each has a `surface`.
     """
 
-    kinds: ClassVar = tuple(KINDS)
+    kinds: ClassVar = tuple(THROUGH)
     takes: ClassVar = "each"
     examples: ClassVar = f"""\
   fedsash landscape runs/a --models model,window5                            the line through two models
@@ -51,12 +51,14 @@ Ctrl-C loses nothing: the same command goes on.
 
     def __post_init__(self) -> None:
         right = "must be one, two or three models"
-        check(self.surface or len(self.models) in KINDS.values(), "LandscapeStudy.models", ",".join(self.models), right)
+        check(
+            self.surface or len(self.models) in THROUGH.values(), "LandscapeStudy.models", ",".join(self.models), right
+        )
         check(self.points >= 2, "LandscapeStudy.points", self.points, "must be at least 2 a direction")
 
     @property
     def kind(self) -> str:
-        return "surface" if self.surface else {count: kind for kind, count in KINDS.items()}[len(self.models)]
+        return "surface" if self.surface else {count: kind for kind, count in THROUGH.items()}[len(self.models)]
 
     def parts(self) -> Sequence[Study]:
         return [replace(self, models=(model,), surface=False) for model in self.models] if self.surface else [self]

@@ -183,9 +183,9 @@ def test_every_sampling_is_registered() -> None:
             lambda: FixedClients(((-1,),)),
             r"Fixed\.rounds\[0\] = \[-1\]: must hold distinct client ids, integers of at least 0",
         ),
-        (lambda: FixedClients(((0.5,),)), r"Fixed\.rounds\[0\] = \[0\.5\]"),  # type: ignore[arg-type]
-        (lambda: FixedClients((0, 1)), r"Fixed\.rounds\[0\] = 0: must hold"),  # type: ignore[arg-type]
-        (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:function'"),
+        (lambda: FixedClients(((0.5,),)), r"Fixed\.rounds = \(\(0\.5,\),\): must be a list of lists of integers"),  # type: ignore[arg-type]
+        (lambda: FixedClients((0, 1)), r"Fixed\.rounds = \(0, 1\): must be a list of lists of integers"),  # type: ignore[arg-type]
+        (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:name'"),
         (lambda: Function("no_such_package:f"), r"can't be imported: No module named 'no_such_package'"),
         (lambda: Function("math:pi"), r"Function\.function = 'math:pi': must be a function"),
         (lambda: Uniform(1, trace="trace.txt"), r"Uniform\.trace = 'trace\.txt': must be a \.npy or \.csv file"),

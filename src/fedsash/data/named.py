@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check, check_choice
+from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
+from ..basics.typed import typed
 from .federated import Samples
 from .images import Decode, Recipe, load
 from .known import DIGIT_FIVE, KNOWN
@@ -23,6 +24,7 @@ _CHOSEN = 2  # keeps this draw apart from the partition's own and from what is h
 
 
 @dataclass(frozen=True)
+@typed
 class Named:
     """A published data set: `path` is a folder that has it, in any form; the default is its name on the hub."""
 
@@ -95,9 +97,6 @@ class CIFAR100(Named):
     augment: bool = True
     name = "cifar100"
 
-    def __post_init__(self) -> None:
-        check_choice("CIFAR100.labels", self.labels, "fine", "coarse")
-
     @property
     def recipe(self) -> Recipe:
         return replace(_plain_unless(self.augment, super().recipe), labels=self.labels)
@@ -132,7 +131,6 @@ class Sized(Named):
 
     def __post_init__(self) -> None:
         check(self.size >= 1, f"{type(self).__name__}.size", self.size, "must be at least 1")
-        check_choice(f"{type(self).__name__}.decode", self.decode, *get_args(Decode))
 
     @property
     def recipe(self) -> Recipe:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ..basics.errors import check, library
+from ..basics.typed import typed
 from .federated import Samples
 from .images import Images
 from .named import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, Named, TinyImageNet
@@ -17,6 +18,7 @@ from .transform import Transform
 
 
 @dataclass(frozen=True)
+@typed
 class Digits:
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; needs no download.
 

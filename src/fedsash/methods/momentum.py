@@ -31,7 +31,6 @@ class FedCM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_alpha("FedCM", self.alpha)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
@@ -67,7 +66,6 @@ class FedACG(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(0 <= self.lam < 1, "FedACG.lam", self.lam, "must be in [0, 1)")
         check_strength("FedACG.beta", self.beta)
 
@@ -110,7 +108,6 @@ class Mime(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
@@ -146,7 +143,6 @@ class MimeLite(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

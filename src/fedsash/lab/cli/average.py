@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...basics.errors import RunError
 from .analyses import bar, opened, show, typed
 from .common import OK, Commands
 
@@ -33,7 +34,7 @@ def _average(given: argparse.Namespace) -> int:
     if (given.window, given.ema, given.power) != (None, None, None):
         return _one(given)
     if given.out is not None:
-        raise ValueError(f"--out = {given.out}: needs --window, --ema or --power, which say what to write")
+        raise RunError(f"--out = {given.out}: needs --window, --ema or --power, which say what to write")
     from ..studies.averages import averages
 
     name = given.name or "averages"

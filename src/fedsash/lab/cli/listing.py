@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from .common import OK, Commands
 
 if TYPE_CHECKING:
-    from ..config.registry import Make, Room
+    from ..config.rooms import Make, Room
 
 
 def add(commands: Commands) -> None:
@@ -21,56 +21,46 @@ def add(commands: Commands) -> None:
 
 
 def _list(given: argparse.Namespace) -> int:
-    from ..config.errors import located
-
     if given.room == "recipes":
         print(_recipes() if given.name is None else _recipe(given.name))
         return OK
-    known = rooms()
-    if given.room is not None and given.room not in known:
-        raise ValueError(f"there is no room {given.room!r}; there are {', '.join(known)}, recipes")
+    from ..config.errors import check_known
+    from ..config.registry import ROOMS, find
+
+    if given.room is not None:
+        check_known(given.room, [*ROOMS, "recipes"], "there is no room")
     if given.name is not None:
-        room = known[given.room]
-        with located(_table(room)):
-            print(_details(given.name, room.find(given.name), room))
+        room = ROOMS[given.room]
+        print(_details(given.name, find(room, given.name, room.key), room))
         return OK
-    overviews = [_overview(room) for title, room in known.items() if given.room in (None, title)]
+    overviews = [_overview(room) for title, room in ROOMS.items() if given.room in (None, title)]
     print("\n\n".join(overviews + ([_recipes()] if given.room is None else [])))
     return OK
 
 
-def rooms() -> dict[str, Room]:
-    """All registries: those of experiment files, and those of experiments on a network."""
-    from ..config import network
-    from ..config.registry import ROOMS
-
-    return ROOMS | network.ROOMS
-
-
 def _overview(room: Room) -> str:
     """A room's things, one line each, under the key that chooses one of them."""
-    from ..config.registry import summary
+    from ..config.words import summary
 
     width = max(len(name) for name in room.things)
     lines = [f"  {name:<{width}}  {summary(make)}" for name, make in room.things.items()]
-    return "\n".join([f"{_table(room)}.name", *lines])
+    return "\n".join([f"{room.key}.name", *lines])
 
 
 def _details(name: str, make: Make, room: Room) -> str:
     """A thing's docstring, and its options with their defaults."""
     from inspect import getdoc
 
-    from ..config.registry import REQUIRED, describe, options, show
+    from ..config.rooms import REQUIRED
+    from ..config.words import describe, show
 
     rows = [("name", "a string", show(name))]
-    for option in options(make).values():
+    for option in room.options(name).values():
         default = "(required)" if option.default is REQUIRED else show(option.default)
         rows.append((option.name, describe(option.kind), "(not set)" if option.default is None else default))
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     table = [f"  {key:<{widths[0]}}  {kind:<{widths[1]}}  {default}" for key, kind, default in rows]
-    return "\n".join(
-        [f"{_table(room)}.name = {show(name)}", "", getdoc(make) or "", "", "Options and defaults:", *table]
-    )
+    return "\n".join([f"{room.key}.name = {show(name)}", "", getdoc(make) or "", "", "Options and defaults:", *table])
 
 
 def _recipes() -> str:
@@ -93,10 +83,6 @@ def _recipe(name: str) -> str:
     return "\n".join(
         line for text in lines for line in wrap(text, 100, subsequent_indent="    " if text[:1] == " " else "") or [""]
     )
-
-
-def _table(room: Room) -> str:
-    return room.key.replace("*", "NAME")
 
 
 LIST = """\

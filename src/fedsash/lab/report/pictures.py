@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...basics.errors import RunError
 from ..records import replace_file
 from .curves import COLOURS, INK
 from .pictures_terrain import Scales, plane, surface
@@ -42,7 +43,7 @@ def draw_all(analyses: Mapping[Path, Analysis]) -> None:
     """Draw each analysis into its file; planes have one colour scale in common, and so have surfaces."""
     for kind in dict.fromkeys(analysis["kind"] for analysis in analyses.values()):
         if kind not in KINDS:
-            raise ValueError(f"there is no picture of the kind {kind!r}; there are {', '.join(KINDS)}")
+            raise RunError(f"there is no picture of the kind {kind!r}; there are {', '.join(KINDS)}")
         alike = {path: analysis for path, analysis in analyses.items() if analysis["kind"] == kind}
         scales = Scales.of(list(alike.values())) if kind in ("plane", "surface") else None
         for path, analysis in alike.items():

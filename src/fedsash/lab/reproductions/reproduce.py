@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import ROOMS, show
+from ..config.registry import ROOMS
+from ..config.words import show
 from ..records import replace_file, write_json
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...basics.errors import RunError
 from ..analysis.window import client_weights, distances, participation, round_weights
 from .opened import Opened, write
 
@@ -17,7 +18,7 @@ def window(run: Opened, average: str, name: str, round: int | None = None, comma
     newest = max(run.rounds, default=0) if round is None else round
     past = run.state(newest).past
     if average not in past:
-        raise ValueError(f"{run.folder} has no window {average!r}; it has {', '.join(past) or 'none'}")
+        raise RunError(f"{run.folder} has no window {average!r}; it has {', '.join(past) or 'none'}")
     c = round_weights(past[average])
     held, away = distances(past[average])
     by_client = client_weights(past[average], participation(run.federation, len(c))).sum(0)

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import product
 from pathlib import Path
 
+from ....basics.errors import RunError
 from ...records import Records
 from .. import network
 from ..curves import curves
@@ -33,7 +34,7 @@ def draw(found: Collection, folder: Path) -> int:
         try:
             draw_all({folder / f"{_file(f'{a.source}-{a.file.stem}')}.{ending}": a.content for a in alike})
         except KeyError as error:
-            raise ValueError(f"{alike[0].file.parent}: an analysis of the kind {kind!r} has no {error}") from error
+            raise RunError(f"{alike[0].file.parent}: an analysis of the kind {kind!r} has no {error}") from error
     return len(ENDINGS) * pictures
 
 

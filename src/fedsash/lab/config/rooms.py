@@ -1,0 +1,107 @@
+"""A room of things that an experiment file can name, and the options of each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from typing import Any, get_type_hints
+
+from ...basics.errors import check
+from ...basics.resolve import resolve
+from ...basics.typed import hints_of
+
+Make = Callable[..., Any]
+"""A class whose fields, or a function whose parameters, are the keys of a table."""
+
+REQUIRED = MISSING
+"""The default of an option that has none."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One key of a table: the type of its value, and its default (`REQUIRED` if there is none).
+
+    Where a table has the key `unless`, this one's default is that of its own class.
+    """
+
+    name: str
+    kind: Any
+    default: Any = REQUIRED
+    unless: str = ""
+
+
+@dataclass(frozen=True)
+class Room:
+    """Things by name, the classes below `base`.
+
+    `key` is the experiment file's table that chooses one of them by its `name`. A user's own, a dataclass below `base`,
+    is given as `"package.module:Class"`.
+    """
+
+    key: str
+    things: Mapping[str, Make]
+    base: type
+
+    def find(self, name: Any) -> Make:
+        """The thing of that name; `SettingError` if there is none, it can't be imported, or it is of another kind."""
+        if isinstance(name, str) and name in self.things:
+            return self.things[name]
+        check(isinstance(name, str) and ":" in name, "name", name, self.right)
+        make: Make = resolve(name)
+        right = f"must be a dataclass that extends {self.base.__module__}.{self.base.__qualname__}"
+        check(is_dataclass(make) and isinstance(make, type) and issubclass(make, self.base), "name", name, right)
+        return make
+
+    def options(self, name: Any) -> dict[str, Option]:
+        """What a table may say of the thing of that name."""
+        return options(self.find(name))
+
+    def made(self, name: str, arguments: Mapping[str, Any]) -> Any:
+        """What a table stands for."""
+        return self.find(name)(**arguments)
+
+    def name_of(self, thing: Any) -> str:
+        """The name by which `find` gives the class of `thing`."""
+        make = type(thing)
+        return next((name for name, m in self.things.items() if m is make), f"{make.__module__}:{make.__qualname__}")
+
+    def settings(self, thing: Any) -> Any:
+        """What holds the options of `thing`, as attributes, for a table that leaves some of them out."""
+        return thing
+
+    @property
+    def right(self) -> str:
+        """What a name must be."""
+        return f'must be one of {", ".join(self.things)}, or "package.module:Class"'
+
+
+def options(make: Make) -> dict[str, Option]:
+    """The options of a thing: a dataclass's fields, or a function's parameters (`"**"`: it takes any keyword)."""
+    if is_dataclass(make):
+        hints = hints_of(make)
+        return {
+            f.name: Option(f.name, hints[f.name], _default(f), f.metadata.get("unless", ""))
+            for f in fields(make)
+            if f.init
+        }
+    hints = _hints(make.__init__ if inspect.isclass(make) else make)
+    found = {}
+    for name, parameter in inspect.signature(make).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            found["**"] = Option("**", Any, None)
+        elif parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            default = REQUIRED if parameter.default is parameter.empty else parameter.default
+            found[name] = Option(name, hints.get(name, Any), default)
+    return found
+
+
+def _default(field: Field[Any]) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _hints(function: Make) -> dict[str, Any]:
+    try:
+        return get_type_hints(function)
+    except (NameError, TypeError):  # a user's annotations may name what is not imported when the program runs
+        return {}

@@ -31,8 +31,9 @@ from fedsash.data import (
     Transform,
     Users,
 )
-from fedsash.lab.config.registry import show, summary
+from fedsash.data.partitions.common import Partition
 from fedsash.lab.config.tables import plain
+from fedsash.lab.config.words import show, summary
 from fedsash.lab.partition import record, table
 from fedsash.lab.pictures.paper import draw
 from fedsash.lab.pictures.partition import partition
@@ -153,7 +154,7 @@ def section(file: str, rule: Any, samples: Source, text: str) -> str:
     draw(partition(record(data)), path)
     with Image.open(path) as image:
         image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
-    options = plain(rule, "partition")
+    options = plain(rule, Partition)
     inner = options["name"] != file
     title = f"`{options['name']}`" + (f" with `{options['inner']['name']}` inside" if inner else "")
     text = text if inner else f"{summary(type(rule))} {text}"

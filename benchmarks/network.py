@@ -24,7 +24,7 @@ from typing import Any
 from simpy import Environment
 
 from fedsash import network
-from fedsash.lab.config import network as networked
+from fedsash.lab.config import NetworkExperiment, parse
 from fedsash.lab.runs import timing
 from fedsash.network.events import begin, play
 from fedsash.sampling import Uniform
@@ -50,10 +50,10 @@ DATA: dict[str, dict[str, Any]] = {
 MODELS = ("lenet5", "resnet18_gn")
 
 
-def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: int) -> networked.NetworkExperiment:
+def experiment(name: str, folder: str, model: str, part: str, cell: str, trips: int) -> NetworkExperiment:
     """A cell of the table: five clients on a ring, two local epochs in batches of 32, plain ServerSGD."""
     chosen = DATA[name]
-    return networked.parse(
+    return parse(
         {
             "rounds": trips // trips_a_round(cell),
             "data": chosen["data"] | {"path": folder},
@@ -93,7 +93,7 @@ def table(given: argparse.Namespace, folder: Path) -> None:
             print(row, flush=True)
 
 
-def trained(cell: networked.NetworkExperiment, out: Path) -> dict[str, Any]:
+def trained(cell: NetworkExperiment, out: Path) -> dict[str, Any]:
     """The summary of a run that is there, or goes on, or begins."""
     file = out / "summary.json"
     if not file.exists() or json.loads(file.read_text())["rounds"] < cell.rounds:
@@ -123,7 +123,7 @@ def gradients() -> None:
             "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
             "network": {"gradients": True},
         }
-        rows = [row for row in networked.parse(table | CELLS[cell]).run().history if row["split"] == "network"]
+        rows = [row for row in parse(table | CELLS[cell]).run().history if row["split"] == "network"]
         norms = {row["trips"]: f"{row['gradient_norm']:.2f}" for row in rows}
         print(f"| {part} | {cell} | {' | '.join(norms[trips] for trips in MEASURED)} |", flush=True)
 

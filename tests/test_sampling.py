@@ -178,14 +178,20 @@ def test_every_sampling_is_registered() -> None:
         (lambda: Uniform(1, dropout=1.0), r"Uniform\.dropout = 1\.0: must be at least 0 and below 1"),
         (lambda: Weighted(0), r"Weighted\.count = 0: must be at least 1"),
         (lambda: FixedClients(()), r"FixedClients\.rounds = \(\): must hold at least one list"),
-        (lambda: FixedClients(((0, 1), (2, 2))), r"FixedClients\.rounds\[1\] = \[2, 2\]: must hold distinct client ids"),
+        (
+            lambda: FixedClients(((0, 1), (2, 2))),
+            r"FixedClients\.rounds\[1\] = \[2, 2\]: must hold distinct client ids",
+        ),
         (
             lambda: FixedClients(((-1,),)),
             r"FixedClients\.rounds\[0\] = \[-1\]: must hold distinct client ids, integers of at least 0",
         ),
-        (lambda: FixedClients(((0.5,),)), r"FixedClients\.rounds\[0\] = \[0\.5\]"),  # type: ignore[arg-type]
-        (lambda: FixedClients((0, 1)), r"FixedClients\.rounds\[0\] = 0: must hold"),  # type: ignore[arg-type]
-        (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:function'"),
+        (
+            lambda: FixedClients(((0.5,),)),
+            r"FixedClients\.rounds = \(\(0\.5,\),\): must be a list of lists of integers",
+        ),  # type: ignore[arg-type]
+        (lambda: FixedClients((0, 1)), r"FixedClients\.rounds = \(0, 1\): must be a list of lists of integers"),  # type: ignore[arg-type]
+        (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:name'"),
         (lambda: Function("no_such_package:f"), r"can't be imported: No module named 'no_such_package'"),
         (lambda: Function("math:pi"), r"Function\.function = 'math:pi': must be a function"),
         (lambda: Uniform(1, trace="trace.txt"), r"Uniform\.trace = 'trace\.txt': must be a \.npy or \.csv file"),

@@ -171,7 +171,7 @@ def test_every_schedule_is_registered() -> None:
         (lambda: Cyclic(0, 0, 0.0), r"Cyclic\.cycle = 0"),
         (lambda: Cyclic(0, 10, float("nan")), r"Cyclic\.low = nan"),
         (lambda: mild(-1, "none"), r"Mild\.start = -1"),
-        (lambda: mild(1, "exp"), r"Mild\.scheme = 'exp': must be one of exponential, constant, cyclic, epochs, none"),
+        (lambda: mild(1, "exp"), r"Mild\.scheme = 'exp': must be 'exponential' or 'constant' or"),
         (lambda: mild(1, "none", decay=1.1), r"Mild\.decay = 1\.1"),
         (lambda: mild(1, "none", late_decay=0.0), r"Mild\.late_decay = 0\.0"),
         (lambda: mild(1, "none", floor=-1.0), r"Mild\.floor = -1\.0"),

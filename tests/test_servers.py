@@ -195,7 +195,11 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
         (FedAdagrad(), {"tau": 0.0}, r"Adagrad\.tau = 0\.0: must be above 0, or 0 where initial_v is above 0"),
         (FedAdam(), {"beta1": -0.1}, r"Adam\.beta1 = -0\.1"),
         (FedAdam(), {"beta2": 1.1}, r"Adam\.beta2 = 1\.1: must be between 0 and 1"),
-        (FedAdam(), {"bias_correction": "yes"}, r"Adam\.bias_correction = 'yes': must be 'none', 'keras' or 'flower'"),
+        (
+            FedAdam(),
+            {"bias_correction": "yes"},
+            r"Adam\.bias_correction = 'yes': must be 'none' or 'keras' or 'flower'",
+        ),
         (FedAdam(), {"initial_v": -1.0}, r"Adam\.initial_v = -1\.0"),
         (FedYogi(), {"beta2": -1.0}, r"Yogi\.beta2 = -1\.0"),
         (FedYogi(), {"tau": -1e-3}, r"Yogi\.tau = -0\.001"),

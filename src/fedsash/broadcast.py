@@ -11,13 +11,15 @@ from torch import Tensor
 
 from .averages import Observers
 from .averages.observers import Seen
-from .basics.errors import check, check_choice
+from .basics.errors import SettingError, check
+from .basics.typed import typed
 from .evaluation import Metrics
 from .methods import Vectors
 from .servers import Server
 
 
 @dataclass(frozen=True)
+@typed
 class Broadcast:
     """Sends an average to the clients instead of the model (IMA).
 
@@ -50,13 +52,17 @@ class Broadcast:
         check(self.start == "auto" or self.start >= 0, "Broadcast.start", self.start, 'must be 0 or more, or "auto"')
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
         check(self.patience >= 1, "Broadcast.patience", self.patience, "must be at least 1")
-        check_choice("Broadcast.order", self.order, "after", "before", "code")
         check(
             self.order == "after" or not self.adaptive,
             "Broadcast.order",
             self.order,
             "an adaptive broadcast must be 'after'",
         )
+
+    @classmethod
+    def of(cls, average: str) -> Broadcast:
+        """What `broadcast = "ima"` stands for."""
+        return cls(average)
 
     @property
     def averages(self) -> tuple[str, ...]:
@@ -80,9 +86,8 @@ class Broadcast:
             check(name in known, "Broadcast.average", name, f"must be an average; there is {there}")
         if self.adaptive and not held_out:
             field = "start" if self.start == "auto" else "average"
-            raise ValueError(
-                f"Broadcast.{field}: to be chosen it needs held-out data: set evaluation.held_out to 0.1, say"
-            )
+            right = "to be chosen it needs held-out data: set evaluation.held_out to 0.1, say"
+            raise SettingError("Broadcast", field, getattr(self, field), right)
 
 
 @dataclass(frozen=True)

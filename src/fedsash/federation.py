@@ -19,10 +19,11 @@ from .aggregation import Aggregation, WeightedMean
 from .aggregation.sums import Sums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints
-from .basics.errors import check
+from .basics.errors import RunError, check
 from .basics.fingerprint import text
 from .basics.layout import Layout
 from .basics.storage import client_rows
+from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
@@ -40,17 +41,16 @@ from .tasks import Loss
 
 
 @dataclass(frozen=True, eq=False)
+@typed
 class Federation:
     """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
     `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `data` are samples that are here, which
     `engine` trains on, or `Clients` that live elsewhere. `averages` observe the global models under names of their own
     and never change the training; `broadcast` closes the loop. `loss(output, y)` gives one number a sample; without one
     it is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round
-    and end with `close()` (or a `with` block).
+    and end with `close()` (or a `with` block). A round is `ask`, anybody's executor, `finish`: `round` joins the three.
 
     Derived: the model's copy on its device (`module`), its `layout`, the `clients`, the averages at work (`observers`).
-
-    A round is `ask`, anybody's executor, `finish`: `round` puts the three together.
     """
 
     model: nn.Module
@@ -59,7 +59,7 @@ class Federation:
     local: LocalTraining = field(default_factory=LocalTraining)
     aggregation: Aggregation = field(default_factory=WeightedMean)
     server: Server = field(default_factory=ServerSGD)
-    averages: Mapping[str, Average] = field(default_factory=dict)
+    averages: Mapping[str, Average] = field(default_factory=dict, metadata={"example": '{"w5": Window(5)}'})
     broadcast: Broadcast | None = None
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     evaluation: Evaluation = field(default_factory=Evaluation)
@@ -110,7 +110,7 @@ class Federation:
     def training_data(self) -> FederatedData:
         """The data as clients train on them, on the device; raises `ValueError` where clients live elsewhere."""
         if self.local_data is None:
-            raise ValueError("the clients' samples are not here: this needs a federation whose data are FederatedData")
+            raise RunError("the clients' samples are not here: this needs a federation whose data are FederatedData")
         return self.local_data
 
     @property

@@ -7,9 +7,8 @@ chance is a hash of (seed, round, client), so no draw depends on an earlier one.
 
 from __future__ import annotations
 
-import pkgutil
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -17,14 +16,17 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .basics.errors import check
+from .basics.errors import SettingError, check, one_line
 from .basics.randomness import Purpose, keys
+from .basics.resolve import resolve
+from .basics.typed import typed
 
 Ids: TypeAlias = NDArray[np.int64]
 Rule: TypeAlias = Callable[[int, Ids, int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
+@typed
 class Sampling:
     """What every sampling has in common: clients that are asked and do not answer.
 
@@ -75,7 +77,7 @@ class Sampling:
     @cached_property
     def _trace(self) -> NDArray[np.bool_] | None:
         if isinstance(self.trace, str):
-            return _load_trace(f"{self._name}.trace", self.trace) if self.trace else None
+            return _load_trace(self._name, self.trace) if self.trace else None
         return _check_trace(f"{self._name}.trace", self.trace)
 
 
@@ -86,8 +88,8 @@ class Uniform(Sampling):
     Either `count`, or `fraction` of the N clients: `max(floor(fraction * N), 1)`, as in FedIMA.
     """
 
-    count: int = 0
-    fraction: float = 0.0
+    count: int = field(default=0, metadata={"unless": "fraction"})
+    fraction: float = field(default=0.0, metadata={"unless": "count"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -173,11 +175,7 @@ class Function(Sampling):
     def _rule(self) -> Rule:
         rule: Any = self.function
         if isinstance(rule, str):
-            check(":" in rule, "Function.function", rule, "must be 'package.module:function'")
-            try:
-                rule = pkgutil.resolve_name(rule)
-            except (ImportError, AttributeError, ValueError) as error:
-                raise ValueError(f"Function.function = {self.function!r}: can't be imported: {error}") from error
+            rule = resolve(rule, "Function", "function")
         check(callable(rule), "Function.function", self.function, "must be a function (round, sizes, seed) -> ids")
         return rule  # type: ignore[no-any-return]
 
@@ -211,14 +209,14 @@ def _check_ids(field: str, given: Any, below: int = 2**63) -> Ids:
     return ids
 
 
-def _load_trace(field: str, path: str) -> NDArray[np.bool_]:
+def _load_trace(name: str, path: str) -> NDArray[np.bool_]:
     suffix = Path(path).suffix
-    check(suffix in (".npy", ".csv"), field, path, "must be a .npy or .csv file")
+    check(suffix in (".npy", ".csv"), f"{name}.trace", path, "must be a .npy or .csv file")
     try:
         table = np.load(path) if suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
     except (OSError, ValueError) as error:
-        raise ValueError(f"{field} = {path!r}: can't be read: {error}") from error
-    return _check_trace(field, table, path)
+        raise SettingError(name, "trace", path, f"can't be read: {one_line(error)}") from error
+    return _check_trace(f"{name}.trace", table, path)
 
 
 def _check_trace(field: str, trace: NDArray[Any], path: str = "") -> NDArray[np.bool_]:

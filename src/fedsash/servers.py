@@ -15,10 +15,12 @@ import torch
 from torch import Tensor
 
 from .basics.errors import check
+from .basics.typed import typed
 
 State: TypeAlias = dict[str, Tensor]
 
 
+@typed
 class Server:
     """What a server optimiser answers."""
 
@@ -113,8 +115,6 @@ class FedAdam(Server):
     def __post_init__(self) -> None:
         _check_adaptive(self)
         _check_beta2("FedAdam", self.beta2)
-        known = self.bias_correction in ("none", "keras", "flower")
-        check(known, "FedAdam.bias_correction", self.bias_correction, "must be 'none', 'keras' or 'flower'")
 
     def init(self, w: Tensor) -> State:
         steps = {} if self.bias_correction == "none" else {"steps": torch.zeros((), dtype=torch.int64)}

@@ -188,12 +188,16 @@ def test_only_a_window_can_retract(average: Average) -> None:
         ("window", {"size": 0}, "Window.size = 0: must be at least 1"),
         ("window", {"size": 5, "every": 0}, "Window.every = 0: must be at least 1"),
         ("window", {"size": 5, "start": 0}, "Window.start = 0: must be at least 1"),
-        ("window", {"size": 5, "storage": "tape"}, "Window.storage = 'tape': must be one of auto, device, host, disk"),
+        (
+            "window",
+            {"size": 5, "storage": "tape"},
+            "Window.storage = 'tape': must be 'auto' or 'device' or 'host' or 'disk'",
+        ),
         ("swa", {"start": -1}, "SWA.start = -1: must not be negative"),
         ("swa", {"start": 1, "cycle": 0}, "SWA.cycle = 0: must be at least 1"),
-        ("swa", {"start": 1, "collect": "middle"}, "SWA.collect = 'middle': must be bottom or top"),
+        ("swa", {"start": 1, "collect": "middle"}, "SWA.collect = 'middle': must be 'bottom' or 'top'"),
         ("ema", {"decay": 1.0}, "EMA.decay = 1.0: must be at least 0 and less than 1"),
-        ("ema", {"decay": 0.9, "start": "one"}, "EMA.start = 'one': must be one of first, initial, zero"),
+        ("ema", {"decay": 0.9, "start": "one"}, "EMA.start = 'one': must be 'first' or 'initial' or 'zero'"),
     ],
 )
 def test_a_bad_field_is_refused_by_name(name: str, table: dict[str, Any], message: str) -> None:

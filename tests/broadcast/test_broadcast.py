@@ -150,9 +150,12 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"average": "wima", "start": "auto"},
-        "Broadcast.start: to be chosen it needs held-out data: set evaluation.held_out",
+        "Broadcast.start = 'auto': to be chosen it needs held-out data: set evaluation.held_out",
     ),
-    ({"average": ("wima", "ema")}, "Broadcast.average: to be chosen it needs held-out data: set evaluation.held_out"),
+    (
+        {"average": ("wima", "ema")},
+        "Broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data: set evaluation.held_out",
+    ),
 ]
 
 
@@ -187,8 +190,14 @@ def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcas
 @pytest.mark.parametrize(
     ("content", "line"),
     [
-        ('broadcast = { average = "wima", start = "auto" }', "broadcast.start: to be chosen it needs held-out data"),
-        ('broadcast = { average = ["wima", "ema"] }', "broadcast.average: to be chosen it needs held-out data"),
+        (
+            'broadcast = { average = "wima", start = "auto" }',
+            "broadcast.start = 'auto': to be chosen it needs held-out data",
+        ),
+        (
+            'broadcast = { average = ["wima", "ema"] }',
+            "broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data",
+        ),
         ('broadcast = { average = "wima", start = "soon" }', 'broadcast.start = "soon": must be an integer or "auto"'),
         ('broadcast = { average = "wima", start = -1 }', "broadcast.start = -1: must be 0 or more"),
         ("broadcast.average = []", "broadcast.average = (): must name at least one average"),

@@ -189,7 +189,7 @@ def test_a_users_function_is_called_with_the_options_alone(tmp_path: Path, monke
         ("zzz", {}, (3, 32, 32), r"must be one of mlp, .* or 'package.module:function'$"),
         ("no_such_package:f", {}, (1,), r"can't be imported: No module named 'no_such_package'"),
         ("math:no_such_function", {}, (1,), r"can't be imported: module 'math' has no attribute 'no_such_function'"),
-        ("math:pi", {}, (1,), r"must name a function that returns an nn\.Module"),
+        ("math:pi", {}, (1,), r"must be a function that returns an nn\.Module"),
         ("mlp", {"width": 3}, (4,), r"unexpected keyword argument 'width'; its options are hidden"),
         ("cifar_cnn", {"classes": 3}, (3, 32, 32), r"unexpected keyword argument 'classes'; its options are none"),
         ("mlp", {"hidden": 64}, (4,), r"mlp\.hidden = 64: must be a list of positive integers"),

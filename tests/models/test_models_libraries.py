@@ -15,7 +15,7 @@ from torch import nn
 
 from fedsash.basics.layout import Layout
 from fedsash.lab.config import parse
-from fedsash.models import MODELS, batch_norms
+from fedsash.models import MODELS, batch_norms, is_own
 from support.places import ROOT
 
 
@@ -115,8 +115,8 @@ def test_a_missing_library_is_one_line_that_says_what_to_install(
 def test_an_experiment_file_can_name_them_without_their_being_installed() -> None:
     model = parse({"model": {"name": "timm:resnet18", "groups": 4, "drop_rate": 0.1}}).model
     assert model.options == {"groups": 4, "drop_rate": 0.1}
-    assert "timm:resnet18" in MODELS and "timm:resnet18" not in list(MODELS)
-    assert "resnet18" not in MODELS and "numpy:array" not in MODELS
+    assert not is_own("timm:resnet18") and "timm:resnet18" not in MODELS
+    assert is_own("numpy:array")
 
 
 @pytest.mark.parametrize("name", [*MODELS, "timm:resnet18"])

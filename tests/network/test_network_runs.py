@@ -22,8 +22,7 @@ import torch
 from fedsash.evaluation import Metrics
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.cli import main
-from fedsash.lab.config import ConfigError
-from fedsash.lab.config import network as networked
+from fedsash.lab.config import ConfigError, NetworkExperiment, load, parse
 from fedsash.lab.records import Records
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import Study
@@ -212,8 +211,8 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert all(earlier["time"] < later["time"] for earlier, later in pairwise(sums))
     summary = json.loads((out / "summary.json").read_text())
     assert summary["network"]["trips"] == 6 and summary["target"]["model"]["trips"] <= 6
-    experiment = networked.load(file)
-    assert replace(networked.load(out / "config.toml"), engine=experiment.engine) == experiment
+    experiment = load(file)
+    assert replace(load(out / "config.toml"), engine=experiment.engine) == experiment
     assert main(["network", str(file), "--out", str(out)]) == 2
     assert "holds a run already" in capsys.readouterr().err
 
@@ -225,7 +224,7 @@ def test_ctrl_c_saves_and_the_command_resume_goes_on(
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     if scheduler == "synchronous":
         file.write_text(SMALL.replace('"fedwindow"\nwindow = 2', '"synchronous"'))
-    experiment = networked.load(file)
+    experiment = load(file)
 
     def press(round: int, metrics: list[Metrics]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
@@ -263,7 +262,7 @@ def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> N
         "rounds": 30,
         "scheduler": {"name": "fedasync"},
     }
-    experiment = networked.parse(table)
+    experiment = parse(table)
     experiment.run(tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in ("metrics.jsonl", "timeline.json")}
     assert main(["resume", str(tmp_path), "--no-progress"]) == 0
@@ -275,7 +274,7 @@ def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> N
 def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:
     """Its saved states hold the models; that of a single client makes sense in rounds alone."""
     out = tmp_path / "run"
-    networked.load(file, ["checkpoint.every=3"]).run(out)
+    load(file, ["checkpoint.every=3"]).run(out)
     with closing(open_run(out)) as opened:
         assert opened.rounds == [3, 6]
         assert torch.equal(opened.model("round:6"), opened.model("model"))
@@ -314,23 +313,27 @@ def test_what_does_not_fit_is_refused_in_one_line(
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_are_complete_and_say_how_they_are_run(path: Path) -> None:
-    experiment = networked.load(path)
-    assert networked.parse(experiment.table()) == experiment
+    experiment = load(path)
+    assert parse(experiment.table()) == experiment
     assert f"fedsash network examples/network/{path.name} --out" in path.read_text()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(path: Path, tmp_path: Path) -> None:
-    result = networked.load(path, ["rounds=20"]).run(tmp_path / "run")
+    result = load(path, ["rounds=20"]).run(tmp_path / "run")
     assert result.summary["rounds"] == 20
 
 
-def test_a_file_without_the_two_tables_is_a_synchronous_run_of_all() -> None:
-    experiment = networked.parse({"partition": {"name": "iid", "clients": 3}})
+def test_a_file_with_neither_table_is_not_on_a_network() -> None:
+    plain = parse({"partition": {"name": "iid", "clients": 3}})
+    assert not isinstance(plain, NetworkExperiment) and plain.sampling == Uniform(10)
+    experiment = parse({"partition": {"name": "iid", "clients": 3}, "network": {}})
+    assert isinstance(experiment, NetworkExperiment)
     assert experiment.scheduler == Synchronous() and experiment.sampling == Uniform(fraction=1.0)
-    with pytest.raises(ConfigError, match="scheduler = 'fedbuff': must be a table"):
-        networked.parse({"scheduler": "fedbuff"})
+    assert parse({"network": {}, "sampling": {"count": 5}}).sampling == Uniform(5)
+    with pytest.raises(ConfigError, match='scheduler = "fedbuff": must be a table'):
+        parse({"scheduler": "fedbuff"})
 
 
 @pytest.mark.slow
@@ -352,7 +355,7 @@ def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
         "engine": {"kind": "sequential", "workers": 1, "threads": 1, "compile": False},
         "network": {"gradients": True},
     }
-    experiment = networked.parse(table)
+    experiment = parse(table)
     found = [row["gradient_norm"] for row in experiment.run().history if row["split"] == "network"]
     federation = experiment.federation()
     state = federation.start()

@@ -9,12 +9,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.errors import check, check_choice
+from ..basics.errors import check
+from ..basics.typed import typed
 from ..exchange import Effort
 from ..methods import Upload, Vectors
 
 
 @dataclass(frozen=True)
+@typed
 class Aggregation:
     """The weighted mean of the uploads, summed as they come: memory is O(model), whatever the number of clients.
 
@@ -70,10 +72,6 @@ class FedNova(Aggregation):
     tau: Literal["coefficients", "steps"] = "coefficients"
     normalises: ClassVar[bool] = True
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("FedNova.tau", self.tau, "coefficients", "steps")
-
     def derive(self, upload: Upload, effort: Effort) -> Upload:
         assert effort.normaliser is not None
         delta = upload["delta"]
@@ -106,7 +104,6 @@ class FedGMA(Aggregation):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(0 <= self.threshold <= 1, "FedGMA.threshold", self.threshold, "must be between 0 and 1")
-        check_choice("FedGMA.mask", self.mask, "soft", "hard", "code")
 
     @property
     def keeps(self) -> bool:

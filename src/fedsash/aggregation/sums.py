@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
+from ..basics.errors import RunError
 from ..exchange import Answer, Missing, Part, Reply, Request
 from ..methods import Method, Vectors
 from . import Aggregation
@@ -100,7 +101,7 @@ class Sums:
     def piece(self, number: int) -> tuple[Ints, Sums]:
         """The places of a piece, and empty sums for it, to be filled where its clients are: see `part`."""
         if self._rule.keeps and not self._plain:
-            raise ValueError(f"{self._rule}: it needs every single update, which a part of a round does not hold")
+            raise RunError(f"{self._rule}: it needs every single update, which a part of a round does not hold")
         piece = copy(self)
         piece._begin()
         return self._places_of(number), piece

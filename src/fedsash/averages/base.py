@@ -9,9 +9,10 @@ from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
-from ..basics.errors import check
+from ..basics.errors import RunError, check
 from ..basics.layout import Part
 from ..basics.storage import Storage
+from ..basics.typed import typed
 
 State = dict[str, Tensor]
 """What an average remembers, as named tensors; beyond it there are only the past models that it needs."""
@@ -28,6 +29,7 @@ class Keeps:
 
 
 @dataclass(frozen=True)
+@typed
 class Average(ABC):
     """A mean of the models `w_1, w_2, ...` that training passes through, `w_t` being the model after round t.
 
@@ -83,7 +85,7 @@ class Average(ABC):
 
     def retract(self, state: State, round: int, past: Mapping[int, Tensor]) -> State:
         """Take the model of `round` out again; raises `ValueError` where single models are not kept."""
-        raise ValueError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can give one up")
+        raise RunError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can give one up")
 
 
 def check_names(averages: Iterable[str]) -> None:

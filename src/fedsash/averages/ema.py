@@ -37,8 +37,6 @@ class EMA(Average):
 
     def __post_init__(self) -> None:
         check(0 <= self.decay < 1, "EMA.decay", self.decay, "must be at least 0 and less than 1")
-        known = ("first", "initial", "zero")
-        check(self.start in known, "EMA.start", self.start, f"must be one of {', '.join(known)}")
 
     def init(self, w: Tensor) -> State:
         check_vector(w)

@@ -43,7 +43,6 @@ class SWA(Average):
     def __post_init__(self) -> None:
         check(self.start >= 0, "SWA.start", self.start, "must not be negative")
         check(self.cycle >= 1, "SWA.cycle", self.cycle, "must be at least 1")
-        check(self.collect in ("bottom", "top"), "SWA.collect", self.collect, "must be bottom or top")
 
     def init(self, w: Tensor) -> State:
         check_vector(w)

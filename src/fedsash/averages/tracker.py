@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..basics.errors import RunError
 from ..basics.layout import Layout
 from .base import Average, State
 from .observer import Observer
@@ -70,7 +71,7 @@ class Tracker:
         expected = {name: t.shape for name, t in self.state_dict().items() if not name.startswith(PAST)}
         found = {name: t.shape for name, t in saved.items() if not name.startswith(PAST)}
         if found != expected:
-            raise ValueError(f"the saved state is not one of {self.average}: {found} instead of {expected}")
+            raise RunError(f"the saved state is not one of {self.average}: {found} instead of {expected}")
         self.round = int(saved["round"])
         for name, tensor in self.averages[ONLY].items():
             tensor.copy_(saved[name])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import get_args
 
 import torch
 from torch import Tensor
@@ -47,8 +46,6 @@ class Window(Average):
     def __post_init__(self) -> None:
         for name in ("size", "every", "start"):
             check(getattr(self, name) >= 1, f"Window.{name}", getattr(self, name), "must be at least 1")
-        known = get_args(storages.Storage)
-        check(self.storage in known, "Window.storage", self.storage, f"must be one of {', '.join(known)}")
 
     def init(self, w: Tensor) -> State:
         check_vector(w)

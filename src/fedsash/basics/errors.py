@@ -1,36 +1,89 @@
-"""One way to refuse what is wrong or missing: a line that names it and says what would be right."""
+"""One way to refuse what is wrong or missing: a line that names it and says what would be right.
+
+Each class below is for users: the command line prints its line without a traceback. Any other exception is a bug.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import is_dataclass
 from math import isfinite
 
 
+class FedsashError(Exception):
+    """What the user can put right; raised as one of the classes below."""
+
+
+class SettingError(FedsashError, ValueError):
+    """A value is refused, in the line `owner.field = value: right`.
+
+    `owner` is the name of a class (`"Window"`) or empty, `field` what is wrong (`"size"`), `right` what would be right.
+    """
+
+    def __init__(self, owner: str, field: str, value: object, right: str) -> None:
+        super().__init__(owner, field, value, right)
+        self.owner, self.field, self.value, self.right = owner, field, value, right
+
+    def __str__(self) -> str:
+        name = f"{self.owner}.{self.field}" if self.owner else self.field
+        return f"{name} = {brief(self.value)}: {self.right}"
+
+
+class ModelError(FedsashError, ValueError):
+    """A model can't be trained, or not with these settings: it has no trainable parameters, say."""
+
+
+class DataError(FedsashError, ValueError):
+    """A file of data is missing or damaged, or does not hold what is needed of it."""
+
+
+class RunError(FedsashError, ValueError):
+    """A run's folder, or what is saved of the run, is missing, damaged, or does not go with what is asked of it."""
+
+
+class LibraryError(FedsashError, ImportError):
+    """An optional library is missing, or can't be imported."""
+
+
 def check(condition: bool, field: str, value: object, right: str) -> None:
-    """Raise `ValueError("{field} = {value!r}: {right}")` unless `condition` holds."""
+    """Raise `SettingError` unless `condition` holds: `check(size >= 1, "Window.size", size, "must be at least 1")`."""
     if not condition:
-        raise ValueError(f"{field} = {value!r}: {right}")
+        owner, dot, name = field.partition(".")
+        owned = dot and owner.isidentifier() and owner[0].isupper()
+        raise SettingError(owner, name, value, right) if owned else SettingError("", field, value, right)
 
 
 def check_strength(field: str, value: float) -> None:
-    """Raise `ValueError` unless a factor or a distance is finite and not negative."""
+    """Raise `SettingError` unless a factor or a distance is finite and not negative."""
     check(isfinite(value) and value >= 0, field, value, "must be a finite number of at least 0")
 
 
 def check_choice(field: str, value: str, *known: str) -> None:
-    """Raise `ValueError` unless the value is one of the known ones."""
+    """Raise `SettingError` unless the value is one of the known ones."""
     check(value in known, field, value, f"must be {' or '.join(map(repr, known))}")
 
 
 @contextmanager
 def library(name: str, purpose: str, install: str) -> Iterator[None]:
-    """Say what to install where an import inside fails: `ImportError`, on one line."""
+    """Say what to install where an import inside fails: `LibraryError`, on one line."""
     try:
         yield
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
         needed = f"{name} is needed for {purpose}: pip install '{install}'"
-        raise ImportError(f"{needed} ({one_line(error)})") from error
+        raise LibraryError(f"{needed} ({one_line(error)})") from error
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, but classes by their names, and what takes more than 100 characters cut short."""
+    if isinstance(value, type):
+        return value.__name__
+    text = repr(value)
+    if len(text) <= 100:
+        return text
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(brief, value[:3]))}{', ...' if len(value) > 3 else ''}]"
+    return f"{type(value).__name__}(...)" if is_dataclass(value) else f"{text[:97]}..."
 
 
 def one_line(error: BaseException) -> str:

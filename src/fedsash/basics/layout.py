@@ -8,6 +8,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from .errors import ModelError, SettingError
 from .private_torch import batch_norms, point
 
 Part = str | tuple[str, ...]
@@ -29,17 +30,17 @@ class Layout:
     def __init__(self, module: nn.Module) -> None:
         statistics = batch_norms(module)
         if statistics:
-            raise ValueError(
+            raise ModelError(
                 f"a mean of models leaves the statistics of the data (BatchNorm) wrong in: {', '.join(statistics)}; "
                 "convert the model with fedsash.models.group_norm(module, groups=2)"
             )
         parameters = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
         if not parameters:
-            raise ValueError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
+            raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
         kinds = {p.dtype for _, p in parameters}
         if len(kinds) > 1 or not next(iter(kinds)).is_floating_point:
             found = ", ".join(sorted(str(kind) for kind in kinds))
-            raise ValueError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
+            raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
         self.names = tuple(name for name, _ in parameters)
         self.shapes = tuple(p.shape for _, p in parameters)
         self.lengths = tuple(p.numel() for _, p in parameters)
@@ -57,7 +58,7 @@ class Layout:
     def classifier(self) -> str:
         """The name of the last linear layer that trains; `ValueError` if there is none."""
         if self._last_linear is None:
-            raise ValueError("the model has no trainable nn.Linear, hence no classifier")
+            raise ModelError("the model has no trainable nn.Linear, hence no classifier")
         return self._last_linear
 
     def linear(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -68,7 +69,7 @@ class Layout:
         prefix = f"{self.classifier}." if self.classifier else ""
         weight, bias = (self._aliases.get(f"{prefix}{name}") for name in ("weight", "bias"))
         if weight is None:
-            raise ValueError(f"the classifier {self.classifier!r} has no trainable weight of its own")
+            raise ModelError(f"the classifier {self.classifier!r} has no trainable weight of its own")
         views = self.views(w)
         return views[weight], None if bias is None else views[bias]
 
@@ -150,15 +151,17 @@ class Layout:
         if part in ("classifier", "extractor"):
             rest = set(self.names) - self._classifier
             if not self._classifier:
-                raise ValueError(f"part = {part!r}: the model has no trainable nn.Linear; name its parameters instead")
+                raise SettingError(
+                    "", "part", part, "the model has no trainable nn.Linear; name its parameters instead"
+                )
             if part == "extractor" and not rest:
-                raise ValueError(f"part = {part!r}: the model has nothing but its classifier")
+                raise SettingError("", "part", part, "the model has nothing but its classifier")
             return self._classifier if part == "classifier" else rest
         asked = (part,) if isinstance(part, str) else part
         unknown = [name for name in asked if not self._parameters_of(name)]
         if unknown or not asked:
             there = ", ".join(self.names)
-            raise ValueError(f"part = {part!r}: nothing that trains is called {unknown}; there are {there}")
+            raise SettingError("", "part", part, f"nothing that trains is called {unknown}; there are {there}")
         return set().union(*map(self._parameters_of, asked))
 
     def _parameters_of(self, name: str) -> set[str]:

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from ..basics.errors import check, library
+from ..basics.typed import typed
 from .federated import Samples
 from .images import Images
 from .published import (
@@ -28,6 +29,7 @@ from .transform import Transform
 
 
 @dataclass(frozen=True)
+@typed
 class Digits:
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; needs no download.
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check, check_choice
+from ..basics.errors import check
 from ..basics.storage import free
+from ..basics.typed import typed
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Pixels
@@ -110,6 +111,7 @@ def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
 
 
 @dataclass(frozen=True)
+@typed
 class Images:
     """Labelled images of one size, from a folder in any of the usual forms or from the Hugging Face hub.
 
@@ -152,7 +154,6 @@ class Images:
         check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
         check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")
-        check_choice("Images.decode", self.decode, *get_args(Decode))
         _ = self.transform
 
     @property

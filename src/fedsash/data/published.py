@@ -7,12 +7,13 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check, check_choice
+from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
+from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
 from .federated import Samples
 from .images import Decode, ReadingSettings, load
@@ -23,6 +24,7 @@ _CHOSEN = 2  # keeps this draw apart from the partition's own and from what is h
 
 
 @dataclass(frozen=True)
+@typed
 class PublishedImages:
     """A published data set: `path` is a folder that has it, in any form; the default is its name on the hub."""
 
@@ -94,9 +96,6 @@ class CIFAR100(PublishedImages):
     labels: Literal["fine", "coarse"] = "fine"
     augment: bool = True
     name = "cifar100"
-
-    def __post_init__(self) -> None:
-        check_choice("CIFAR100.labels", self.labels, "fine", "coarse")
 
     @property
     def settings(self) -> ReadingSettings:
@@ -233,9 +232,8 @@ class TinyImageNet(PublishedImages):
 
 
 def _check_large(data: Landmarks | PACS | TinyImageNet) -> None:
-    """Refuse a bad size, or a bad way of decoding, of a data set of large images."""
+    """Refuse a bad size of a data set of large images."""
     check(data.size >= 1, f"{type(data).__name__}.size", data.size, "must be at least 1")
-    check_choice(f"{type(data).__name__}.decode", data.decode, *get_args(Decode))
 
 
 def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..tasks import Task
 from .federated import CLASSIFICATION, FederatedData, Samples
+from .partitions.common import Partition
 from .transform import Transform
 
 _HELD_OUT = 1  # keeps this draw apart from the partition's own
@@ -30,7 +30,7 @@ class Source:
     domain_names: tuple[str, ...] = ()
     task: Task = CLASSIFICATION
 
-    def partition(self, rule: Callable[..., list[NDArray[np.int64]]], seed: int = 0) -> FederatedData:
+    def partition(self, rule: Partition, seed: int = 0) -> FederatedData:
         """Share the training samples out as `rule(labels, seed)` says.
 
         A rule whose `by` names other fields of the samples is called with these, in that order: `("domain", "y")`.
@@ -43,6 +43,13 @@ class Source:
             check(numbers is not None, type(rule).__name__, rule, right)
             given.append(numbers.cpu().numpy())
         return FederatedData(**vars(self), clients=rule(*given, seed))
+
+
+@runtime_checkable
+class Dataset(Protocol):
+    """Anything with samples to load."""
+
+    def load(self, seed: int = 0) -> Source: ...
 
 
 def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples | None]:

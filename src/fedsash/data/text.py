@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..basics.errors import check, one_line
+from ..basics.errors import DataError, SettingError, check, one_line
+from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
 from .federated import Samples
 from .source import Source
@@ -41,6 +42,7 @@ _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
 
 
 @dataclass(frozen=True)
+@typed
 class Shakespeare:
     """Next characters of what the roles of plays say, from LEAF's JSON or plain text (Shakespeare; FedJAX, WiMA).
 
@@ -73,7 +75,7 @@ class Shakespeare:
         users = [*spoken, *(user for user in spoken_later if user not in spoken)]
         train, test = _samples(spoken, users), _samples(spoken_later, users)
         if train is None:
-            raise ValueError(f"Shakespeare.path = {self.path!r}: nobody says anything there")
+            raise SettingError("Shakespeare", "path", self.path, "nobody says anything there")
         if test is None:
             train, test = _split_off_the_last(train, self.test)
         return Source(train, test, len(NAMES), PLAIN, NAMES, task=NextCharacter())
@@ -104,7 +106,7 @@ def _read(files: Iterable[Path]) -> Speeches:
         with _damages(file):
             text = file.read_text(encoding="utf-8-sig")
             if not text.strip():
-                raise ValueError("it is empty")
+                raise DataError("it is empty")
             own = _leaf(json.loads(text)) if file.suffix == ".json" else _play(file.stem, text)
         for user, said in own.items():
             speeches.setdefault(user, []).extend(said)
@@ -117,11 +119,11 @@ def _damages(file: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        raise ValueError(f"Shakespeare.path: in {file}: byte {error.start} is not UTF-8") from error
+        raise DataError(f"Shakespeare.path: in {file}: byte {error.start} is not UTF-8") from error
     except (json.JSONDecodeError, RecursionError) as error:
-        raise ValueError(f"Shakespeare.path: in {file}: damaged JSON ({one_line(error)})") from error
-    except ValueError as error:
-        raise ValueError(f"Shakespeare.path: in {file}: {one_line(error)}") from error
+        raise DataError(f"Shakespeare.path: in {file}: damaged JSON ({one_line(error)})") from error
+    except (DataError, SettingError) as error:
+        raise DataError(f"Shakespeare.path: in {file}: {one_line(error)}") from error
 
 
 def _play(title: str, text: str) -> Speeches:
@@ -136,7 +138,7 @@ def _play(title: str, text: str) -> Speeches:
         elif own:
             own[-1] = f"{own[-1]}\n\n{block}".strip()
     if not speeches:
-        raise ValueError("no role was found: neither the first line nor one after an empty line ends with a colon")
+        raise DataError("no role was found: neither the first line nor one after an empty line ends with a colon")
     return speeches
 
 
@@ -180,7 +182,7 @@ def _of(kind: type[_Kind], value: Any, place: str) -> _Kind:
     if isinstance(value, kind):
         return value
     found = "is missing" if value is None else f"is a {type(value).__name__}"
-    raise ValueError(f"{place} {found}, must be a {kind.__name__}")
+    raise DataError(f"{place} {found}, must be a {kind.__name__}")
 
 
 def _samples(speeches: Speeches, users: list[str]) -> Samples | None:

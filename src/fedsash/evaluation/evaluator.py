@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..basics.arrays import Floats, Ints
 from ..basics.errors import check
 from ..basics.layout import Layout
+from ..basics.typed import typed
 from ..data import encoded
 from ..data.encoded import EncodedImages
 from ..data.federated import Problem, Samples
@@ -26,6 +27,7 @@ Split = Literal["held_out", "clients"]
 
 
 @dataclass(frozen=True)
+@typed
 class Evaluation:
     """When and on what the model and all averages are evaluated.
 

@@ -8,11 +8,13 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
 from ..basics.errors import check
+from ..basics.typed import typed
 from ..exchange import Executor
 from .training import Work
 
 
 @dataclass(frozen=True)
+@typed
 class Engine(ABC):
     """Where the clients of a round are trained, and how; it changes the speed, not the numbers.
 

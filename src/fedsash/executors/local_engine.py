@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
-from ..basics.errors import check, check_choice
+from ..basics.errors import check
 from ..exchange import Executor, Job, Reply
 from ..local import Trainer
 from .base import Engine
@@ -47,12 +47,9 @@ class LocalEngine(Engine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice("LocalEngine.kind", self.kind, *get_args(Kind))
-        check_choice("LocalEngine.memory_format", self.memory_format, "auto", *get_args(MemoryFormat))
-        check_choice("LocalEngine.start", self.start, *get_args(Start))
         for name in ("workers", "block", "threads"):
             value = getattr(self, name)
-            valid = value == "auto" or (isinstance(value, int) and value >= 1)
+            valid = value == "auto" or value >= 1
             check(valid, f"LocalEngine.{name}", value, 'must be at least 1, or "auto"')
         stacked_only = self.kind == "sequential" and (self.compile is True or self.block not in ("auto", 1))
         check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block go with kind = "vectorised"')

@@ -13,6 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..basics.errors import RunError
 from ..methods import Vectors
 from ..state import Best, State, files_of
 
@@ -21,7 +22,7 @@ TENSORS, MANIFEST = "state.safetensors", "state.json"
 NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
 
 
-class StateError(ValueError):
+class StateError(RunError):
     """A saved state that can't be used here."""
 
 

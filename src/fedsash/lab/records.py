@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from ..basics.errors import library
+from ..basics.errors import RunError, library
 from ..evaluation import Evaluation, Metrics
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Records:
         content = b"".join(line + b"\n" for line in kept)
         if expected not in (None, found := (len(kept), zlib.crc32(content))):
             lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"
-            raise ValueError(f"{self.path} is damaged: {lost}; put the right one back, or fork from a saved state")
+            raise RunError(f"{self.path} is damaged: {lost}; put the right one back, or fork from a saved state")
         replace_file(self.path, content)
 
     def _lines(self) -> list[bytes]:
@@ -80,7 +80,7 @@ class Records:
         except ValueError:
             row = None
         if not isinstance(row, dict) or "round" not in row:
-            raise ValueError(f"{self.path}, line {number}: must be a JSON object with a round")
+            raise RunError(f"{self.path}, line {number}: must be a JSON object with a round")
         return row
 
 

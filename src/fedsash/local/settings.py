@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
 from ..basics.errors import check
+from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
@@ -18,6 +19,7 @@ from .batches import Cut
 
 
 @dataclass(frozen=True)
+@typed
 class LocalTraining:
     """How every client trains: SGD with learning rate `lr` in batches of `batch` samples.
 

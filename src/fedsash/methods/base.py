@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.errors import check_choice
 from ..basics.layout import Layout
+from ..basics.typed import typed
 from ..schedules import LocalSchedule
 
 Vectors = dict[str, Tensor]
@@ -105,6 +105,7 @@ class RoundMean:
 
 
 @dataclass(frozen=True)
+@typed
 class Method:
     """A federated method; as it stands it is FedAvg. A method overrides only what it changes.
 
@@ -115,9 +116,6 @@ class Method:
     _: KW_ONLY
     weighting: Weighting = "samples"
     uniform: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        check_choice(f"{type(self).__name__}.weighting", self.weighting, "samples", "uniform")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         """What the server remembers for the method at the start, given the first model `w` `[D]`."""

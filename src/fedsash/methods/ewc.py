@@ -30,7 +30,6 @@ class EWC(Method):
     mu: float = 1.0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_strength("EWC.mu", self.mu)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

@@ -31,7 +31,6 @@ class FedACG(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(0 <= self.lam < 1, "FedACG.lam", self.lam, "must be in [0, 1)")
         check_strength("FedACG.beta", self.beta)
 

@@ -31,7 +31,6 @@ class FedCM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_share("FedCM", self.alpha)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

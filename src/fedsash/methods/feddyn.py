@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ..basics.errors import check, check_choice, check_strength
+from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 
@@ -36,7 +36,6 @@ class FedDyn(Method):
     uniform: ClassVar[tuple[str, ...]] = ("g",)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(self.alpha > 0, "FedDyn.alpha", self.alpha, "must be positive")
 
     @property
@@ -93,10 +92,8 @@ class AdaBest(Method):
     uniform: ClassVar[tuple[str, ...]] = ("m",)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_strength("AdaBest.mu", self.mu)
         check_strength("AdaBest.beta", self.beta)
-        check_choice("AdaBest.variant", self.variant, "paper", "code")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         code = {"m": w.new_zeros(()), "uploads": w.new_zeros(())} if self.variant == "code" else {}

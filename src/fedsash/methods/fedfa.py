@@ -45,7 +45,6 @@ class FedFA(Method):
     calibrate_from: int = 0
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_strength("FedFA.lam", self.lam)
         check(0 <= self.momentum <= 1, "FedFA.momentum", self.momentum, "must be between 0 and 1")
         check_strength("FedFA.calibration", self.calibration)

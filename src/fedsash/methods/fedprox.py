@@ -21,7 +21,6 @@ class FedProx(Method):
     mu: float = 0.01
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_strength("FedProx.mu", self.mu)
 
     @property

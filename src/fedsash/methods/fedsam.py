@@ -29,7 +29,6 @@ class FedSAM(Method):
     rho: float = 0.1
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check_rho("FedSAM", self.rho)
 
     def direction(self, step: Step) -> Tensor:
@@ -50,7 +49,6 @@ class FedASAM(Method):
     eta: float = 0.2
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check_rho("FedASAM", self.rho)
         check_strength("FedASAM.eta", self.eta)
 
@@ -75,7 +73,6 @@ class MoFedSAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check_share("MoFedSAM", self.alpha)
         _check_rho("MoFedSAM", self.rho)
 
@@ -110,7 +107,6 @@ class FedLESAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check_rho("FedLESAM", self.rho)
 
     def client_state(self, w: Tensor) -> Vectors:

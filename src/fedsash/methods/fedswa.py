@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ..basics.errors import check, check_choice, check_strength
+from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
 from ..schedules import LocalSchedule, SawTooth
 from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
@@ -33,7 +33,6 @@ class FedSWA(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check(self)
 
     @property
@@ -69,9 +68,7 @@ class FedMoSWA(Method):
     uniform: ClassVar[tuple[str, ...]] = ("c",)
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         _check(self)
-        check_choice("FedMoSWA.option", self.option, "I", "II")
         check(0 <= self.gamma <= 1, "FedMoSWA.gamma", self.gamma, "must be between 0 and 1")
 
     @property

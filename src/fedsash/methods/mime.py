@@ -34,7 +34,6 @@ class Mime(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
@@ -70,7 +69,6 @@ class MimeLite(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

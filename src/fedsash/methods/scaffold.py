@@ -7,7 +7,6 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
-from ..basics.errors import check_choice
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
 
@@ -34,10 +33,6 @@ class Scaffold(Method):
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("c",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_choice("Scaffold.option", self.option, "I", "II")
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"c": zeros(w)}

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import difflib
 import inspect
-import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -17,9 +16,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..basics.errors import check
+from ..basics.errors import SettingError, check
 from ..basics.private_torch import batch_norms
 from ..basics.randomness import Purpose, key
+from ..basics.resolve import resolve
 from .alexnet import alexnet_gn
 from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
 from .digits import digit_five_cnn
@@ -43,8 +43,10 @@ __all__ = [
     "cifar_lenet",
     "digit_five_cnn",
     "femnist_cnn",
+    "find_model",
     "fmnist_cnn",
     "group_norm",
+    "is_own",
     "lenet5",
     "mobilenet_v2_gn",
     "resnet18_gn",
@@ -56,56 +58,42 @@ __all__ = [
 Make = Callable[..., nn.Module]
 
 
-class Models(dict[str, Make]):
-    """Models by name. It lists the library's own, and has those of timm and torchvision as well."""
-
-    def __contains__(self, name: object) -> bool:
-        return super().__contains__(name) or is_outside(name)
-
-    def __missing__(self, name: str) -> Make:
-        if is_outside(name):
-            return outside(name)
-        raise KeyError(name)
-
-
-MODELS = Models(
-    {
-        "mlp": MLP,
-        "fmnist_cnn": fmnist_cnn,
-        "cifar_cnn": cifar_cnn,
-        "cifar_lenet": cifar_lenet,
-        "lenet5": lenet5,
-        "femnist_cnn": femnist_cnn,
-        "digit_five_cnn": digit_five_cnn,
-        "alexnet_gn": alexnet_gn,
-        "vgg11_gn": vgg11_gn,
-        "resnet18_gn": resnet18_gn,
-        "resnet20_gn": resnet20_gn,
-        "shakespeare_lstm": shakespeare_lstm,
-        "mobilenet_v2_gn": mobilenet_v2_gn,
-        "vit": vit,
-    }
-)
+MODELS: dict[str, Make] = {
+    "mlp": MLP,
+    "fmnist_cnn": fmnist_cnn,
+    "cifar_cnn": cifar_cnn,
+    "cifar_lenet": cifar_lenet,
+    "lenet5": lenet5,
+    "femnist_cnn": femnist_cnn,
+    "digit_five_cnn": digit_five_cnn,
+    "alexnet_gn": alexnet_gn,
+    "vgg11_gn": vgg11_gn,
+    "resnet18_gn": resnet18_gn,
+    "resnet20_gn": resnet20_gn,
+    "shakespeare_lstm": shakespeare_lstm,
+    "mobilenet_v2_gn": mobilenet_v2_gn,
+    "vit": vit,
+}
+"""The library's own, by name."""
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
     """The model `name`, on the CPU, its initial values a pure function of `seed`.
 
-    `name` is in `MODELS`, called with `shape`, `classes` and the options, or `"package.module:function"`, any callable
-    that returns an `nn.Module`, called with the options alone. Initialisation draws from PyTorch's CPU generator, which
-    is seeded for it and put back afterwards.
+    What `find_model` gives is called with `shape`, `classes` and the options; a user's own function, which may be any
+    callable that returns an `nn.Module`, with the options alone. Initialisation draws from PyTorch's CPU generator,
+    which is seeded for it and put back afterwards.
 
-    Raises `ImportError` for a library that is missing, and `ValueError` for a name that is not known or can't be
+    Raises `LibraryError` for a library that is missing, and `SettingError` for a name that is not known or can't be
     imported, for options that don't fit, for a shape that the model can't take and for a result that is no `nn.Module`.
     """
-    make = _find(name, shape, classes)
+    make = find_model(name) if is_own(name) else partial(find_model(name), shape, classes)
     signature = inspect.signature(make)
     try:
         signature.bind(**options)
     except TypeError as error:
-        raise ValueError(
-            f"model.name = {name!r}: {error}; its options are {', '.join(signature.parameters) or 'none'}"
-        ) from None
+        its = ", ".join(signature.parameters) or "none"
+        raise SettingError("", "model.name", name, f"{error}; its options are {its}") from None
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(seed, Purpose.MODEL))
         model = make(**options)
@@ -115,14 +103,22 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     return model
 
 
-def _find(name: str, shape: Sequence[int], classes: int) -> Callable[..., nn.Module]:
+def find_model(name: str) -> Make:
+    """The function that makes the models of a name: `model(shape, classes, **options)`, or a user's own.
+
+    Raises `SettingError` for a name that is neither registered, nor another library's, nor can be imported.
+    """
     if name in MODELS:
-        return partial(MODELS[name], shape, classes)
+        return MODELS[name]
+    if is_outside(name):
+        return outside(name)
     close = "".join(f"; did you mean {match!r}?" for match in difflib.get_close_matches(name, MODELS, n=1))
     check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{close}")
-    try:
-        make: Callable[..., nn.Module] = pkgutil.resolve_name(name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(f"model.name = {name!r}: can't be imported: {error}") from error
-    check(callable(make), "model.name", name, "must name a function that returns an nn.Module")
+    make: Make = resolve(name, field="model.name")
+    check(callable(make), "model.name", name, "must be a function that returns an nn.Module")
     return make
+
+
+def is_own(name: str) -> bool:
+    """Whether a name is that of a user's function, which is called with the options alone."""
+    return ":" in name and not is_outside(name)

@@ -2,35 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from torch import nn
 
-from ..basics.errors import check, library, one_line
+from ..basics.errors import SettingError, check, library, one_line
 from .cnn import image
 from .norm import group_norm
 
 LIBRARIES = ("timm", "torchvision")
 
 
-def is_outside(name: object) -> bool:
+def is_outside(name: str) -> bool:
     """Whether a model's name is that of a network of another library, as `"timm:resnet18"` is."""
-    return isinstance(name, str) and name.partition(":")[0] in LIBRARIES and ":" in name
+    source, colon, _ = name.partition(":")
+    return bool(colon) and source in LIBRARIES
 
 
 def outside(name: str) -> Callable[..., nn.Module]:
     """The function that makes the network of the name `"timm:NETWORK"` or `"torchvision:NETWORK"`."""
 
-    def make(*given: Any, groups: int = 2, **options: Any) -> nn.Module:
+    def make(shape: Sequence[int], classes: int, groups: int = 2, **options: Any) -> nn.Module:
         """A network of timm or torchvision, with GroupNorm in place of BatchNorm.
 
         `groups` is GroupNorm's, and every other option goes to the library. The number of classes and, for timm, the
         channels are those of the data; torchvision's networks take three channels. timm replaces the classifier of a
-        network that is `pretrained`. Raises `ImportError` where the library is missing, and `ValueError` for what it
+        network that is `pretrained`. Raises `LibraryError` where the library is missing, and `SettingError` for what it
         refuses.
         """
-        shape, classes = given
         channels, _, _ = image(name, shape, smallest=1)
         source, _, network = name.partition(":")
         if source == "timm":
@@ -44,7 +44,7 @@ def outside(name: str) -> Callable[..., nn.Module]:
         try:
             module: nn.Module = create(network, num_classes=classes, **options)
         except (RuntimeError, ValueError, TypeError, OSError) as error:
-            raise ValueError(f"model.name = {name!r}: {one_line(error)}") from error
+            raise SettingError("", "model.name", name, one_line(error)) from error
         return group_norm(module, groups)
 
     return make

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from ..basics.errors import check, library, one_line
+from ..basics.errors import SettingError, check, library, one_line
 from .cnn import image
 
 
@@ -92,7 +92,7 @@ def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
             check(size == theirs, f"vit.{name}", size, f"must be {theirs}, which {pretrained} has")
         encoder = transformers.ViTModel.from_pretrained(pretrained, config=found, add_pooling_layer=False)
     except OSError as error:
-        raise ValueError(f"vit.pretrained = {pretrained!r}: can't be loaded: {one_line(error)}") from error
+        raise SettingError("vit", "pretrained", pretrained, f"can't be loaded: {one_line(error)}") from error
     return encoder.float()
 
 

@@ -27,6 +27,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
 from ..basics.errors import check
+from ..basics.typed import typed
 from .site import Site, Trip
 
 
@@ -41,8 +42,14 @@ class Control:
 
 
 @dataclass(frozen=True)
+@typed
 class ClientWindow(ABC):
     """A rule for the window's size W."""
+
+    @classmethod
+    def of(cls, size: int) -> ClientWindow:
+        """What `window = 4` stands for."""
+        return ConstantWindow(size)
 
     @abstractmethod
     def begin(self, site: Site) -> Control:

@@ -12,8 +12,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import check, check_choice, check_strength, one_line
+from ..basics.errors import SettingError, check, check_strength, one_line
 from ..basics.randomness import Purpose, generator, key, keys
+from ..basics.typed import typed
 
 
 class Draw(enum.IntEnum):
@@ -27,6 +28,7 @@ class Draw(enum.IntEnum):
 
 
 @dataclass(frozen=True)
+@typed
 class SimulatedClients:
     """How clients train and how they come and go.
 
@@ -74,7 +76,6 @@ class SimulatedClients:
         )
         check(not (self.trace and self.on), "SimulatedClients.trace", self.trace, "can't go with on and off")
         check(self.step > 0, "SimulatedClients.step", self.step, "must be positive, seconds")
-        check_choice("SimulatedClients.noise", self.noise, "none", "exponential")
 
 
 class Population:
@@ -183,7 +184,7 @@ class TracePresence(Presence):
         try:
             table = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
         except (OSError, ValueError) as error:
-            raise ValueError(f"{field} = {path!r}: can't be read: {one_line(error)}") from error
+            raise SettingError("Clients", "trace", path, f"can't be read: {one_line(error)}") from error
         valid = table.ndim == 2 and table.shape[1] == self._size and bool(np.isin(table, (0, 1)).all())
         check(valid, field, path, f"must hold 0 and 1 only, a row a step and a column for each of {self._size} clients")
         return table.astype(np.bool_)

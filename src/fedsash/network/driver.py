@@ -14,7 +14,7 @@ import torch
 from simpy import Environment
 from torch import Tensor
 
-from ..basics.errors import check
+from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences, text
 from ..broadcast import Broadcast
 from ..data.federated import FederatedData
@@ -46,6 +46,7 @@ class Asynchronous:
 
     def __init__(self, federation: Federation, network: Network, scheduler: Scheduler) -> None:
         right = "must be another one: rounds are run by a federation whose clients are OnNetwork"
+        check(isinstance(scheduler, Scheduler), "scheduler", scheduler, "must be a Scheduler, such as FedBuff()")
         check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
         check(network.learning, "network.learning", network.learning, "must be true: these clients train")
         n = len(federation.sizes)
@@ -166,7 +167,7 @@ class Asynchronous:
         """Let time begin, and replay it up to the state's step."""
         saved = state.executor
         if state.round and (other := differences(self._events, state.fingerprint)):
-            raise ValueError(f"a run goes on with the events that it had: {'; '.join(other)}")
+            raise RunError(f"a run goes on with the events that it had: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
         learning = Learning(self.federation, state, self.network.bytes)

@@ -20,10 +20,12 @@ from typing import Literal
 
 from simpy import Environment, Event
 
-from ..basics.errors import check, check_choice, check_strength
+from ..basics.errors import check, check_strength
+from ..basics.typed import typed
 
 
 @dataclass(frozen=True)
+@typed
 class Link:
     """A shared link of `rate` bytes a second, whose bytes arrive `latency` seconds after they were sent.
 
@@ -39,7 +41,6 @@ class Link:
     def __post_init__(self) -> None:
         check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes a second")
         check_strength("Link.latency", self.latency)
-        check_choice("Link.sharing", self.sharing, "fair", "first-come")
         check(self.limit is None or self.limit >= 1, "Link.limit", self.limit, "must be at least 1")
 
     def open(self, env: Environment) -> Channel:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..basics.arrays import Ints
 from ..basics.errors import check
 from ..basics.fingerprint import text
+from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
 from ..exchange import Answer, Answers, Ended, Executor, Missing, Part, Reply, Request
 from ..executors import Training
@@ -31,6 +32,7 @@ INNER = "inner/"
 
 
 @dataclass(frozen=True, eq=False)
+@typed
 class OnNetwork:
     """Other `clients` behind a simulated network: those whose upload has arrived answer, the others are missing.
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..basics.errors import check, check_strength
+from ..basics.typed import typed
 from .clients import SimulatedClients
 from .links import Link
 
 
 @dataclass(frozen=True)
+@typed
 class Network:
     """A server behind a shared link, and its clients.
 

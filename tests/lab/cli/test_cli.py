@@ -16,9 +16,8 @@ import pytest
 from fedsash import __version__
 from fedsash.lab import reproductions as recipes
 from fedsash.lab.cli import main
-from fedsash.lab.cli.listing import rooms
 from fedsash.lab.config import load
-from fedsash.lab.config.registry import options
+from fedsash.lab.config.registries import REGISTRIES
 from support.places import ROOT
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
@@ -169,7 +168,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(
         (["run", "x.toml"], "the following arguments are required: --out"),
         (["run", "x.toml", "--out", "a", "--fork", "runs/a"], "'runs/a' must be RUN@ROUND, such as runs/a@300"),
         (["run", "x.toml", "--out", "a", "--rounds", "many"], "invalid int value: 'many'"),
-        (["list", "rooms"], "there is no room 'rooms'; there are methods, aggregations, servers"),
+        (["list", "rooms"], "there is no room rooms; there are methods, aggregations, servers"),
         (["list", "servers", "adan"], 'server.name = "adan": must be one of'),
     ],
 )
@@ -184,6 +183,55 @@ def test_a_bug_in_a_users_own_code_keeps_its_traceback(experiment: Path, tmp_pat
     assert "Traceback" in done.stderr and done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
 
+OWN = """
+from dataclasses import dataclass
+from fedsash.basics.errors import check
+from fedsash.methods import FedAvg
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    size: int = 1
+
+    def __post_init__(self):
+        check(self.size > 0, "Mine.size", self.size, "must be positive")
+
+    def direction(self, step):
+        BUG
+"""
+
+
+@pytest.mark.parametrize(
+    ("bug", "line"),
+    [
+        ('int("x")', "ValueError: invalid literal for int() with base 10: 'x'"),
+        ("list(zip([1], [], strict=True))", "ValueError: zip() argument 2 is shorter than argument 1"),
+        ("{}[1]", "KeyError: 1"),
+        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
+    ],
+)
+def test_a_bug_in_an_own_method_keeps_its_traceback(bug: str, line: str, experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN.replace("BUG", bug))
+    done = fedsash("run", experiment, "--out", "run", "--set", "method.name=mine:Mine", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr and line in done.stderr and "in direction" in done.stderr
+
+
+def test_a_bad_value_of_an_own_method_is_one_line(experiment: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(OWN.replace("BUG", "pass"))
+    bad = ["--set", "method.name=mine:Mine", "--set", "method.size=0"]
+    done = fedsash("run", experiment, "--out", "run", *bad, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr == f"fedsash: {experiment}: method.size = 0: must be positive\n"
+
+
+def test_what_is_on_a_network_and_what_is_not_have_commands_of_their_own(
+    experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert "fedsash network runs it" in refused(capsys, "run", experiment, "--out", out, "--set", "network.retries=1")
+    assert "fedsash run trains it" in refused(capsys, "network", experiment, "--out", out)
+
+
 def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     picture = tmp_path / "clients.png"
     arguments = ["partition", str(experiment), "--set", "partition.clients=7", "--out", str(picture)]
@@ -196,20 +244,20 @@ def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys
 def test_list_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    things = [*(name for room in rooms().values() for name in room.things), *recipes.names()]
+    things = [*(name for room in REGISTRIES.values() for name in room.things), *recipes.names()]
     assert [line.split()[0] for line in lines if line.startswith("  ")] == things
     assert all(len(line.split()) > 3 for line in lines if line.startswith("  "))
 
 
-@pytest.mark.parametrize("room", rooms())
+@pytest.mark.parametrize("room", REGISTRIES)
 def test_list_tells_all_options_of_each_thing(room: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", room]) == 0
     overview = capsys.readouterr().out
-    for name, make in rooms()[room].things.items():
+    for name in REGISTRIES[room].things:
         assert name in overview
         assert main(["list", room, name]) == 0
         table = capsys.readouterr().out.partition("Options and defaults:\n")[2]
-        assert [line.split()[0] for line in table.splitlines()] == ["name", *options(make)]
+        assert [line.split()[0] for line in table.splitlines()] == ["name", *REGISTRIES[room].options(name)]
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

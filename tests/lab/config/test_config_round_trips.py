@@ -27,7 +27,8 @@ from fedsash import (
 from fedsash.averages import Average
 from fedsash.data import IID, Digits, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Images, Shards
 from fedsash.lab.config import Experiment, Model, Recording, parse
-from fedsash.lab.config.registry import ROOMS, describe, options
+from fedsash.lab.config.registries import REGISTRIES
+from fedsash.lab.config.words import describe
 from fedsash.sampling import FixedClients, Function, Uniform, Weighted
 from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
@@ -191,7 +192,7 @@ def test_an_experiment_written_as_a_file_loads_as_an_equal_experiment(experiment
 def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
     def check(thing: Any, table: Any) -> None:
         if isinstance(thing, Model):
-            assert set(table) == {"name"} | {k for k in options(ROOMS["models"].find(thing.name)) if k != "**"} | {
+            assert set(table) == {"name"} | {k for k in REGISTRIES["models"].options(thing.name) if k != "**"} | {
                 *thing.options
             }
         elif is_dataclass(thing):
@@ -208,7 +209,7 @@ def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
 
 
 def test_every_registered_thing_has_options_that_a_file_can_hold() -> None:
-    for room in ROOMS.values():
-        for make in room.things.values():
-            for option in options(make).values():
-                assert not describe(option.kind).startswith("of type"), (make, option)
+    for room in REGISTRIES.values():
+        for name in room.things:
+            for option in room.options(name).values():
+                assert not describe(option.kind).startswith("of type"), (name, option)

@@ -16,7 +16,6 @@ from fedsash import RunningSums
 from fedsash.averages import profiles
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
-from fedsash.lab.config.network import parse as parse_network
 from fedsash.lab.records import Records
 from fedsash.lab.runs.running_sums import FOLDER, place
 from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
@@ -231,5 +230,5 @@ def test_many_numbers_are_told_by_their_first_and_last() -> None:
 
 def test_a_simulated_run_keeps_none() -> None:
     with pytest.raises(ConfigError, match=r"^trajectory: a simulated run keeps no running sums; leave it out$"):
-        parse_network({"trajectory": {"every": 10}})
+        parse({"network": {}, "trajectory": {"every": 10}})
     assert parse({"trajectory": {"every": 10}}).trajectory == RunningSums(10)

@@ -12,9 +12,8 @@ import pytest
 
 from fedsash import network
 from fedsash.evaluation import Metrics
-from fedsash.lab.config import ConfigError
-from fedsash.lab.config import network as networked
-from fedsash.lab.config.network import NetworkExperiment
+from fedsash.lab import config
+from fedsash.lab.config import ConfigError, NetworkExperiment
 from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.network import ConstantWindow
@@ -70,7 +69,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
 
 def test_a_scheduler_of_ones_own_is_named_by_its_place() -> None:
     place = "fedsash.network.schedulers.fedbuff:FedBuff"
-    found = networked.parse({"scheduler": {"name": place, "size": 3}})
+    found = config.parse({"scheduler": {"name": place, "size": 3}})
     assert found.scheduler == network.FedBuff(3) and found.table()["scheduler"]["name"] == "fedbuff"
 
 

@@ -120,7 +120,7 @@ def test_a_table_with_another_name_takes_the_whole_table_s_place() -> None:
     prox = {"method": {"name": "fedprox", "mu": 0.1}}
     assert merged(prox, {"method": {"name": "scaffold"}}) == {"method": {"name": "scaffold"}}
     assert merged(prox, {"method": {"mu": 0.2}}) == {"method": {"name": "fedprox", "mu": 0.2}}
-    assert put({"broadcast": "ima"}, "broadcast.start", 3) == {"broadcast": {"average": "ima", "start": 3}}
+    assert put({"broadcast": "ima"}, "broadcast.start", 3) == {"broadcast": {"": "ima", "start": 3}}
     assert overridden(prox, "method={mu = 0.3}") == {"method": {"mu": 0.3}}
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...basics.errors import check
+from ...basics.errors import SettingError, check
 from . import folders, idx, leaf, listed, parquet, pickles
 from .splits import Files, Form, ImageSplits
 
@@ -49,5 +49,5 @@ def find(path: str, splits: Sequence[str]) -> DatasetFiles:
     form = next((form for form in FORMS.values() if form.matches(folder)), None)
     if form is None:
         right = "must hold train.parquet, train-images-idx3-ubyte, data_batch_1, all_data_0.json or images in folders"
-        raise ValueError(f"path = {str(folder)!r}: {right}; there is nothing that can be read")
+        raise SettingError("", "path", str(folder), f"{right}; there is nothing that can be read")
     return DatasetFiles(form, folder, form.files(folder, splits))

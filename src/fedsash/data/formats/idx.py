@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import check, one_line
+from ...basics.errors import DataError, check, one_line
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 PREFIX = {"train": "train", "test": "t10k"}
@@ -59,7 +59,7 @@ def _read(file: Path, magic: int) -> Pixels:
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+        raise DataError(f"{file} can't be read: {one_line(error)}") from error
     found = int.from_bytes(raw[:4], "big")
     check(len(raw) >= 4 and found == magic, f"{file}: magic number", f"0x{found:08x}", f"must be 0x{magic:08x}")
     start = 4 + 4 * (magic & 0xFF)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ...basics.errors import check, one_line
+from ...basics.errors import DataError, check, one_line
 from .pixels import progress
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
@@ -56,7 +56,7 @@ def _users(file: Path) -> list[tuple[str, Pixels, Any]]:
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+        raise DataError(f"{file} can't be read: {one_line(error)}") from error
     keys = ("users", "num_samples", "user_data")
     fits = isinstance(content, dict) and all(key in content for key in keys)
     check(fits, str(file), type(content).__name__, "must have the keys users, num_samples and user_data")
@@ -74,7 +74,7 @@ def _user(file: Path, name: str, count: int, data: Mapping[str, Any]) -> tuple[s
     try:
         x, y = np.array(samples["x"], dtype=np.float64), np.array(samples["y"])
     except ValueError:
-        raise ValueError(f"{where}: x: must be as many numbers for each image") from None
+        raise DataError(f"{where}: x: must be as many numbers for each image") from None
     side = isqrt(x.shape[-1])
     square = x.ndim == 2 and side * side == x.shape[1] > 0
     check(square, f"{where}: x", list(x.shape), "must be the pixels of square images, a row each")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import check
+from ...basics.errors import DataError, check
 from .splits import Files, ImageSplit, ImageSplits
 
 LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")
@@ -72,4 +72,4 @@ def _places(folder: Path, listed: Path) -> list[Path]:
             check(missing is None, f"{listed}: image_id", missing and missing.stem, f"there is no {missing}")
             return places
     right = f"there is none of {', '.join(layout.format(names[0], *names[0][:3].ljust(3)) for layout in LAYOUTS)}"
-    raise ValueError(f"{listed}: image_id = {names[0]!r}: {right} in {folder}")
+    raise DataError(f"{listed}: image_id = {names[0]!r}: {right} in {folder}")

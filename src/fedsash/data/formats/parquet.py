@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import check, library, one_line
+from ...basics.errors import DataError, SettingError, check, library, one_line
 from .pixels import EXTRA
 from .splits import Files, ImageSplit, ImageSplits, some, spellings
 
@@ -45,11 +45,11 @@ def hub(name: str, splits: Sequence[str]) -> Files:
     try:
         found = datasets.load_dataset(name)
     except Exception as error:  # network, hub, missing data set, damaged files: it raises all kinds
-        raise ValueError(
-            f"path = {name!r}: is no folder here, and the hub did not give it ({one_line(error)}). Without a "
-            f"network, fetch it elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to "
-            "that folder"
-        ) from error
+        right = (
+            f"is no folder here, and the hub did not give it ({one_line(error)}). Without a network, fetch it "
+            f"elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to that folder"
+        )
+        raise SettingError("", "path", name, right) from error
     present = {split: next((s for s in spellings(split) if s in found), None) for split in splits}
     check(present[splits[0]] is not None, "path", name, f"has no split {splits[0]!r}, only {some(list(found))}")
     return {split: [Path(part["filename"]) for part in found[s].cache_files] for split, s in present.items() if s}
@@ -119,7 +119,7 @@ def _readable(file: Path) -> Iterator[None]:
     try:
         yield
     except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+        raise DataError(f"{file} can't be read: {one_line(error)}") from error
 
 
 def _features(table: pa.Table) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.errors import check, one_line
+from ...basics.errors import DataError, check, one_line
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
@@ -112,9 +112,9 @@ def load(file: Path) -> Any:
         with file.open("rb") as opened:
             content = _Unpickler(opened, encoding="bytes").load()
     except _Refused as error:
-        raise ValueError(f"{file}: asks for {error}: must hold arrays, lists, words and numbers only") from None
+        raise DataError(f"{file}: asks for {error}: must hold arrays, lists, words and numbers only") from None
     except Exception as error:  # whatever a damaged pickle makes its reader raise
-        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+        raise DataError(f"{file} can't be read: {one_line(error)}") from error
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
     return tuple(map(_plain, content)) if isinstance(content, tuple) else content

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ...basics.errors import check, library, one_line
+from ...basics.errors import DataError, check, library, one_line
 from .splits import ImageSplit, Pixels, Place
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def _open(place: Place, where: str, row: int, look: Look) -> Image.Image:
             image = Image.open(io.BytesIO(place) if isinstance(place, bytes) else place)
             image.load()
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise ValueError(f"{_name(place, where, row)}: the image can't be decoded ({one_line(error)})") from error
+        raise DataError(f"{_name(place, where, row)}: the image can't be decoded ({one_line(error)})") from error
     return image if look.size is None else _resized(image, look.size, look.zoom, look.channels)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,14 @@ Ints = NDArray[np.int64]
 Reals = NDArray[np.float64]
 
 
-class Rule(Protocol):
+@runtime_checkable
+class Partition(Protocol):
+    """Who holds which samples: `partition(labels, seed)` gives each client's indices (see `by` in `partitions`)."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> list[Ints]: ...
+
+
+class Rule(Partition, Protocol):
     """A dataclass that shares samples out over `clients` by their labels alone."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]

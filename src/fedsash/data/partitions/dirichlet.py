@@ -10,12 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...basics.errors import check
+from ...basics.errors import DataError, check
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, equal_sizes, fill
 
 
 @dataclass(frozen=True)
+@typed
 class Dirichlet:
     """Dirichlet per client by the label prior, equal sizes (Hsu et al. 2019; WiMA).
 
@@ -60,6 +62,7 @@ class Dirichlet:
 
 
 @dataclass(frozen=True)
+@typed
 class DirichletClasses:
     """Dirichlet per class over the clients, unequal sizes ("hetero-dir", Yurochkin et al. 2019; IMA).
 
@@ -109,13 +112,14 @@ class DirichletClasses:
             best = max(best, int(held.min()))
             if best >= min_size:
                 return cuts
-        raise ValueError(
+        raise DataError(
             f"DirichletClasses: none of {self.tries} draws gave each of {self.clients} clients {min_size} samples, "
             f"the best gave {best}: lower min_size, raise alpha = {self.alpha} or tries, or use fewer clients"
         )
 
 
 @dataclass(frozen=True)
+@typed
 class DirichletReuse:
     """Dirichlet per client, equal sizes, samples re-used (FedSWA).
 

@@ -7,13 +7,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...basics.errors import check
+from ...basics.errors import DataError, SettingError, check
 from ...basics.randomness import Purpose, generator, key
+from ...basics.typed import typed
 from .common import Ints, Rule
 from .even import IID
 
 
 @dataclass(frozen=True)
+@typed
 class Domains:
     """Feature skew: each domain is shared out over clients of its own (IMA on Digit-Five and PACS).
 
@@ -47,7 +49,7 @@ class Domains:
             members = np.flatnonzero(domain == d)
             try:
                 parts = self.inner(labels[members], key(seed, Purpose.PARTITION, d))
-            except ValueError as error:
-                raise ValueError(f"Domains.inner = {self.inner}: domain {d}: {error}") from error
+            except (SettingError, DataError) as error:
+                raise SettingError("Domains", "inner", self.inner, f"domain {d}: {error}") from error
             clients += [members[part] for part in parts]
         return [clients[i] for i in generator(seed, Purpose.PARTITION).permutation(len(clients))]

@@ -8,10 +8,12 @@ import numpy as np
 
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints, check_clients, check_samples
 
 
 @dataclass(frozen=True)
+@typed
 class IID:
     """IID: equal parts of a random order of all samples.
 
@@ -31,6 +33,7 @@ class IID:
 
 
 @dataclass(frozen=True)
+@typed
 class Shards:
     """#C shards a client: samples sorted by label, cut into equal shards, dealt at random (McMahan et al. 2017).
 

@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
-from ...basics.errors import check, library, one_line
+from ...basics.errors import DataError, check, library, one_line
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints, check_clients, check_samples
 
 
 @dataclass(frozen=True)
+@typed
 class Flwr:
     """Any partitioner of flwr-datasets by its class name, e.g. `PathologicalPartitioner`.
 
@@ -47,7 +49,7 @@ class Flwr:
         try:
             parts = _parts(make(**options), datasets.Dataset.from_dict({"label": labels[order], "index": order}))
         except Exception as error:  # each partitioner has its own way of refusing
-            raise ValueError(f"Flwr: {self.partitioner} with {dict(self.options)} failed: {one_line(error)}") from error
+            raise DataError(f"Flwr: {self.partitioner} with {dict(self.options)} failed: {one_line(error)}") from error
         check(len(parts) == self.clients, "Flwr.clients", self.clients, f"{self.partitioner} makes {len(parts)} parts")
         return parts
 

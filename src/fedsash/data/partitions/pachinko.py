@@ -7,12 +7,14 @@ from typing import ClassVar
 
 import numpy as np
 
-from ...basics.errors import check
+from ...basics.errors import DataError, check
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, fill
 
 
 @dataclass(frozen=True)
+@typed
 class Pachinko:
     """Pachinko allocation: Dirichlet over coarse labels and over the labels below each (Reddi et al. 2021; WiMA).
 
@@ -79,7 +81,7 @@ def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
     odd = np.flatnonzero(coarse != parent[place])
     if odd.size:
         y, both = labels[odd[0]], sorted({int(coarse[odd[0]]), int(parent[place[odd[0]]])})
-        raise ValueError(f"Pachinko: samples of label {y} have the coarse labels {both[0]} and {both[1]}: must be one")
+        raise DataError(f"Pachinko: samples of label {y} have the coarse labels {both[0]} and {both[1]}: must be one")
     return [np.flatnonzero(parent == c) for c in np.unique(parent)]
 
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints, by_class, check_clients, check_samples
 
 
 @dataclass(frozen=True)
+@typed
 class ClassPairs:
     """Two classes a client, the samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
 

@@ -8,10 +8,12 @@ import numpy as np
 
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints, check_alpha, check_clients, check_samples
 
 
 @dataclass(frozen=True)
+@typed
 class Quantity:
     """Quantity skew: sizes from a Dirichlet over the clients, labels IID (after Li et al. 2022).
 

@@ -9,10 +9,12 @@ import numpy as np
 
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
+from ...basics.typed import typed
 from .common import Ints
 
 
 @dataclass(frozen=True)
+@typed
 class Users:
     """Natural users: each user of the data (a writer, a role, a photographer) is a client (Caldas et al. 2018).
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from typing import Any, NoReturn
 
+from ...basics.errors import FedsashError, one_line
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import WRONG, interrupted
 
@@ -19,8 +20,8 @@ COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partitio
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code: 0, 2 for what the user can put right, 130 after Ctrl-C.
 
-    What the user can put right is one line on standard error: what the library's own checks refuse, missing files, a
-    full disk. Any other exception is a bug, here or in a user's own code, and keeps its traceback.
+    What the user can put right is one line on standard error: a `FedsashError`, or an `OSError` such as a missing file
+    or a full disk. Any other exception is a bug, here or in a user's own code, and keeps its traceback (exit code 1).
     """
     sys.path.insert(0, os.getcwd())  # a user's own models and functions
     given = _parser().parse_args(arguments)
@@ -29,19 +30,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return code
     except KeyboardInterrupt as stop:
         return interrupted(given, stop)
-    except (ValueError, ImportError, OSError) as error:
-        if not isinstance(error, OSError) and not _ours(error):
-            raise
-        print(f"fedsash: {' '.join(str(error).split())}", file=sys.stderr)
+    except (FedsashError, OSError) as error:
+        print(f"fedsash: {one_line(error)}", file=sys.stderr)
         return WRONG
-
-
-def _ours(error: BaseException) -> bool:
-    """Whether this package's own code raised the error, knowingly."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").partition(".")[0] == "fedsash"
 
 
 class _Layout(argparse.RawDescriptionHelpFormatter):

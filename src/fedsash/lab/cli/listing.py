@@ -9,67 +9,59 @@ from typing import TYPE_CHECKING
 from .common import OK, Commands
 
 if TYPE_CHECKING:
-    from ..config.registry import Make, Room
+    from ..config.registry import Make, Registry
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     listing = commands.add_parser("list", help="what an experiment file can name, one line each", epilog=LIST)
-    listing.add_argument("room", nargs="?", help="methods, servers, averages, samplings, ..., recipes (default: all)")
+    listing.add_argument("kind", nargs="?", help="methods, servers, averages, samplings, ..., recipes (default: all)")
     listing.add_argument("name", nargs="?", help="one of them: what it does, its options and their defaults")
     listing.set_defaults(command=_list)
 
 
 def _list(given: argparse.Namespace) -> int:
-    from ..config.errors import located
-
-    if given.room == "recipes":
+    if given.kind == "recipes":
         print(_recipes() if given.name is None else _recipe(given.name))
         return OK
-    known = rooms()
-    if given.room is not None and given.room not in known:
-        raise ValueError(f"there is no room {given.room!r}; there are {', '.join(known)}, recipes")
+    from ..config.errors import check_known
+    from ..config.registries import REGISTRIES, find
+
+    if given.kind is not None:
+        check_known(given.kind, [*REGISTRIES, "recipes"], "there is no kind")
     if given.name is not None:
-        room = known[given.room]
-        with located(_table(room)):
-            print(_details(given.name, room.find(given.name), room))
+        registry = REGISTRIES[given.kind]
+        print(_details(given.name, find(registry, given.name, registry.key), registry))
         return OK
-    overviews = [_overview(room) for title, room in known.items() if given.room in (None, title)]
-    print("\n\n".join(overviews + ([_recipes()] if given.room is None else [])))
+    overviews = [_overview(registry) for title, registry in REGISTRIES.items() if given.kind in (None, title)]
+    print("\n\n".join(overviews + ([_recipes()] if given.kind is None else [])))
     return OK
 
 
-def rooms() -> dict[str, Room]:
-    """All registries: those of experiment files, and those of experiments on a network."""
-    from ..config import network
-    from ..config.registry import ROOMS
+def _overview(registry: Registry) -> str:
+    """The things of a kind, one line each, under the key that chooses one of them."""
+    from ..config.words import summary
 
-    return ROOMS | network.ROOMS
-
-
-def _overview(room: Room) -> str:
-    """A room's things, one line each, under the key that chooses one of them."""
-    from ..config.registry import summary
-
-    width = max(len(name) for name in room.things)
-    lines = [f"  {name:<{width}}  {summary(make)}" for name, make in room.things.items()]
-    return "\n".join([f"{_table(room)}.name", *lines])
+    width = max(len(name) for name in registry.things)
+    lines = [f"  {name:<{width}}  {summary(make)}" for name, make in registry.things.items()]
+    return "\n".join([f"{registry.key}.name", *lines])
 
 
-def _details(name: str, make: Make, room: Room) -> str:
+def _details(name: str, make: Make, registry: Registry) -> str:
     """A thing's docstring, and its options with their defaults."""
     from inspect import getdoc
 
-    from ..config.registry import REQUIRED, describe, options, show
+    from ..config.registry import REQUIRED
+    from ..config.words import describe, show
 
     rows = [("name", "a string", show(name))]
-    for option in options(make).values():
+    for option in registry.options(name).values():
         default = "(required)" if option.default is REQUIRED else show(option.default)
         rows.append((option.name, describe(option.kind), "(not set)" if option.default is None else default))
     widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
     table = [f"  {key:<{widths[0]}}  {kind:<{widths[1]}}  {default}" for key, kind, default in rows]
     return "\n".join(
-        [f"{_table(room)}.name = {show(name)}", "", getdoc(make) or "", "", "Options and defaults:", *table]
+        [f"{registry.key}.name = {show(name)}", "", getdoc(make) or "", "", "Options and defaults:", *table]
     )
 
 
@@ -93,10 +85,6 @@ def _recipe(name: str) -> str:
     return "\n".join(
         line for text in lines for line in wrap(text, 100, subsequent_indent="    " if text[:1] == " " else "") or [""]
     )
-
-
-def _table(room: Room) -> str:
-    return room.key.replace("*", "NAME")
 
 
 LIST = """\

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from .common import OK, Commands, add_set, interrupted
 
 if TYPE_CHECKING:
-    from ..config.network import NetworkExperiment
+    from ..config import NetworkExperiment
     from ..runs import Result
     from ..runs.timing import Study
 
@@ -29,9 +29,13 @@ def add(commands: Commands) -> None:
 
 
 def _network(given: argparse.Namespace) -> int:
-    from ..config.network import load
+    from ..config import ConfigError, NetworkExperiment, load
 
     experiment = load(given.experiment, given.set)
+    if not isinstance(experiment, NetworkExperiment):
+        raise ConfigError(
+            "neither [network] nor [scheduler] is there; fedsash run trains it", file=str(given.experiment)
+        )
     return simulate(given, experiment, given.experiment, experiment.run)
 
 

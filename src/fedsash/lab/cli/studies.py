@@ -14,6 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
+from ...basics.errors import SettingError
 from ..studies import STUDIES
 from .common import OK, Commands
 
@@ -72,7 +73,7 @@ def _option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -> No
 
 def _read(kind: Any, none: str, text: str) -> Any:
     """The value of that type; `none` is the word for None."""
-    from ..config.registry import describe
+    from ..config.words import describe
 
     try:
         return None if none and text == none else _value(kind, text)
@@ -131,13 +132,12 @@ def _found(study: Study, runs: Sequence[Opened], given: argparse.Namespace) -> d
 
 @contextmanager
 def _naming_options(kind: type[Study]) -> Iterator[None]:
-    """Let errors that begin with a setting's name begin with its option's."""
+    """Let the errors of settings name their options."""
     try:
         yield
-    except ValueError as error:
-        named = re.match(rf"(?:{kind.__name__}\.)?(\w+) = ", str(error))
-        if named and named[1] in ("name", *(field.name for field in fields(kind))):
-            raise ValueError(f"--{str(error)[named.start(1) :]}") from error
+    except SettingError as error:
+        if error.owner in ("", kind.__name__) and error.field in ("name", *(field.name for field in fields(kind))):
+            raise SettingError("", f"--{error.field}", error.value, error.right) from error
         raise
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...basics.errors import RunError
 from .common import INTERRUPTED, OK, WRONG, Commands, add_set, add_sharing
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def _sweep(given: argparse.Namespace) -> int:
         _show_legs(sweep)
         return OK
     if given.out is None:
-        raise ValueError("--out is missing: the folder for the runs (or --plan, to train nothing)")
+        raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
     executed = execute(sweep, given.out, given.jobs, given.progress)
     if executed.interrupted:
         print("stopped; go on with the same command", file=sys.stderr)

@@ -39,18 +39,19 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import load
+    from ..config import ConfigError, load
 
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
+    if experiment.simulated:
+        raise ConfigError("it is on a network; fedsash network runs it", file=str(given.experiment))
     return _train(given, experiment, given.experiment, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
 
 
 def _resume(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config.network import NetworkExperiment
-    from ..sweeps.experiments import load
+    from ..config import NetworkExperiment, load
 
     file = given.out / "config.toml"
     if not file.exists():

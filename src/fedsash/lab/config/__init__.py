@@ -1,7 +1,9 @@
 """What an experiment file may say, checked."""
 
 from .errors import ConfigError
-from .experiment import Experiment, Recording, load, parse
+from .experiment import Experiment, Recording
 from .model import Model
+from .network import NetworkExperiment
+from .parsing import load, parse
 
-__all__ = ["ConfigError", "Experiment", "Model", "Recording", "load", "parse"]
+__all__ = ["ConfigError", "Experiment", "Model", "NetworkExperiment", "Recording", "load", "parse"]

@@ -3,31 +3,50 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from ...basics.errors import one_line
+from ...basics.errors import FedsashError, LibraryError, SettingError, brief, one_line
+from .words import suggestion
 
 
-class ConfigError(ValueError):
-    """What is wrong with an experiment, in one line."""
+class ConfigError(FedsashError, ValueError):
+    """What is wrong with an experiment, a sweep or a reproduction, in a `line`.
+
+    `file` is where it stands, or empty; `key` is the dotted key that is wrong, or empty.
+    """
+
+    def __init__(self, line: str, key: str = "", file: str = "") -> None:
+        super().__init__(line, key, file)
+        self.line, self.key, self.file = line, key, file
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.line}" if self.file else self.line
 
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Turn a `ValueError` that names `Class.field` into a `ConfigError` that names the key below `place`."""
+    """Turn what is refused inside into a `ConfigError` that names the key below `place`."""
     try:
         yield
-    except ConfigError:
+    except (ConfigError, LibraryError):
         raise
-    except ValueError as error:
+    except SettingError as error:
+        key = _key(error, place)
+        line = f"{key} = {brief(error.value)}: {error.right}" if key else f"{place}: {error}" if place else str(error)
+        raise ConfigError(" ".join(line.split()), key or place) from error
+    except FedsashError as error:
         line = one_line(error)
-        if named := re.match(r"[A-Z]\w*\.(?=[a-z])|(?=[a-z]\w* = )", line):
-            line = join(place, line[named.end() :])
-        elif place and not line.startswith(f"{place}."):
-            line = f"{place}: {line}"
-        raise ConfigError(line) from error
+        raise ConfigError(f"{place}: {line}" if place else line, place) from error
+
+
+def _key(error: SettingError, place: str) -> str:
+    """The key of the setting; empty where it is not a setting of the table at `place`."""
+    if not error.owner and not re.fullmatch(r"\w+", error.field):
+        return error.field if error.field.startswith(f"{place}.") else ""
+    return join(place, error.field)
 
 
 @contextmanager
@@ -36,9 +55,18 @@ def prefixed(path: str | Path) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        raise ConfigError(f"{path}: {error}") from error.__cause__
+        raise ConfigError(str(error), error.key, str(path)) from error.__cause__
 
 
 def join(place: str, key: str) -> str:
     """The key of a table, as an error names it: `local.lr`."""
     return f"{place}.{key}" if place else key
+
+
+def check_known(name: Any, names: Iterable[str], what: str) -> None:
+    """Raise `ConfigError`, which begins with `what`, unless the name is one of them."""
+    names = list(names)
+    if name not in names:
+        close = suggestion(str(name), names)
+        hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
+        raise ConfigError(f"{what} {name}; {hint}", str(name))

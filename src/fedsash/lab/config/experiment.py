@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Protocol
-
-from numpy.typing import NDArray
+from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, check_names
 from ...basics.errors import check
 from ...basics.layout import Layout
+from ...basics.typed import typed
 from ...broadcast import Broadcast
-from ...data import Digits, Dirichlet, FederatedData, Source
+from ...data import Digits, Dirichlet, FederatedData
+from ...data.partitions.common import Partition
+from ...data.source import Dataset
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
 from ...federation import Federation
@@ -24,22 +24,12 @@ from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
 from ..runs import Checkpoint, RunningSums
 from . import tables
-from .errors import located, prefixed
-from .files import overridden, read
+from .errors import located
 from .model import Model
 
 
-class Dataset(Protocol):
-    """Anything with samples to load."""
-
-    def load(self, seed: int = 0) -> Source: ...
-
-
-Partition = Callable[[NDArray[Any], int], list[NDArray[Any]]]
-"""`partition(labels, seed)`: each client's indices."""
-
-
 @dataclass(frozen=True)
+@typed
 class Recording:
     """What a run writes beside its own records: with `tensorboard`, event files in its folder."""
 
@@ -47,6 +37,7 @@ class Recording:
 
 
 @dataclass(frozen=True)
+@typed
 class Experiment:
     """All that an experiment file says, with every default; its tables are the objects that they describe.
 
@@ -85,6 +76,16 @@ class Experiment:
             with located("broadcast"):
                 self.broadcast.fits(self.averages, self.evaluation.held_out > 0)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether it runs on a simulated network, and shares no rounds with others."""
+        return False
+
+    @property
+    def stateless(self) -> bool:
+        """Whether its runs save no states: a study of time on a network, without models."""
+        return False
+
     def federated_data(self) -> FederatedData:
         """The data, shared out over the clients."""
         with located("data"):
@@ -122,20 +123,3 @@ class Experiment:
         """The experiment as the content of a file, complete: `parse` makes an equal experiment of it."""
         table: dict[str, Any] = tables.plain(self)
         return table
-
-
-def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
-    """The experiment in a TOML file, after `overrides` such as `"local.lr=0.05"`, in order.
-
-    An override's value is written as in TOML; what is not TOML is a string. Raises `ConfigError`.
-    """
-    with prefixed(path):
-        return parse(read(path), overrides)
-
-
-def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
-    """The experiment that the content of a file describes, after `overrides`. Raises `ConfigError`."""
-    for override in overrides:
-        table = overridden(table, override)
-    experiment: Experiment = tables.build(Experiment, table, "", Experiment())
-    return experiment

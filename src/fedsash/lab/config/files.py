@@ -14,6 +14,8 @@ from .errors import ConfigError
 Table = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 """A dotted key of an experiment, such as `local.lr`."""
+SHORT = ""
+"""The key, in a table, of what was written in the table's place before."""
 
 
 def read(path: str | Path) -> dict[str, Any]:
@@ -32,8 +34,7 @@ def put(table: Table, key: str, value: Any) -> dict[str, Any]:
     """The table with another value under a dotted key."""
     first, _, rest = key.partition(".")
     if rest:
-        inner = _broadcast(first, table.get(first))
-        value = put(inner if isinstance(inner, Mapping) else {}, rest, value)
+        value = put(_as_table(table.get(first)), rest, value)
     return {**table, first: value}
 
 
@@ -41,8 +42,7 @@ def merged(base: Table, over: Table) -> dict[str, Any]:
     """`base` with the values of `over`, table by table; one that gives another `name` takes the whole table's place."""
     result = dict(base)
     for key, value in over.items():
-        before = _broadcast(key, result.get(key))
-        if isinstance(before, Mapping) and isinstance(value, Mapping) and not _names_another(before, value):
+        if isinstance(value, Mapping) and not _names_another(before := _as_table(result.get(key)), value):
             value = merged(before, value)
         result[key] = value
     return result
@@ -60,9 +60,11 @@ def overridden(table: Table, override: str) -> dict[str, Any]:
     return put(table, name.strip(), value)
 
 
-def _broadcast(key: str, value: Any) -> Any:
-    """A value as a table where it may be written as a word: `broadcast = "ima"`."""
-    return {"average": value} if key == "broadcast" and isinstance(value, str) else value
+def _as_table(value: Any) -> Table:
+    """A value as a table to go on with: `broadcast = "ima"` with a `broadcast.start` is `{"" = "ima", start = ...}`."""
+    if isinstance(value, Mapping):
+        return value
+    return {SHORT: value} if isinstance(value, str | int | float) else {}
 
 
 def _names_another(before: Table, over: Table) -> bool:

@@ -10,11 +10,12 @@ import torch
 from torch import nn
 
 from ... import models
-from ...basics.errors import one_line
+from ...basics.errors import check, one_line
 from ...basics.layout import Layout
 from ...data import FederatedData
 from .errors import ConfigError, located
-from .registry import REQUIRED, ROOMS, options, show
+from .registry import REQUIRED, Make, Option, Registry, options
+from .words import show
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,13 @@ class Model:
 
     def __post_init__(self) -> None:
         with located("model"):
-            known = options(ROOMS["models"].find(self.name))
+            known = options_of(self.name)
         defaults = {o.name: o.default for o in known.values() if o.name != "**" and o.default is not REQUIRED}
         object.__setattr__(self, "options", _tuples(defaults | dict(self.options)))
+
+    def table(self) -> dict[str, Any]:
+        """The content of its table."""
+        return {"name": self.name, **self.options}
 
     def build(self, data: FederatedData, seed: int) -> nn.Module:
         """The model for these data, its initial values a pure function of `seed`; `ConfigError` if it doesn't fit."""
@@ -46,14 +51,50 @@ class Model:
                 output = module.eval()(x.to(dtype))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             line = f"does not take the data's samples of shape {shape}: {one_line(error)}"
-            raise ConfigError(f"model.name = {show(self.name)}: {line}") from error
+            raise ConfigError(f"model.name = {show(self.name)}: {line}", "model.name") from error
         module.train(training)
         wanted, found = tuple(data.train.y[:2].shape), tuple(getattr(output, "shape", ()))
         if found[:-1] != wanted or found[-1] < data.classes:
             form = ", ".join(["samples", "places", "classes"] if len(wanted) > 1 else ["samples", "classes"])
             line = f"must answer [{form}] for {data.classes} classes; {len(x)} samples give {list(found)}"
-            raise ConfigError(f"model.name = {show(self.name)}: {line}")
+            raise ConfigError(f"model.name = {show(self.name)}: {line}", "model.name")
         return module
+
+
+class ModelRegistry(Registry):
+    """The models: functions that are called when the data are there. What a table names is a `Model`."""
+
+    def find(self, name: Any) -> Make:
+        """The function that makes the model; `SettingError` if there is none."""
+        check(isinstance(name, str) and (":" in name or name in self.things), "name", name, self.right)
+        return models.find_model(name)
+
+    def options(self, name: Any) -> dict[str, Option]:
+        """What a table may say of it."""
+        return options_of(name)
+
+    def made(self, name: str, arguments: Mapping[str, Any]) -> Model:
+        """The model to build."""
+        return Model(name, arguments)
+
+    def name_of(self, thing: Model) -> str:
+        """The name of its function."""
+        return thing.name
+
+    def settings(self, thing: Model | None) -> None:
+        """None: a table that leaves an option out has the function's own default, whatever model there was."""
+
+    @property
+    def right(self) -> str:
+        """What a name must be."""
+        return f'must be one of {", ".join(self.things)}, or "package.module:function"'
+
+
+def options_of(name: str) -> dict[str, Option]:
+    """The options of a model; the shape of its input and the number of classes come from the data."""
+    known = options(models.find_model(name))
+    given = () if models.is_own(name) else ("shape", "classes")
+    return {key: option for key, option in known.items() if key not in given}
 
 
 def _tuples(value: Any) -> Any:

@@ -1,103 +1,141 @@
-"""From tables to objects and back.
+"""From tables to objects and back, by the types of fields.
 
-A table is a dataclass: its keys are the fields, and a value is checked against its field's type. The `name` in a table
-chooses the class where there are several.
+A table is a dataclass: its keys are the fields. A field whose type is a registry's base takes a table that chooses one of
+the registry's things by its `name`; one whose type is a dataclass takes a table of its fields; a mapping of names to either
+takes a table of tables; a value of any other type is checked against it. In a union with a number or a word, these may
+stand in place of the table. So may whatever the class's own `of(value)` takes, by the type of its parameter.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
-from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ...broadcast import Broadcast
+from ...basics.typed import hints_of, short
 from .errors import ConfigError, join, located
+from .files import SHORT
 from .model import Model
-from .registry import REQUIRED, ROOMS, Make, Option, Room, describe, options, show, suggestion
+from .registries import find, registry_of
+from .registry import REQUIRED, Make, Option, Registry, options
+from .words import describe, show, suggestion
 
-_ROOMS = {room.key: room for room in ROOMS.values()} | {"partition.inner": ROOMS["partitions"]}
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
 
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
     """Call `make` with the values of a table; for what the table leaves out see `_arguments`."""
-    arguments = _arguments(make, _mapping(table, place), place, default)
+    arguments = _arguments(options(make), make, _mapping(table, place), place, default)
     with located(place):
         return make(**arguments)
 
 
-def plain(value: Any, place: str = "") -> Any:
-    """An object as a table holds it, with every field but those that are None."""
+def plain(value: Any, kind: Any = Any) -> Any:
+    """An object as a table holds it, with every field but those that are None; `kind` is the type of its field."""
     if isinstance(value, Model):
-        return {"name": value.name} | plain(value.options, place)
+        return plain(value.table())
     if is_dataclass(value):
-        values = {f.name: getattr(value, f.name) for f in fields(value)}
-        table = {key: plain(inner, join(place, key)) for key, inner in values.items() if inner is not None}
-        room = _room(place)
-        return {"name": room.name_of(value)} | table if room else table
+        cls: Any = type(value)
+        hints = hints_of(cls)
+        table = plain({f.name: plain(getattr(value, f.name), hints[f.name]) for f in fields(value) if f.init})
+        registries = [registry for one in _members(kind) if (registry := registry_of(one))]
+        return {"name": registries[0].name_of(value)} | table if registries else table
     if isinstance(value, Mapping):
-        return {key: plain(inner, join(place, key)) for key, inner in value.items() if inner is not None}
-    return [plain(inner, place) for inner in value] if isinstance(value, tuple | list) else value
+        inner = _element(kind) or Any
+        return {key: plain(one, inner) for key, one in value.items() if one is not None}
+    return [plain(one) for one in value] if isinstance(value, tuple | list) else value
 
 
-def _named(room: Room, table: Any, place: str, default: Any = None) -> Any:
+def _value(value: Any, kind: Any, place: str, default: Any) -> Any:
+    """The value of one key: an object where its type has a table, anything else checked against its type."""
+    members = _members(kind)
+    tables = [one for one in members if _has_table(one)]
+    others = [one for one in members if one not in (*tables, NoneType)]
+    if not tables or (others and not isinstance(value, Mapping)):
+        return _convert(value, kind, place)
+    if inner := _element(tables[0]):
+        return {name: _value(one, inner, join(place, name), None) for name, one in _mapping(value, place).items()}
+    return _object(tables[0], value, place, default if is_dataclass(default) else None)
+
+
+def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
+    """The object that a table stands for, or what is written in its place."""
+    registry = registry_of(kind)
+    table = dict(value) if isinstance(value, Mapping) else {SHORT: value}
+    if SHORT in table:
+        word = table.pop(SHORT)
+        with located(place):
+            default = short(kind, word)
+        if default is MISSING:
+            raise _no_table(word, place, registry)
+        if not table:
+            return default
+    if registry is not None:
+        return _named(registry, table, place, default)
+    return build(kind if default is None else type(default), table, place, default)
+
+
+def _named(registry: Registry, table: dict[str, Any], place: str, default: Any) -> Any:
     """The thing that a table names."""
-    rest = dict(_mapping(table, place))
-    if "name" not in rest and default is None:
-        raise ConfigError(f"{place}.name is missing: must be one of {', '.join(room.things)}")
-    chosen = default.name if isinstance(default, Model) else room.name_of(default)
-    name = rest.pop("name", chosen)
-    if place == "sampling" and "fraction" in rest:
-        default = None  # its count would contradict the fraction
+    if "name" not in table and default is None:
+        raise ConfigError(f"{place}.name is missing: {registry.right.partition(', or')[0]}", join(place, "name"))
+    name = table.pop("name", None if default is None else registry.name_of(default))
+    make = find(registry, name, place)
+    arguments = _arguments(registry.options(name), make, table, place, registry.settings(default), ["name"])
     with located(place):
-        make = room.find(name)
-    if place == "model":
-        return Model(name, _arguments(make, rest, place))
-    return build(make, rest, place, default)
+        return registry.made(name, arguments)
 
 
-def _arguments(make: Make, table: Mapping[str, Any], place: str, default: Any = None) -> dict[str, Any]:
-    """The arguments of `make` in a table.
+def _arguments(
+    known: Mapping[str, Option],
+    make: Make,
+    table: Mapping[str, Any],
+    place: str,
+    default: Any,
+    more: Iterable[str] = (),
+) -> dict[str, Any]:
+    """The arguments of `make` in a table; `more` are keys that the table may have had beside the `known` ones.
 
     What the table leaves out is taken from `default` if that is of the same class, else from the class's own defaults;
     an option without a default is taken from any `default` that has it.
     """
-    known = options(make)
-    free = known.pop("**", None)
-    unknown = [key for key in table if key not in known]
-    if unknown and not free:
-        raise ConfigError(_unknown(unknown[0], place, [*known, "name"] if _room(place) else [*known]))
+    fixed = {name: option for name, option in known.items() if name != "**"}
+    unknown = [key for key in table if key not in fixed]
+    if unknown and "**" not in known:
+        raise _unknown(unknown[0], place, [*fixed, *more])
     arguments = {key: table[key] for key in unknown}
-    for key, option in known.items():
-        here, fallback = join(place, key), option.default
-        if type(default) is make or fallback is REQUIRED:
-            fallback = getattr(default, key, fallback)
-        if key in table:
-            arguments[key] = _value(table[key], option, here, fallback)
+    for name, option in fixed.items():
+        here, fallback = join(place, name), option.default
+        if fallback is REQUIRED or (type(default) is make and option.unless not in table):
+            fallback = getattr(default, name, fallback)
+        if name in table:
+            arguments[name] = _value(table[name], option.kind, here, fallback)
         elif fallback is REQUIRED:
-            raise ConfigError(f"{here} is missing: must be {describe(option.kind)}")
+            raise ConfigError(f"{here} is missing: must be {describe(option.kind)}", here)
         else:
-            arguments[key] = fallback
+            arguments[name] = fallback
     return arguments
 
 
-def _value(value: Any, option: Option, place: str, default: Any) -> Any:
-    """The value of one key: an object where it is a table, anything else checked against its type."""
-    if place == "averages":
-        return {name: _named(ROOMS["averages"], t, join(place, name)) for name, t in _mapping(value, place).items()}
-    if place == "broadcast":
-        return build(Broadcast, {"average": value} if isinstance(value, str) else value, place)
-    if room := _room(place):
-        return _named(room, value, place, default)
-    if is_dataclass(option.kind):
-        return build(type(default), value, place, default)
-    return _convert(value, option.kind, place)
+def _members(kind: Any) -> list[Any]:
+    """The types of a union; of any other type it alone."""
+    return list(get_args(kind)) if get_origin(kind) in (Union, UnionType) else [kind]
+
+
+def _element(kind: Any) -> Any:
+    """The type of the tables in a table of tables; None if it is none."""
+    arguments = get_args(kind)
+    return arguments[1] if get_origin(kind) in (dict, Mapping) and _has_table(arguments[1]) else None
+
+
+def _has_table(kind: Any) -> bool:
+    return registry_of(kind) is not None or is_dataclass(kind) or _element(kind) is not None
 
 
 def _convert(value: Any, kind: Any, place: str) -> Any:
@@ -106,7 +144,7 @@ def _convert(value: Any, kind: Any, place: str) -> Any:
         return _adapter(kind).validate_json(json.dumps(value))
     except (ValidationError, TypeError):
         right = "finite" if isinstance(value, float) and not math.isfinite(value) else describe(kind)
-        raise ConfigError(f"{place} = {show(value)}: must be {right}") from None
+        raise ConfigError(f"{place} = {show(value)}: must be {right}", place) from None
 
 
 @cache
@@ -117,17 +155,16 @@ def _adapter(kind: Any) -> TypeAdapter[Any]:
 
 def _mapping(value: Any, place: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        name = f" with name = {show(value)}" if isinstance(value, str) and _room(place) else ""
-        raise ConfigError(f"{place} = {show(value)}: must be a table, [{place}]{name}")
+        raise _no_table(value, place)
     return value
 
 
-def _room(place: str) -> Room | None:
-    """The room whose things the table at `place` names, if it is such a table."""
-    return _ROOMS.get(re.sub(r"^averages\.[^.]+$", "averages.*", place))
+def _no_table(value: Any, place: str, registry: Registry | None = None) -> ConfigError:
+    name = f" with name = {show(value)}" if isinstance(value, str) and registry else ""
+    return ConfigError(f"{place} = {show(value)}: must be a table, [{place}]{name}", place)
 
 
-def _unknown(key: str, place: str, known: list[str]) -> str:
+def _unknown(key: str, place: str, known: list[str]) -> ConfigError:
     close = suggestion(key, known)
     hint = f"; did you mean {join(place, close)}?" if close else f"; known are {', '.join(known)}"
-    return f"unknown key {join(place, key)}{hint}"
+    return ConfigError(f"unknown key {join(place, key)}{hint}", join(place, key))

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ...basics.errors import RunError
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -69,7 +71,7 @@ def compare(runs: Sequence[Run], against: str | None = None) -> list[Row]:
         for model, of_model in run.summary["models"].items():
             row = rows.setdefault(model, Row(labels, model, {}))
             if seed in row.values:
-                raise ValueError(f"{run.name}: there is another run of this experiment with seed {seed}")
+                raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
             row.values[seed] = of_model["last_mean"]
     axis, label = _reference(against, groups)
     return [
@@ -116,7 +118,7 @@ def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...],
     known = {(a, one) for labels in groups for a, one in labels}
     if (axis, label) not in known:
         there = ", ".join(sorted(f"{a}={one}" for a, one in known))
-        raise ValueError(f"--against {against}: must be one of {there}")
+        raise RunError(f"--against {against}: must be one of {there}")
     return axis, label
 
 

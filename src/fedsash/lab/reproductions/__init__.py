@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ...basics.errors import check
 from ..config.files import read
-from ..config.registry import suggestion
+from ..config.words import suggestion
 from .reproduction import Recipe
 
 FOLDER = Path(__file__).parent

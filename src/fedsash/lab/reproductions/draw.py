@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ...basics.errors import FedsashError, RunError
 from ..config import Experiment
-from ..config.registry import show
+from ..config.words import show
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.curves import curves
 from ..pictures.paper import draw as draw_picture
@@ -104,7 +105,7 @@ def _analyses(figure: Figure, results: Results, command: str, say: Say, progress
         file = results.out / "analyses" / f"{safe(name)}.json"
         try:
             found[_picture(results.out, name)] = _analysed(figure, group, results, file, command, progress)
-        except (ValueError, OSError) as error:
+        except (FedsashError, OSError) as error:
             say(f"{figure.name}: {group[0].name}: {' '.join(str(error).split())}")
     for path, picture in zip(found, pictures(list(found.values())), strict=True):
         draw_picture(picture, path)
@@ -174,7 +175,7 @@ def _named(model: str, run: Opened) -> str:
     number, round = int(place[1]), int(place[2])
     ids = experiment.sampling.clients(round, run.federation.sizes, experiment.seed)
     if not 1 <= number <= len(ids):
-        raise ValueError(f"{model}: {len(ids)} clients take part in the round after {round}")
+        raise RunError(f"{model}: {len(ids)} clients take part in the round after {round}")
     return f"client:{ids[number - 1]}@{round}"
 
 

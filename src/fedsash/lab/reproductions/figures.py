@@ -7,8 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import check_known, show
+from ..config.errors import check_known
 from ..config.tables import build
+from ..config.words import show
 from ..studies import kinds
 from ..studies.study import Study
 from .pick import Axes, Pick, several, text

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import check_known, show
+from ..config.errors import check_known
+from ..config.words import show
 
 Labels = Mapping[str, str]
 """A run's label on each axis."""

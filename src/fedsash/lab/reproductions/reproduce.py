@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError
-from ..config.registry import ROOMS, show
+from ..config.registries import REGISTRIES
+from ..config.words import show
 from ..records import replace_file, write_json
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
@@ -100,7 +101,7 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
     runs, missing = [], {}
     for run in sweep.runs:
         data = run.experiment.data
-        name = ROOMS["datasets"].name_of(data)
+        name = REGISTRIES["datasets"].name_of(data)
         place = (folder / name).resolve()
         if not hasattr(data, "path"):
             runs.append(run)

@@ -9,13 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import check
-from ..config import ConfigError
-from ..config.errors import prefixed
+from ..config import ConfigError, parse
+from ..config.errors import check_known, prefixed
 from ..config.files import merged, read
-from ..config.registry import check_known, show
+from ..config.words import show
 from ..sweeps import Planned, Sweep
 from ..sweeps import parse as sweep
-from ..sweeps.experiments import parse
 from .figures import Figure
 from .pick import OWN, Axes, Pick, mapping, text
 from .tables import Table

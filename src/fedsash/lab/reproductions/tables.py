@@ -7,8 +7,10 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+from ...basics.errors import SettingError
 from ..config import ConfigError
-from ..config.registry import check_known, show
+from ..config.errors import check_known
+from ..config.words import show
 from .pick import SPEED_UPS, Axes, Pick, mapping, several, text
 from .published import Published, read_cell
 from .results import Measured, Results
@@ -144,7 +146,7 @@ def _printed(
         raise ConfigError(f"{place} = {show(given)}: must be a list of {len(columns)} cells, one a column")
     try:
         return tuple(read_cell(text(cell, place), form, len(cells)) for cell in given)
-    except ValueError as error:
+    except SettingError as error:
         raise ConfigError(f"{place}: {error}") from error
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import torch
 
 from ...averages.running import SUM, RunningSum
-from ...basics.errors import check
+from ...basics.errors import RunError, check
+from ...basics.typed import typed
 from ...state import State
 from ..records import replace_file
 
@@ -21,6 +22,7 @@ NAME = "trajectory.sum"
 
 
 @dataclass(frozen=True)
+@typed
 class RunningSums:
     """When the sum of all models so far is written down: every `every` rounds, 0 = never.
 
@@ -125,7 +127,7 @@ def read(folder: Path, round: int) -> RunningSum:
     """The sum after `round`. Raises `ValueError` if its file is not what was written."""
     found, checksum = _open(folder, round, whole=True)
     if str(_checksum(found, round)) != checksum:
-        raise ValueError(_damaged(folder, round))
+        raise RunError(_damaged(folder, round))
     return found
 
 
@@ -140,7 +142,7 @@ def _open(folder: Path, round: int, whole: bool) -> tuple[RunningSum, str]:
                 return RunningSum(torch.empty(0), torch.empty(0), number), checksum
             return RunningSum(file.get_tensor("high"), file.get_tensor("low"), number), checksum
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
-        raise ValueError(_damaged(folder, round)) from None
+        raise RunError(_damaged(folder, round)) from None
 
 
 def _damaged(folder: Path, round: int) -> str:

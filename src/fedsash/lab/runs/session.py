@@ -19,7 +19,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 
-from ...basics.errors import check
+from ...basics.errors import RunError, check
 from ...basics.fingerprint import differences
 from ...exchange import Chronicle, Ended, Outcome
 from ...state import State
@@ -66,7 +66,7 @@ class Session:
     def begin(self, fork: Fork | None) -> State:
         """The first state: a fresh one, or that of another run with its metrics so far."""
         if self.records is not None and self.records.path.exists():
-            raise ValueError(f"{self.folder} holds a run already: resume it, or choose another folder")
+            raise RunError(f"{self.folder} holds a run already: resume it, or choose another folder")
         self.sums.cut()  # what a beginning that was killed has left
         state = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
@@ -80,7 +80,7 @@ class Session:
         saved = checkpoints.saved_rounds(source / "state")
         if fork.round not in saved:
             there = ", ".join(map(str, saved)) or "none"
-            raise ValueError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
+            raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
         right = f"must be at least the {fork.round} of the fork's state"
         check(self.rounds >= fork.round, "rounds", self.rounds, right)
         own = fork.round, state.lineage[0][1]
@@ -101,14 +101,14 @@ class Session:
     def reopen(self) -> State:
         """The newest readable state of the run in the folder; everything after it is dropped."""
         if self.folder is None or self.records is None or not self.records.path.exists():
-            raise ValueError(f"{self.folder} holds no run to resume")
+            raise RunError(f"{self.folder} holds no run to resume")
         fresh = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder / "state", fresh)
         for note in notes:
             log.warning(note)
         if other := differences(self.federation.fingerprint, state.fingerprint):
             lines = "; ".join(other)
-            raise ValueError(f"{self.folder} holds a run of another experiment: {lines}. To change it on purpose, fork")
+            raise RunError(f"{self.folder} holds a run of another experiment: {lines}. To change it on purpose, fork")
         self.records.cut(state.round, state.records if state.round else None)
         checkpoints.cut(self.folder / "state", state.round)
         self.sums.cut(state)

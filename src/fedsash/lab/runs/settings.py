@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import check
+from ...basics.typed import typed
 from ...evaluation import Metrics
 from ...state import State
 
@@ -20,6 +21,7 @@ Watch = Callable[[int], None]
 
 
 @dataclass(frozen=True)
+@typed
 class Checkpoint:
     """When the state is saved: every `every` rounds, at the end and on Ctrl-C; the last two states are kept.
 
@@ -43,6 +45,7 @@ USUAL = Checkpoint()
 
 
 @dataclass(frozen=True)
+@typed
 class Fork:
     """Where a run starts: from the state that the run in `folder` saved after `round`, with its metrics up to there.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from simpy import Environment
 
-from ...basics.errors import check
+from ...basics.errors import RunError, check
 from ...evaluation import Evaluation
 from ...network.chronicle import NetworkChronicle
 from ...network.events import begin, play
@@ -59,7 +59,7 @@ def simulate(
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
     folder = None if out is None else Path(out)
     if folder is not None and Records(folder).path.exists():
-        raise ValueError(f"{folder} holds a run already: choose another folder")
+        raise RunError(f"{folder} holds a run already: choose another folder")
     site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
     process, chronicle = scheduler.run(site), NetworkChronicle(site)
     history: list[dict[str, Any]] = []

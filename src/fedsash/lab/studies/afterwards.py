@@ -11,7 +11,7 @@ from torch import Tensor
 from ...averages import profiles
 from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined
-from ...basics.errors import check
+from ...basics.errors import RunError, check
 from ...evaluation import Metrics
 from ..runs import running_sums as trajectory
 from .opened import Opened
@@ -46,7 +46,7 @@ class Afterwards:
         self.run, self.folder = run, run.folder / trajectory.FOLDER
         rounds = trajectory.kept(self.folder)
         if not rounds:
-            raise ValueError(f"{run.folder} {MISSING}")
+            raise RunError(f"{run.folder} {MISSING}")
         self.round = rounds[-1] if at is None else at
         check(self.round in rounds, "at", self.round, f"there are sums of the rounds {listed(rounds)}")
         there = (known for known in rounds if known <= self.round)
@@ -95,7 +95,7 @@ class Afterwards:
         """What a model comes to. Raises `ValueError` without a test set."""
         found = {m.split: m for m in self.run.federation.judge(w, self.round, "average")}
         if "test" not in found:
-            raise ValueError(f"{self.run.folder} has no test set to judge an average on")
+            raise RunError(f"{self.run.folder} has no test set to judge an average on")
         return Judged(w, found["test"], found.get("held_out"), error)
 
     def _sum(self, round: int) -> RunningSum:

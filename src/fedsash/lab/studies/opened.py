@@ -10,17 +10,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.errors import check, check_choice, one_line
+from ...basics.errors import RunError, check, check_choice, one_line
 from ...basics.layout import Layout
 from ...data.federated import Samples
 from ...federation import Federation
 from ...network import Synchronous
 from ...state import State
 from .. import checkpoints
-from ..config import Experiment
+from ..config import Experiment, NetworkExperiment, load
 from ..config.errors import prefixed
-from ..config.network import NetworkExperiment
-from ..sweeps.experiments import load, stateless
 from .client_models import ClientModels, client_models
 
 MODELS = """\
@@ -54,7 +52,7 @@ class Opened:
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
         if round not in self.rounds:
-            raise ValueError(f"{self.folder} has no state of round {round}; {self._saved()}")
+            raise RunError(f"{self.folder} has no state of round {round}; {self._saved()}")
         return checkpoints.load(checkpoints.place(self.folder / "state", round), self.federation.start())
 
     def model(self, name: str) -> Tensor:
@@ -109,7 +107,7 @@ class Opened:
 
     def _check(self, found: bool, name: str, there: str) -> None:
         if not found:
-            raise ValueError(f"{self.folder} has no model {name!r}; {there}; {self._saved()}")
+            raise RunError(f"{self.folder} has no model {name!r}; {there}; {self._saved()}")
 
     def _saved(self) -> str:
         there = ", ".join(map(str, self.rounds)) or "none"
@@ -122,8 +120,8 @@ def open_run(folder: Path) -> Opened:
     if not file.exists():
         raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
     experiment = load(file)
-    if stateless(experiment):
-        raise ValueError(f"{folder} holds a study of time, which has no models")
+    if experiment.stateless:
+        raise RunError(f"{folder} holds a study of time, which has no models")
     with prefixed(file):
         return Opened(folder, experiment, experiment.federation())
 
@@ -138,7 +136,7 @@ def read_model(file: Path, federation: Federation) -> Tensor:
     try:
         tensors = load_file(file)
     except SafetensorError as error:
-        raise ValueError(f"{file} can't be read: {one_line(error)}") from error
+        raise RunError(f"{file} can't be read: {one_line(error)}") from error
     layout: Layout = federation.layout
     for name, shape in zip(layout.names, layout.shapes, strict=True):
         found = list(tensors[name].shape) if name in tensors else "missing"

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.errors import check
+from ...basics.errors import RunError, check
 from ...federation import Federation
 from ..pictures import Axis, Bars, Line, Panel, Picture, look
 from ..pictures.styles import RED
@@ -111,7 +111,7 @@ class WindowStudy(Study):
         newest = max(run.rounds, default=0) if self.round is None else self.round
         past = run.state(newest).past
         if self.average not in past:
-            raise ValueError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
+            raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
         window = past[self.average]
         c = round_weights(window)
         held, away = distances(window)

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError, Experiment
-from ..config.errors import prefixed
+from ..config import parse as experiment
+from ..config.errors import check_known, prefixed
 from ..config.files import KEY, Table, merged, put, read
-from ..config.registry import check_known, show
-from .experiments import parse as experiment
+from ..config.words import show
 
 KEYS = ("title", "base", "axes", "zip")
 

@@ -10,13 +10,11 @@ from queue import SimpleQueue
 
 from ...basics.errors import check
 from ..checkpoints import saved_rounds
-from ..config import ConfigError, Experiment
+from ..config import ConfigError, Experiment, load
 from ..progress import Progress
 from ..runs.interrupts import on_interrupt
 from . import index
 from .axes import Sweep
-from .experiments import load as load_experiment
-from .experiments import stateless
 from .plan import Leg, Plan, plan
 from .process import Message, Process
 
@@ -127,7 +125,7 @@ class _Foreman:
 def check_same(experiment: Experiment, folder: Path) -> None:
     """Raise `ConfigError` if the folder holds a run of another experiment, whatever its engine."""
     file = folder / "config.toml"
-    if file.exists() and replace(load_experiment(file), engine=experiment.engine) != experiment:
+    if file.exists() and replace(load(file), engine=experiment.engine) != experiment:
         raise ConfigError(f"{folder} holds a run of another experiment: choose another folder, or remove this one")
 
 
@@ -138,7 +136,7 @@ def _is_done(leg: Leg, out: Path) -> bool:
         return False
     summary = json.loads(file.read_text())
     last = summary["rounds"] if summary.get("ended_early") else leg.last
-    saved = stateless(leg.experiment) or last in saved_rounds(out / leg.folder / "state")
+    saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
     return saved and bool(summary["rounds"] == last)
 
 

@@ -17,14 +17,12 @@ from typing import Any
 
 import torch
 
-from ...basics.errors import one_line
+from ...basics.errors import FedsashError, one_line
 from ...executors import Engine, LocalEngine
 from .. import runs
-from ..config import Experiment
-from ..config.network import NetworkExperiment
+from ..config import Experiment, NetworkExperiment, parse
 from ..records import TensorBoard
 from ..runs import Fork
-from .experiments import parse
 
 
 def main() -> None:
@@ -38,7 +36,7 @@ def main() -> None:
                 ended = simulate(experiment, folder)
             else:
                 ended = train(experiment, folder, job["fork"], job["until"])
-        except (ValueError, ImportError, OSError) as error:
+        except (FedsashError, OSError) as error:
             if isinstance(error, BrokenPipeError):
                 raise
             tell({"reached": None, "error": one_line(error)})

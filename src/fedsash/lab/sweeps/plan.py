@@ -16,7 +16,6 @@ from typing import Any
 from ..config import Experiment
 from ..runs import Checkpoint
 from .axes import Planned
-from .experiments import simulated
 
 Table = Mapping[str, Any]
 OBSERVERS = ("averages", "checkpoint", "records")
@@ -86,7 +85,7 @@ class _Course:
         self.table = run.experiment.table()
         local = {key: value for key, value in self.table["local"].items() if key != "schedule"}
         rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
-        self.family = self.name if simulated(self.experiment) else _text(rest | {"local": local})
+        self.family = self.name if self.experiment.simulated else _text(rest | {"local": local})
         waits, acts, begins = self._broadcast()
         schedule, own = self.experiment.local.schedule, self.experiment.local
         self.effects = [

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
+from ...basics.typed import typed
 from ..site import Site, Steps
 
 
 @dataclass(frozen=True)
+@typed
 class Scheduler(ABC):
     """Who trains when, and what the server makes of what comes: settings only, a run's memory is in its process.
 

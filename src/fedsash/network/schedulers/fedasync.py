@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from ...basics.errors import check, check_choice, check_strength
+from ...basics.errors import check, check_strength
 from ..site import Site, Steps
 from .base import Scheduler
 
@@ -28,7 +28,6 @@ class FedAsync(Scheduler):
 
     def __post_init__(self) -> None:
         check(0 <= self.alpha <= 1, "FedAsync.alpha", self.alpha, "must be between 0 and 1")
-        check_choice("FedAsync.weight", self.weight, "constant", "polynomial", "hinge")
         check_strength("FedAsync.a", self.a)
         check_strength("FedAsync.b", self.b)
 

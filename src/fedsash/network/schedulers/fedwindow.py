@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...basics.errors import check, check_choice
+from ...basics.errors import check
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import Model
 from ..site import Site, Start, Steps, Trip
@@ -45,8 +45,6 @@ class FedWindow(Scheduler):
     def __post_init__(self) -> None:
         check(self.slide >= 1, "FedWindow.slide", self.slide, "must be at least 1")
         check(not self.pipelined or self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")
-        check_choice("FedWindow.start", self.start, "own", "newest")
-        check_choice("FedWindow.cache", self.cache, "initial", "empty")
 
     def run(self, site: Site) -> Steps:
         ring = _Ring(self, site)

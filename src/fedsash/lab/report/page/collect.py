@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ....basics.errors import RunError
 from ....evaluation import Evaluation
 from ...records import Records, accuracies, diverged, summarise
 
@@ -101,7 +102,7 @@ def collect(folders: Sequence[Path | str]) -> Collection:
         elif (folder / "metrics.jsonl").exists():
             _run(folder, name, {}, found)
         else:
-            raise ValueError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
+            raise RunError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
     return found
 
 
@@ -112,7 +113,7 @@ def _names(folders: Sequence[Path]) -> list[str]:
         names = ["/".join(of_one[-n:]) for of_one in parts]
         if len(set(names)) == len(names):
             return names
-    raise ValueError("a folder is given twice")
+    raise RunError("a folder is given twice")
 
 
 def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
@@ -131,7 +132,7 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
             continue
         try:
             _run(folder / "runs" / run, name, where | labels, found)
-        except ValueError as error:
+        except RunError as error:
             found.notes.append(f"run {name} is left out: {error}")
     found.tables += _results(folder / "tables", prefix or title, found.notes)
     found.analyses += _results(folder / "analyses", prefix or title, found.notes)
@@ -140,7 +141,7 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
 def _table(content: dict[str, Any], key: str, file: Path) -> dict[str, Any]:
     value = content.get(key, {})
     if not isinstance(value, dict):
-        raise ValueError(f"{file}: {key} must be a table")
+        raise RunError(f"{file}: {key} must be a table")
     return value
 
 
@@ -148,13 +149,13 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     """Read a run's folder, whatever state the run is in."""
     rows = Records(folder).load()
     if not all({"model", "split"} <= row.keys() and (row["split"] != "test" or "accuracy" in row) for row in rows):
-        raise ValueError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
+        raise RunError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
     text, config = _config(folder / "config.toml")
     known = config.get("evaluation", {})
     try:
         evaluation = Evaluation(**known)
     except TypeError as error:
-        raise ValueError(f"{folder / 'config.toml'}: evaluation: {error}") from error
+        raise RunError(f"{folder / 'config.toml'}: evaluation: {error}") from error
     last = max((row["round"] for row in rows), default=0)
     summary = _optional(folder / "summary.json", found.notes) or {}
     ended = _whole(summary) and summary["rounds"] >= last
@@ -181,7 +182,7 @@ def _config(file: Path) -> tuple[str, dict[str, Any]]:
     try:
         return text, tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"{file}: {error}") from error
+        raise RunError(f"{file}: {error}") from error
 
 
 def _results(folder: Path, source: str, notes: list[str]) -> Iterator[Analysis]:
@@ -197,7 +198,7 @@ def _optional(file: Path, notes: list[str]) -> dict[str, Any] | None:
         return None
     try:
         return _json(file)
-    except ValueError as error:
+    except RunError as error:
         notes.append(f"left out: {error}")
         return None
 
@@ -206,7 +207,7 @@ def _json(file: Path) -> dict[str, Any]:
     try:
         content = json.loads(file.read_bytes())
     except ValueError as error:
-        raise ValueError(f"{file} is not JSON: {error}") from error
+        raise RunError(f"{file} is not JSON: {error}") from error
     if not isinstance(content, dict):
-        raise ValueError(f"{file}: must be a JSON object")
+        raise RunError(f"{file}: must be a JSON object")
     return content

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from ....basics.errors import library
+from ....basics.errors import RunError, library
 from ...pictures import Field, Picture
 from ...pictures.page import plotly
 from ..comparison import compare
@@ -180,7 +180,7 @@ def _seeds(runs: Sequence[Run], wrong: list[str]) -> Html | None:
     """Runs that differ in their seed only, side by side; None where no two do."""
     try:
         rows = compare([run for run in runs if run.config])
-    except ValueError as error:
+    except RunError as error:
         wrong.append(f"seeds are not compared: {error}")
         return None
     return tables.over_seeds(rows) if any(len(row.values) > 1 for row in rows) else None
@@ -193,7 +193,7 @@ def _recipes(found: Collection, wrong: list[str]) -> Html | None:
     for result in found.tables:
         try:
             rows = tables.recipe(result)
-        except ValueError as error:
+        except RunError as error:
             wrong.append(f"table left out: {result.file}: {error}")
             continue
         command = result.content.get("command")

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from ....basics.errors import RunError
 from ..comparison import CONFIDENCE, Row
 from .collect import Analysis, Run
 from .markup import MISSING, Html, join, some, table, tag
@@ -143,9 +144,9 @@ def recipe(result: Analysis) -> Html:
     """
     columns, rows = result.content.get("columns"), result.content.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list) or not columns:
-        raise ValueError("it must have columns and rows")
+        raise RunError("it must have columns and rows")
     if any(not isinstance(row, list) or len(row) != len(columns) for row in rows):
-        raise ValueError(f"each row must have {len(columns)} cells")
+        raise RunError(f"each row must have {len(columns)} cells")
     cells = [[cell(value) for value in row] for row in rows]
     texts = next((i for i in range(1, len(columns)) if any(NUMBER.match(row[i]) for row in cells)), len(columns))
     return table(

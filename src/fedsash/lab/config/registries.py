@@ -1,0 +1,69 @@
+"""What an experiment file can name, and the options of each thing: the registries side by side."""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass
+from typing import Any
+
+from ...aggregation import AGGREGATIONS, Aggregation
+from ...averages import AVERAGES, Average
+from ...basics.errors import SettingError
+from ...data import DATASETS, PARTITIONS
+from ...data.partitions.common import Partition
+from ...data.source import Dataset
+from ...executors import ENGINES, Engine
+from ...methods import METHODS, Method
+from ...models import MODELS
+from ...network.client_windows import CLIENT_WINDOWS, ClientWindow
+from ...network.schedulers import SCHEDULERS, Scheduler
+from ...sampling import SAMPLINGS, Sampling
+from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
+from ...servers import SERVERS, Server
+from .errors import ConfigError
+from .model import Model, ModelRegistry
+from .registry import Make, Registry
+from .words import show, suggestion
+
+REGISTRIES: dict[str, Registry] = {
+    "methods": Registry("method", METHODS, Method),
+    "aggregations": Registry("aggregation", AGGREGATIONS, Aggregation),
+    "servers": Registry("server", SERVERS, Server),
+    "averages": Registry("averages.NAME", AVERAGES, Average),
+    "samplings": Registry("sampling", SAMPLINGS, Sampling),
+    "schedules": Registry("local.schedule", SCHEDULES, Schedule),
+    "local_schedules": Registry("local.local_schedule", LOCAL_SCHEDULES, LocalSchedule),
+    "partitions": Registry("partition", PARTITIONS, Partition),
+    "models": ModelRegistry("model", MODELS, Model),
+    "datasets": Registry("data", DATASETS, Dataset),
+    "engines": Registry("engine", ENGINES, Engine),
+    "schedulers": Registry("scheduler", SCHEDULERS, Scheduler),
+    "client_windows": Registry("scheduler.window", CLIENT_WINDOWS, ClientWindow),
+}
+"""Every axis. A new one is a line here: its things then go wherever a field is of its base's type."""
+
+
+def registry_of(kind: Any) -> Registry | None:
+    """The registry whose things a field of this type holds: that of the type, or of what an interface extends."""
+    bases = {registry.base: registry for registry in REGISTRIES.values()}
+    if kind in bases or is_dataclass(kind):
+        return bases.get(kind)
+    return next((bases[base] for base in getattr(kind, "__mro__", ()) if base in bases), None)
+
+
+def find(registry: Registry, name: Any, place: str) -> Make:
+    """The thing of that name, for the table at `place`. Raises `ConfigError`, with a hint at what may be meant."""
+    try:
+        return registry.find(name)
+    except SettingError as error:
+        key = f"{place}.name"
+        raise ConfigError(f"{key} = {show(name)}: {error.right}{_hint(registry, name)}", key) from error
+
+
+def _hint(registry: Registry, name: Any) -> str:
+    """The registry that has a thing of this name, or the name of this registry that is close to it."""
+    if not isinstance(name, str) or ":" in name:
+        return ""
+    elsewhere = [other.key for other in REGISTRIES.values() if name in other.things]
+    close = suggestion(name, registry.things)
+    hint = f"; did you mean {close}?" if close else ""
+    return f"; there is {elsewhere[0]}.name = {show(name)}" if elsewhere else hint

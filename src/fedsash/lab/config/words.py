@@ -1,0 +1,47 @@
+"""Experiments in words: values as TOML writes them, types, and names that are meant."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import is_dataclass
+from typing import Any, get_origin
+
+from ...basics.typed import in_words
+
+
+def summary(make: object) -> str:
+    """The first line of a thing's docstring."""
+    return (inspect.getdoc(make) or "(no description)").splitlines()[0]
+
+
+def describe(kind: Any) -> str:
+    """A type in words: "a number", "a list of integers"; of a union, what TOML can write."""
+    return in_words(kind, _named) or f"of type {getattr(kind, '__name__', kind)}"
+
+
+def _named(kind: Any, many: bool) -> str:
+    if isinstance(kind, type) or get_origin(kind) is not None:
+        return "tables" if many else "a table"
+    return show(kind)
+
+
+def show(value: Any) -> str:
+    """A value as an experiment file has it, on one line."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key} = {show(inner)}" for key, inner in value.items() if key) + "}"
+    if isinstance(value, tuple | list):
+        return "[" + ", ".join(show(inner) for inner in value) + "]"
+    if value is None or isinstance(value, float) or is_dataclass(value):
+        return str(value)
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The known name that is close to `name`, as `batch` is to `batch_size` and `lr` to `learning_rate`, or nothing."""
+    known = list(known)
+    initials = "".join(word[:1] for word in name.split("_"))
+    close = difflib.get_close_matches(name, known, n=1) or [k for k in known if k == initials]
+    return close[0] if close else ""

@@ -1,0 +1,187 @@
+"""A value of the wrong type is taken as an experiment file takes it, or refused in one line that names the field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash import Broadcast, Evaluation, FedAvg, Federation, LocalTraining, Scaffold, Window
+from fedsash.averages import Average
+from fedsash.basics.errors import SettingError
+from fedsash.basics.typed import fit, is_settings
+from fedsash.lab.config import Experiment, NetworkExperiment
+from fedsash.lab.config.registries import REGISTRIES
+from fedsash.methods import Method
+from fedsash.network import Fixed as FixedWindow
+from fedsash.network.schedulers import FedBuff, FedWindow
+from fedsash.sampling import FixedClients, Uniform
+from fedsash.schedules import Cosine
+from support.worlds import federation
+
+if TYPE_CHECKING:
+    from nowhere import Nothing  # type: ignore[import-not-found]
+
+REGISTERED = {make for room in REGISTRIES.values() for make in room.things.values() if is_dataclass(make)}
+SETTINGS = sorted(
+    REGISTERED | {LocalTraining, Broadcast, Evaluation, Experiment, NetworkExperiment}, key=lambda cls: cls.__name__
+)
+
+
+class Odd:
+    """What no setting is."""
+
+    def __repr__(self) -> str:
+        return "Odd()"
+
+
+def minimal(cls: Any) -> dict[str, Any]:
+    """Values for the fields that have no default."""
+    by_name = {"clients": 4, "clients_per_domain": 2, "rounds": 3, "path": "x", "function": "math:hypot"}
+    needed = [f for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
+    known = by_name | ({"rounds": ((0,),)} if cls is FixedClients else {}) | {"partitioner": "x", "average": "w"}
+    return {f.name: known.get(f.name, 0.5 if f.type == "float" else 1) for f in needed} | (
+        {"count": 2} if cls is Uniform else {}
+    )
+
+
+@pytest.mark.parametrize("cls", SETTINGS, ids=lambda cls: cls.__name__)
+def test_every_field_of_every_setting_refuses_what_is_no_setting(cls: Any) -> None:
+    given = minimal(cls)
+    cls(**given)
+    for name in (f.name for f in fields(cls) if f.init):
+        if (cls.__name__, name) in OPEN:
+            continue
+        with pytest.raises(SettingError) as error:
+            cls(**given | {name: Odd()})
+        assert str(error.value).startswith(f"{cls.__name__}.{name} = Odd(): must be ")
+        assert (error.value.owner, error.value.field) == (cls.__name__, name)
+
+
+OPEN = {("Function", "function"), *((cls.__name__, "trace") for cls in SETTINGS if hasattr(cls, "answers"))} | {
+    (name, field) for name in ("Experiment", "NetworkExperiment") for field in ("data", "partition")
+}
+"""Fields that take anything of a certain behaviour, which their class looks for."""
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (lambda: Window(size="5"), "Window.size = '5': must be an integer"),
+        (lambda: Window(size=5.5), "Window.size = 5.5: must be an integer"),
+        (lambda: Window(size=True), "Window.size = True: must be an integer"),
+        (lambda: Window(5, part=3), "Window.part = 3: must be a string or a list of strings"),
+        (lambda: LocalTraining(lr="fast"), "LocalTraining.lr = 'fast': must be a number"),
+        (lambda: LocalTraining(batch="half"), "LocalTraining.batch = 'half': must be an integer or 'full'"),
+        (lambda: LocalTraining(schedule=0.99), "LocalTraining.schedule = 0.99: must be a Schedule, such as Constant()"),
+        (lambda: LocalTraining(schedule=Cosine), "must be an object of this class, Cosine(...)"),
+        (lambda: federation(method="scaffold"), "Federation.method = 'scaffold': must be a Method, such as FedAvg()"),
+        (lambda: federation(method=Scaffold), "must be an object of this class, Scaffold(...)"),
+        (lambda: federation(sampling=FedBuff()), "must be a Sampling, such as Uniform()"),
+        (
+            lambda: federation(local={"lr": 0.1}),
+            "Federation.client = {'lr': 0.1}: must be a LocalTraining, such as LocalTraining()",
+        ),
+        (
+            lambda: federation(averages=[Window(5)]),
+            'must be a dict of names and averages, such as {"w5": Window(5)}',
+        ),
+        (lambda: federation(averages={"w": 5}), "Federation.averages = {'w': 5}: must be a dict of names and averages"),
+        (lambda: FedAvg(weighting="size"), "FedAvg.weighting = 'size': must be 'samples' or 'uniform'"),
+        (lambda: NetworkExperiment(scheduler=FedBuff), "must be an object of this class, FedBuff(...)"),
+        (lambda: FedWindow(window="wide"), "FedWindow.window = 'wide': must be a Window, such as FixedClients()"),
+        (lambda: FixedClients(rounds=[["a"]]), "FixedClients.rounds = [['a']]: must be a list of lists of integers"),
+    ],
+)
+def test_what_has_the_wrong_type_is_refused_in_one_line(make: Callable[[], Any], line: str) -> None:
+    with pytest.raises(SettingError) as error:
+        make()
+    assert line in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 200
+
+
+@pytest.mark.parametrize("five", [5, np.int64(5), np.int32(5), np.array(5), torch.tensor(5)])
+def test_scalars_of_numpy_and_pytorch_are_numbers(five: Any) -> None:
+    assert Window(five) == Window(5) and type(Window(five).size) is int
+    assert LocalTraining(lr=five).lr == 5
+    with pytest.raises(SettingError):
+        Window(five * 1.1)
+
+
+def test_short_forms_are_those_of_an_experiment_file() -> None:
+    with federation(averages={"w": Window(3)}, broadcast="w") as f:
+        assert f.broadcast == Broadcast("w")
+    assert Experiment(broadcast="w", averages={"w": Window(3)}).broadcast == Broadcast("w")
+    assert FedWindow(window=4).window == FixedWindow(4)
+    assert FixedClients(rounds=[[1, 0], [2]]).rounds == ((0, 1), (2,))
+
+
+@dataclass(frozen=True)
+class Own(Method):
+    """A user's own, with a field of every kind."""
+
+    count: int = 3
+    rate: float = None  # type: ignore[assignment]
+    when: Path | bytes = Path()
+    call: Callable[[int], int] = abs
+    array: np.ndarray[Any, Any] | None = None
+    words: Mapping[str, Any] | None = None
+    mode: Literal["a", 2] = "a"
+    pair: tuple[int, str] = (1, "b")
+    odd: Odd | None = None
+
+
+def test_an_own_class_is_checked_too_and_what_is_not_understood_is_let_through() -> None:
+    with pytest.raises(SettingError, match=r"Own\.count = 'x': must be an integer"):
+        Own(count="x")  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"Own\.pair = "):
+        Own(pair=(1, 2))  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"Own\.mode = 3: must be 'a' or 2"):
+        Own(mode=3)  # type: ignore[arg-type]
+    own = Own(when="x", call=3, array=[1], odd=5, words={1: Odd()}, pair=[2, "c"])  # type: ignore[arg-type]
+    assert own.rate is None and own.when == "x" and own.pair == (2, "c")
+
+
+def test_an_own_class_whose_types_cannot_be_read_is_let_through() -> None:
+    @dataclass(frozen=True)
+    class Hidden(Method):
+        what: Nothing = 1
+        count: int = 2
+
+    assert Hidden(count="x").count == "x"  # type: ignore[arg-type]
+
+
+def test_the_class_of_a_setting_checks_its_values_after_the_types() -> None:
+    with pytest.raises(SettingError, match=r"Uniform\.count, fraction"):
+        Uniform(0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "taken"),
+    [
+        (int | None, None, None),
+        (float, 3, 3),
+        (bool, 1, MISSING),
+        (bool, np.bool_(True), True),
+        (tuple[int, ...], [1, 2], (1, 2)),
+        (tuple[int, ...], "12", MISSING),
+        (tuple[int, ...], range(2), range(2)),
+        (list[int], (1, 2), [1, 2]),
+        (str | tuple[str, ...], ["a"], ("a",)),
+        (Mapping[str, Average], {"w": Window(3)}, {"w": Window(3)}),
+        (Literal[1, 3] | None, 2, MISSING),
+        (Any, Odd, Odd),
+    ],
+)
+def test_a_value_fits_a_type_or_does_not(kind: Any, value: Any, taken: Any) -> None:
+    assert fit(kind, value) == taken
+
+
+def test_settings_are_dataclasses_and_the_bases_of_the_axes() -> None:
+    assert all(map(is_settings, (LocalTraining, Method, Average, Federation))) and not any(
+        map(is_settings, (int, Path, Odd))
+    )

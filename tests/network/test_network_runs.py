@@ -27,7 +27,7 @@ from fedsash.lab.config import network as networked
 from fedsash.lab.records import Records
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import Study
-from fedsash.lab.studies import open_run
+from fedsash.lab.studies.opened import open_run
 from fedsash.network import Clients, FedAsync, FedBuff, FedWindow, Fixed, Link, Network, Synchronous, Timing
 from fedsash.network.clients import Population
 from fedsash.network.schedulers import Scheduler

@@ -26,7 +26,7 @@ from fedsash.lab.config import ConfigError, NetworkExperiment, load, parse
 from fedsash.lab.records import Records
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import Study
-from fedsash.lab.studies import open_run
+from fedsash.lab.studies.opened import open_run
 from fedsash.network import (
     ConstantWindow,
     FedAsync,

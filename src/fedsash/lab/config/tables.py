@@ -1,9 +1,9 @@
 """From tables to objects and back, by the types of fields.
 
-A table is a dataclass: its keys are the fields. A field whose type is a registry's base takes a table that chooses one of
-the registry's things by its `name`; one whose type is a dataclass takes a table of its fields; a mapping of names to either
-takes a table of tables; a value of any other type is checked against it. In a union with a number or a word, these may
-stand in place of the table. So may whatever the class's own `of(value)` takes, by the type of its parameter.
+A table is a dataclass: its keys are the fields. A field whose type is a registry's base takes a table that chooses one
+of the registry's things by its `name`; one whose type is a dataclass takes a table of its fields; a mapping of names to
+either takes a table of tables; a value of any other type is checked against it. In a union with a number or a word,
+these may stand in place of the table. So may whatever the class's own `of(value)` takes, by the type of its parameter.
 """
 
 from __future__ import annotations

@@ -265,10 +265,10 @@ class Session:
             curves(result.history, self.folder / "curves.png", target=target, broadcast_start=start)
 
     def _broadcast_start(self, state: State) -> int | None:
-        """From which round on the clients have received an average."""
+        """After how many rounds the average has taken the model's place."""
         broadcast = self.federation.broadcast
         choice = state.choice or (broadcast.first() if broadcast else None)
-        return None if choice is None or choice.start is None else max(choice.start + 1, state.forked or 0)
+        return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)
 
 
 def _renamed(state: State, names: Mapping[str, str]) -> State:

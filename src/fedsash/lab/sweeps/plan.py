@@ -107,8 +107,9 @@ class _Course:
         if broadcast.start == "auto" or broadcast.adaptive:
             return "", _text([self.table["broadcast"], averages]), 0
         if broadcast.order == "after":
-            return "", _text(averages), broadcast.start + 1
-        return _text([broadcast.order, averages]), _text([broadcast.order, averages, broadcast.start]), broadcast.start
+            return "", _text(averages), broadcast.start
+        before = _text([broadcast.order, averages])
+        return before, _text([broadcast.order, averages, broadcast.start]), broadcast.start - 1
 
 
 def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Leg]:

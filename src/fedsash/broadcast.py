@@ -147,7 +147,7 @@ class Broadcaster:
     def step(
         self, server: Server, memory: Vectors, seen: Seen, sent: Tensor, delta: Tensor, round: int
     ) -> tuple[Tensor, Vectors]:
-        """The server optimiser's step after `round` finished rounds, from the update `delta` `[D]`, and what it remembers.
+        """The server optimiser's step after `round` finished rounds from the update `delta` `[D]`, and its memory.
 
         With a broadcast before it, the update is the distance of the average from what was sent.
         """

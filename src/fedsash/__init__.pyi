@@ -89,10 +89,13 @@ from .lab.config import (
     load as load,
 )
 from .lab.runs import (
+    BestRound as BestRound,
     Checkpoint as Checkpoint,
     Fork as Fork,
+    ModelResult as ModelResult,
     Result as Result,
     RunningSums as RunningSums,
+    UnknownModelError as UnknownModelError,
     resume as resume,
     run as run,
 )

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..basics.arrays import Floats, Ints
 from ..basics.errors import check
 from ..basics.layout import Layout
+from ..basics.shown import Shown
 from ..data import encoded
 from ..data.encoded import EncodedImages
 from ..data.federated import Problem, Samples
@@ -60,8 +61,8 @@ class Evaluation:
         return round % self.every == 0 or round > rounds - self.last
 
 
-@dataclass
-class Metrics:
+@dataclass(repr=False)
+class Metrics(Shown):
     """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
 
     The split `"test"` is the central test set; `more` holds the accuracy of each class, `classes`, and of each domain

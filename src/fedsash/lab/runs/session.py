@@ -30,8 +30,9 @@ from ..report import partition as gallery
 from ..report.network import write_timeline
 from .driver import Driver
 from .interrupts import interrupt_flag
+from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
-from .settings import Callback, Checkpoint, Fork, Result, Watch
+from .settings import Callback, Checkpoint, Fork, Watch
 
 log = logging.getLogger("fedsash")
 
@@ -137,7 +138,7 @@ class Session:
             state = replace(self.federation.saved(state), records=self.mark)
             summary = self._summary(state, _peak_memory() + self.federation.memory())
         interrupted = state.round < self.rounds and not self.over
-        result = Result(self.history, summary, state, self.folder, interrupted)
+        result = Result(self.history, summary, state, self.federation, self.folder, interrupted)
         self._write_end(result)
         return result
 
@@ -252,10 +253,8 @@ class Session:
         if self.folder is None:
             return
         write_json(self.folder / "summary.json", result.summary)
-        models = self.federation.models(result.state)
-        models |= {f"{name}-best": best.w for name, best in result.state.best.items()}
         (self.folder / "models").mkdir(exist_ok=True)
-        for name, w in models.items():
+        for name, w in result.vectors().items():
             replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
         if self.chronicle is not None:
             target = self.federation.evaluation.target

@@ -25,7 +25,7 @@ OBSERVERS = ("averages", "checkpoint", "records")
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """Rounds `first` to `last` (exclusive) of one or more runs, trained as `experiment` into `folder`.
+    """The rounds from `first` to `last` finished ones of one or more runs, trained as `experiment` into `folder`.
 
     A leg goes on from `parent`, if it has one. `names` says how the legs that follow find an average: its name here, by
     its name and settings in a run.
@@ -49,6 +49,11 @@ class Leg:
     def rounds(self) -> int:
         """How many rounds it trains."""
         return self.last - self.first
+
+    @property
+    def span(self) -> str:
+        """Its rounds as people count them, from 1."""
+        return f"rounds {self.first + 1} to {self.last}" if self.rounds else "nothing to train"
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,8 +30,8 @@ Split = Literal["held_out", "clients"]
 class Evaluation:
     """When and on what the model and all averages are evaluated.
 
-    Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported. An
-    adaptive broadcast decides every `every` rounds, too.
+    After every `every` finished rounds, and after each of the last `last` rounds, over which means and deviations are
+    reported. An adaptive broadcast decides after every `every` rounds, too.
     `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
     training samples; `batch` is how many samples pass through the model at once. `held_out` is the fraction of each
     client's training samples that nobody trains on and that the models are evaluated on, to choose among them.

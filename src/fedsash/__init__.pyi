@@ -29,6 +29,8 @@ from .averages import (
     Tracker as Tracker,
     Window as Window,
 )
+
+# Here: the errors of basics.errors that users may want to catch.
 from .basics.layout import (
     Layout as Layout,
 )

@@ -94,7 +94,7 @@ class Setting:
             federated,
             local=fs.LocalTraining(lr=0.1, batch=20, epochs=self.epochs, schedule=schedule),
             averages={"wima": fs.Window(20), "ima": fs.Window(5)},
-            broadcast=fs.Broadcast("ima", self.start) if ima else None,
+            broadcast=fs.Broadcast("ima", self.start + 1) if ima else None,
             evaluation=fs.Evaluation(every=self.rounds, last=10),
             engine=fs.LocalEngine(kind, 1, block, False, "channels_last", 1),
             device="cpu",

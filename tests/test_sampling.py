@@ -215,14 +215,14 @@ def test_impossible_settings_are_refused(make: Callable[[], object], message: st
         (Uniform(2, trace=np.ones((2, 5), dtype=np.bool_)), r"Uniform\.trace: clients = 5: must be .* clients, 4"),
         (
             Function(lambda *_: [0, 0]),
-            r"answer in round 0 = \[0, 0\]: must hold distinct client ids, integers from 0 to 3",
+            r"answer in round 1 = \[0, 0\]: must hold distinct client ids, integers from 0 to 3",
         ),
-        (Function(lambda *_: [4]), r"answer in round 0 = \[4\]"),
-        (Function(lambda *_: [-1]), r"answer in round 0 = \[-1\]"),
-        (Function(lambda *_: [1.0]), r"answer in round 0 = \[1\.0\]"),
-        (Function(lambda *_: [True]), r"answer in round 0 = \[True\]"),
-        (Function(lambda *_: None), r"answer in round 0 = None"),
-        (Function(lambda *_: [[0, 1]]), r"answer in round 0 = \[\[0, 1\]\]"),
+        (Function(lambda *_: [4]), r"answer in round 1 = \[4\]"),
+        (Function(lambda *_: [-1]), r"answer in round 1 = \[-1\]"),
+        (Function(lambda *_: [1.0]), r"answer in round 1 = \[1\.0\]"),
+        (Function(lambda *_: [True]), r"answer in round 1 = \[True\]"),
+        (Function(lambda *_: None), r"answer in round 1 = None"),
+        (Function(lambda *_: [[0, 1]]), r"answer in round 1 = \[\[0, 1\]\]"),
     ],
 )
 def test_what_does_not_fit_the_clients_is_refused_in_round_zero(sampling: Sampling, message: str) -> None:

@@ -23,14 +23,15 @@ from .servers import Server
 class Broadcast:
     """Sends an average to the clients instead of the model (IMA).
 
-    From the end of round `start` (0-based; the papers' t_s) on, `average` takes the model's place: first in what the
-    clients of round `start + 1` receive. `order`:
+    `start = r` means: from the model after r finished rounds on, `average` takes the model's place, first in what the
+    clients of the next round receive. IMA's t_s, a 0-based index in its code, is `start - 1`: clients of that round
+    still receive the model, with which IMA's milder steps begin (`Mild` with `start = t_s`). `order`:
 
     - `"after"` the server optimiser, IMA's eq. 5: the average is of global models and is sent in their place;
     - `"before"` it: the average is of the clients' means, and its distance from the model is the update that the server
       optimiser gets; clients receive the model. With the plain server step both are the same;
-    - `"code"`, as in IMA's published code with FedAdam and FedYogi: before it, and in round `start` the server
-      optimiser steps from empty moments, after which it goes on with those that it had before that round.
+    - `"code"`, as in IMA's published code with FedAdam and FedYogi: before it, and the step that makes the model after
+      `start` rounds begins with empty moments; then the server optimiser goes on with those that it had before.
 
     (With the last two, the clients' mean stays in the average even where the server's step overflows and the round is
     skipped.)
@@ -44,12 +45,12 @@ class Broadcast:
     """
 
     average: str | tuple[str, ...]
-    start: int | Literal["auto"] = 0
+    start: int | Literal["auto"] = 1
     order: Literal["after", "before", "code"] = "after"
     patience: int = 3
 
     def __post_init__(self) -> None:
-        check(self.start == "auto" or self.start >= 0, "Broadcast.start", self.start, 'must be 0 or more, or "auto"')
+        check(self.start == "auto" or self.start >= 1, "Broadcast.start", self.start, 'must be 1 or more, or "auto"')
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
         check(self.patience >= 1, "Broadcast.patience", self.patience, "must be at least 1")
         check(
@@ -92,7 +93,7 @@ class Broadcast:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a broadcast has decided: the average, the round after which it takes the model's place (None: not yet), and
+    """What a broadcast has decided: the average, after how many rounds it takes the model's place (None: not yet), and
     in how many evaluations in a row it has been better than the model."""
 
     broadcast: Broadcast
@@ -105,11 +106,11 @@ class Choice:
         best = max(self.broadcast.averages, key=lambda name: accuracy.get(name, -1.0))
         better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
         begins = self.start is None and better >= self.broadcast.patience
-        return replace(self, average=best, start=round - 1 if begins else self.start, better=better)
+        return replace(self, average=best, start=round if begins else self.start, better=better)
 
     def sends(self, round: int) -> bool:
-        """Whether the clients of `round` receive the average."""
-        return self.start is not None and round > self.start
+        """Whether the average has the place of the model after `round` finished rounds."""
+        return self.start is not None and round >= self.start
 
     def saved(self) -> dict[str, Any]:
         """The choice as JSON has it."""
@@ -142,7 +143,7 @@ class Broadcaster:
         self._broadcast, self._observers = broadcast, observers
 
     def sent(self, seen: Seen, w: Tensor, round: int, choice: Choice | None) -> Tensor:
-        """What takes the place of the model `w` `[D]` in what the clients of `round` receive."""
+        """What takes the place of the model `w` `[D]` after `round` finished rounds, in what clients receive next."""
         if self._broadcast is None or self._broadcast.order != "after":
             return w
         choice = choice or self._broadcast.first()
@@ -151,7 +152,7 @@ class Broadcaster:
     def step(
         self, server: Server, memory: Vectors, seen: Seen, sent: Tensor, delta: Tensor, round: int
     ) -> tuple[Tensor, Vectors]:
-        """The server optimiser's step of `round`, from the update `delta` `[D]`, and what it remembers from now on.
+        """The server optimiser's step after `round` finished rounds from the update `delta` `[D]`, and its memory.
 
         With a broadcast before it, the update is the distance of the average from what was sent.
         """
@@ -163,6 +164,6 @@ class Broadcaster:
         if not choice.sends(round + 1):
             return server.step(sent, delta, memory)
         mean = self._observers.value(seen, choice.average, sent + delta) - sent
-        if broadcast.order == "code" and round == choice.start:
+        if broadcast.order == "code" and round + 1 == choice.start:
             return server.step(sent, mean, server.init(sent))[0], memory
         return server.step(sent, mean, memory)

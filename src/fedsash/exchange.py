@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Floats, Ints
+from .basics.shown import Shown
 from .methods import Upload, Vectors
 
 Job: TypeAlias = Literal["train", "probe", "evaluate"]
@@ -26,8 +27,8 @@ Lineage: TypeAlias = tuple[tuple[int, str], ...]
 """The runs that a run consists of: the first round of each, and its id."""
 
 
-@dataclass(frozen=True, eq=False)
-class Request:
+@dataclass(frozen=True, eq=False, repr=False)
+class Request(Shown):
     """What some clients of a round are asked, with all that they need for it.
 
     `ids` `[s]` are the numbers of the clients, in the round's order; a client's place is its position there. `round`
@@ -45,8 +46,8 @@ class Request:
     server_state: Vectors
     client_state: Vectors | None
     last: Ints
-    oldest: int = 0
-    lineage: Lineage = ()
+    oldest: int = field(default=0, repr=False)
+    lineage: Lineage = field(default=(), repr=False)
 
     def run_of(self, version: int) -> str:
         """The id of the run that has made a version (of client state), so that two runs don't take each other's."""
@@ -59,8 +60,8 @@ class Request:
         return Request(self.job, self.round, ids, self.sent, self.server_state, own, last, self.oldest, self.lineage)
 
 
-@dataclass(frozen=True, eq=False)
-class Effort:
+@dataclass(frozen=True, eq=False, repr=False)
+class Effort(Shown):
     """What clients did, as they report it: `samples` `[b]` they trained on, local `steps` `[b]` they took.
 
     `normaliser` `[b]` are FedNova's a_i, where the aggregation asks for them (see `LocalTraining.coefficients`).
@@ -76,8 +77,8 @@ class Effort:
         return Effort(self.samples[rows], self.steps[rows], normaliser)
 
 
-@dataclass(frozen=True, eq=False)
-class Reply:
+@dataclass(frozen=True, eq=False, repr=False)
+class Reply(Shown):
     """What the clients at some `places` `[b]` of a request send back, in tensors that nobody else writes to.
 
     `upload` `[b, ...]` is what they send up, `client_state` `[b, ...]` their new client state (empty where they keep
@@ -91,16 +92,16 @@ class Reply:
     effort: Effort
 
 
-@dataclass(frozen=True, eq=False)
-class Missing:
+@dataclass(frozen=True, eq=False, repr=False)
+class Missing(Shown):
     """The clients at these places do not answer, and why: "late", "lost", "failed: out of memory", say."""
 
     places: Ints
     why: str
 
 
-@dataclass(frozen=True, eq=False)
-class Part:
+@dataclass(frozen=True, eq=False, repr=False)
+class Part(Shown):
     """One fixed piece of a round, summed where its clients are (see `sums.Sums.piece`).
 
     It holds the weighted `sums` over the clients at the places `accepted`, their new `client_state`

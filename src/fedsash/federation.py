@@ -22,6 +22,7 @@ from .basics.arrays import Ints
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
 from .basics.layout import Layout
+from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
@@ -40,9 +41,9 @@ from .state import State, learned
 from .tasks import Loss
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 @typed
-class Federation:
+class Federation(Shown):
     """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
     `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `data` are samples that are here, which
     `engine` trains on, or `Clients` that live elsewhere. `averages` observe the global models under names of their own
@@ -125,8 +126,7 @@ class Federation:
 
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state that lie on disk are put into `folder`."""
-        w, method = self.layout.flatten(self.module), self.method
-        clients = len(self.sizes)
+        w, method, clients = self.layout.flatten(self.module), self.method, len(self.sizes)
         own = {} if self.clients.remember else method.client_state(w)
         averages, past = self.observers.init(w, folder)
         return State(
@@ -168,8 +168,7 @@ class Federation:
         places = torch.from_numpy(ids)
         own = {name: rows[places].to(sent.device) for name, rows in state.client_state.items()}
         clients = None if self.clients.remember and self._remembers else own
-        asks_first = probed is None and overrides(self.method, "probe")
-        job: Job = "probe" if asks_first else "train"
+        job: Job = "probe" if probed is None and overrides(self.method, "probe") else "train"
         last = state.last.numpy()[ids] if self._remembers else 0 * ids
         return Request(job, t, ids, sent, server, clients, last, state.oldest, state.lineage)
 
@@ -234,6 +233,10 @@ class Federation:
         """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
         return self.layout.export(self.module, w)
 
+    def module_of(self, w: Tensor) -> nn.Module:
+        """The model `w` `[D]` as a module of its own, a copy of the plain `nn.Module`."""
+        return self.layout.copied(self.module, w)
+
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
@@ -254,8 +257,7 @@ class Federation:
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor, which first chooses what was left to choose; what it chose and why, in lines.
 
-        `rounds` is the run's length, if known. With a `state` the executor goes on from what it had to remember.
-        Without this call the first round does it.
+        `rounds` is the run's length, if known. With a `state` the executor goes on from it. The first round does this.
         """
         notes = self._running.start(rounds)
         if state is not None:

@@ -169,7 +169,7 @@ class Function(Sampling):
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
         answer = self._rule(round, sizes, seed)
-        return _check_ids(f"Function.function: answer in round {round}", answer, below=len(sizes))
+        return _check_ids(f"Function.function: answer in round {round + 1}", answer, below=len(sizes))
 
     @cached_property
     def _rule(self) -> Rule:

@@ -1,8 +1,8 @@
 """How the clients' learning rate moves: by round, and by local step within a round.
 
-A schedule by round is a function of the 0-based round index `t` and of the client's learning rate `lr` (or its number
-of local epochs); a schedule by local step gives a factor on it. Neither remembers anything, so every client, engine
-and resumed run reads the same numbers.
+A schedule by round is a function of the number `t` of finished rounds, which is the 0-based index of the next one, and
+of the client's learning rate `lr` (or its number of local epochs); a schedule by local step gives a factor on it.
+Neither remembers anything, so every client, engine and resumed run reads the same numbers.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ class Schedule:
     """A schedule by round; without more, nothing changes."""
 
     def lr(self, t: int, lr: float) -> float:
-        """The learning rate in round `t`, from the client's learning rate."""
+        """The learning rate of the round after `t` finished ones, from the client's learning rate."""
         return lr
 
     def epochs(self, t: int, epochs: int) -> int:
-        """The number of local epochs in round `t`, from the client's number of epochs."""
+        """The number of local epochs of that round, from the client's number of epochs."""
         return epochs
 
     @property
@@ -59,7 +59,7 @@ class Exponential(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """Half a cosine from `lr` down to `floor`, reached in round `rounds` and kept from then on (FedSWA's later code).
+    """Half a cosine from `lr` down to `floor`, reached after `rounds` rounds and kept then (FedSWA's later code).
 
     `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2`; `floor` is a learning rate.
     """
@@ -95,10 +95,10 @@ class StepDecay(Schedule):
 class Cyclic(Schedule):
     """Server SWA's cycles of the clients' learning rate between rounds (Caldarola et al. 2022).
 
-    From round `start` on `(1 - q) * lr + q * low` with `q = ((t mod cycle) + 1) / cycle`: a fall that ends at `low`,
-    then a jump back; `lr` before. `low` is a learning rate, one hundredth of `lr` in WiMA's comparison. The position
-    in the cycle follows the absolute round, as published, so choose `start` as a multiple of `cycle`. With
-    `cycle = 1` the rate stays `lr`.
+    `(1 - q) * lr + q * low` with `q = ((t mod cycle) + 1) / cycle`: a fall that ends at `low`, then a jump back.
+    `start = r` means: from the model after r finished rounds on, t >= r; `lr` before. `low` is a learning rate, one
+    hundredth of `lr` in WiMA's comparison. The position in the cycle follows t, as published, so choose `start` as a
+    multiple of `cycle`. With `cycle = 1` the rate stays `lr`.
     """
 
     start: int
@@ -119,9 +119,10 @@ class Cyclic(Schedule):
 
 @dataclass(frozen=True)
 class Mild(Schedule):
-    """IMA's mild exploration: smaller client steps from round `start` on (Zhou et al., Table 3), after a base decay.
+    """IMA's mild exploration: smaller client steps from `start` on (Zhou et al., Table 3), after a base decay.
 
-    Before `start`: `lr * decay^t`. From then on, with `s = t - start` and its position `p = s mod period`:
+    `start = r` means: from the model after r finished rounds on, t >= r. Before it the rate is `lr * decay^t`; then,
+    with `s = t - start` and its position `p = s mod period`:
 
     | `scheme` | learning rate | epochs |
     |---|---|---|
@@ -139,8 +140,9 @@ class Mild(Schedule):
     - epochs, "paper": the base decay goes on. "code": the rate starts again, `lr * decay^s` (all methods there but
       FedFA), which is the likely reason for that column's weak published numbers.
 
-    The paper counts rounds from 1 and sends an average in round `start` that it has not computed yet; this follows
-    the code: the 0-based round `start` still begins from the model, already with mild steps.
+    `start` is IMA's t_s. The paper counts rounds from 1 and sends an average in round t_s that it has not computed yet.
+    This follows its code, in which t_s is a 0-based index: that round has mild steps and begins from the model, and the
+    average is sent after it (`Broadcast` with `start = t_s + 1`).
     """
 
     start: int

@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from .averages.trajectory import Past
+from .basics.shown import Shown
 from .broadcast import Choice
 from .evaluation import Metrics
 from .exchange import Lineage
 from .methods import Vectors
 
 
-@dataclass
-class Best:
+@dataclass(repr=False)
+class Best(Shown):
     """The best model of one name so far: its test accuracy, its round, and the model."""
 
     accuracy: float
@@ -24,8 +25,8 @@ class Best:
     w: Tensor
 
 
-@dataclass
-class State:
+@dataclass(repr=False)
+class State(Shown):
     """The state of a run after `round` finished rounds; a round takes one state to the next.
 
     What determines the rounds that follow:
@@ -62,11 +63,11 @@ class State:
     training_seconds: float = 0.0
     last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    executor: Vectors = field(default_factory=dict)
-    fingerprint: dict[str, str] = field(default_factory=dict)
-    lineage: Lineage = ()
-    records: tuple[int, int] = (0, 0)
-    oldest: int = 0
+    executor: Vectors = field(default_factory=dict, repr=False)
+    fingerprint: dict[str, str] = field(default_factory=dict, repr=False)
+    lineage: Lineage = field(default=(), repr=False)
+    records: tuple[int, int] = field(default=(0, 0), repr=False)
+    oldest: int = field(default=0, repr=False)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor by a path-like name, but for the best models and those of past rounds."""

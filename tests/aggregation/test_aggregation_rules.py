@@ -29,9 +29,9 @@ RULES: dict[str, Aggregation] = {
 }
 COMPOSED: dict[str, dict[str, Any]] = {
     "momentum": {"server": ServerSGD(lr=0.7, momentum=0.9)},
-    "FedAdam, fed after": {"server": FedAdam(lr=0.02), "broadcast": Broadcast("wima", 1)},
-    "FedAdam, fed before": {"server": FedAdam(lr=0.02), "broadcast": Broadcast("wima", 1, "before")},
-    "momentum, fed as the code": {"server": ServerSGD(momentum=0.5), "broadcast": Broadcast("wima", 1, "code")},
+    "FedAdam, fed after": {"server": FedAdam(lr=0.02), "broadcast": Broadcast("wima", 2)},
+    "FedAdam, fed before": {"server": FedAdam(lr=0.02), "broadcast": Broadcast("wima", 2, "before")},
+    "momentum, fed as the code": {"server": ServerSGD(momentum=0.5), "broadcast": Broadcast("wima", 2, "code")},
     "proximal and local momentum": {
         "method": FedProx(0.3),
         "local": LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5),

@@ -83,12 +83,12 @@ def test_ema_from_zero_is_a_weighted_mean() -> None:
 
 def test_swa_without_cycle_is_the_plain_mean_from_its_start() -> None:
     models = trajectory(50)
-    torch.testing.assert_close(final(SWA(start=10), models), models[11:].mean(0), rtol=1e-13, atol=1e-16)
+    torch.testing.assert_close(final(SWA(start=11), models), models[11:].mean(0), rtol=1e-13, atol=1e-16)
 
 
 def test_swa_is_a_window_that_never_loses_a_model() -> None:
     models = trajectory(30)
-    assert same_bits(final(SWA(start=10), models), final(Window(100, start=11), models))
+    assert same_bits(final(SWA(start=11), models), final(Window(100, start=11), models))
 
 
 # --- which rounds are observed ------------------------------------------------------------------------------------
@@ -102,11 +102,11 @@ def test_swa_is_a_window_that_never_loses_a_model() -> None:
         (Window(5, start=9), [9, 10, 11, 12]),
         (Window(5, every=4, start=5), [8, 12]),
         (EMA(0.5), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]),
-        # After round index i the model has number i + 1. Bottom: i - 4 = 2, 5. Top: i - 4 = 3, 6 (0 is excluded).
-        (SWA(start=4, cycle=3), [7, 10]),
-        (SWA(start=4, cycle=3, collect="top"), [8, 11]),
-        (SWA(start=8), [9, 10, 11, 12]),
-        (SWA(start=8, collect="top"), [10, 11, 12]),
+        # From model 5 on the cycles are 5, 6, 7 and 8, 9, 10 and 11, 12.
+        (SWA(start=5, cycle=3), [7, 10]),
+        (SWA(start=5, cycle=3, collect="top"), [8, 11]),
+        (SWA(start=9), [9, 10, 11, 12]),
+        (SWA(start=9, collect="top"), [10, 11, 12]),
     ],
     ids=str,
 )
@@ -176,7 +176,7 @@ def test_retracting_a_round_that_is_not_there() -> None:
         window.retract(-1)
 
 
-@pytest.mark.parametrize("average", [SWA(start=0), EMA(0.5)], ids=str)
+@pytest.mark.parametrize("average", [SWA(start=1), EMA(0.5)], ids=str)
 def test_only_a_window_can_retract(average: Average) -> None:
     with pytest.raises(ValueError, match="only a Window"):
         follow(average, trajectory(3)).retract(2)
@@ -193,7 +193,7 @@ def test_only_a_window_can_retract(average: Average) -> None:
             {"size": 5, "storage": "tape"},
             "Window.storage = 'tape': must be 'auto' or 'device' or 'host' or 'disk'",
         ),
-        ("swa", {"start": -1}, "SWA.start = -1: must not be negative"),
+        ("swa", {"start": -1}, "SWA.start = -1: must be at least 1"),
         ("swa", {"start": 1, "cycle": 0}, "SWA.cycle = 0: must be at least 1"),
         ("swa", {"start": 1, "collect": "middle"}, "SWA.collect = 'middle': must be 'bottom' or 'top'"),
         ("ema", {"decay": 1.0}, "EMA.decay = 1.0: must be at least 0 and less than 1"),
@@ -208,7 +208,7 @@ def test_a_bad_field_is_refused_by_name(name: str, table: dict[str, Any], messag
 
 @pytest.mark.parametrize("w", [torch.zeros(2, 3), torch.zeros(3, dtype=torch.int64)], ids=["matrix", "integers"])
 def test_a_model_is_one_flat_float_vector(w: Tensor) -> None:
-    for average in (Window(2), SWA(start=0), EMA(0.5)):
+    for average in (Window(2), SWA(start=1), EMA(0.5)):
         with pytest.raises(ValueError, match="must be one flat float vector"):
             average.init(w)
 

@@ -81,7 +81,7 @@ def test_values_that_are_not_finite_are_left_out(caplog: pytest.LogCaptureFixtur
     bad = models.clone()
     bad[4, 2] = math.nan
     bad[5, 3] = -math.inf
-    for average in (Window(3), SWA(start=0), EMA(0.5)):
+    for average in (Window(3), SWA(start=1), EMA(0.5)):
         alone = Alone(average, models[0])
         for round in (1, 2, 3, 6):
             alone.observe(models[round], round)

@@ -112,7 +112,7 @@ def test_what_one_window_retracts_stays_for_the_others_and_then_nothing_is_left_
 def test_other_slices_and_storages_have_trajectories_of_their_own() -> None:
     w = trajectory(0)[0]
     windows: dict[str, Average] = {"a": Window(2), "b": Window(3), "host": Window(2, storage="host")}
-    windows |= {"left": Window(2), "again": Window(5), "s": SWA(0), "odd": Window(2)}
+    windows |= {"left": Window(2), "again": Window(5), "s": SWA(1), "odd": Window(2)}
     slices = {"left": [(0, 3)], "again": [(0, 3)], "odd": [(0, 1), (2, 3)]}
     together = Together(windows, w, slices)
     of = {name: past.trajectory for name, past in together.past.items()}
@@ -124,7 +124,7 @@ def test_other_slices_and_storages_have_trajectories_of_their_own() -> None:
 @pytest.mark.parametrize("order", ["before", "code"])
 def test_a_window_fed_before_the_server_sees_vectors_of_its_own(order: Any) -> None:
     averages = {"fed": Window(2), "w": Window(3), "v": Window(2)}
-    state = after(federation(averages=averages, broadcast=Broadcast("fed", 1, order)), 4)
+    state = after(federation(averages=averages, broadcast=Broadcast("fed", 2, order)), 4)
     fed, w, v = (state.past[name].trajectory for name in ("fed", "w", "v"))
     assert w is v is not fed and (fed.owner, w.owner) == ("fed", "")
     assert sorted(state.past["fed"]) == [3, 4] and w.rounds == [2, 3, 4]

@@ -121,13 +121,13 @@ OTHERS: dict[str, dict[str, Any]] = {
     "local": {"local": LocalTraining(lr=0.1, batch=5, epochs=3)},
     "seed": {"seed": 8},
     "partition": {"data": data().shard(range(5))},
-    "averages": {"averages": {"w": Window(2)}, "broadcast": Broadcast("w", 1)},
+    "averages": {"averages": {"w": Window(2)}, "broadcast": Broadcast("w", 2)},
 }
 
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_whatever_changes_a_number_is_named(name: str) -> None:
-    base: dict[str, Any] = {"averages": {"w": Window(3)}, "broadcast": Broadcast("w", 1)} if name == "averages" else {}
+    base: dict[str, Any] = {"averages": {"w": Window(3)}, "broadcast": Broadcast("w", 2)} if name == "averages" else {}
     found = differences(federation(**OTHERS[name]).fingerprint, federation(**base).fingerprint)
     assert any(line.startswith(f"{name} is ") for line in found)
 

@@ -36,13 +36,13 @@ def test_an_adaptive_run_is_no_broadcast_up_to_its_start_and_then_the_broadcast_
     found, _, state = walk(noisy(broadcast=ALONE, server=server), rounds)
     assert state.choice is not None and state.choice.start is not None
     start = state.choice.start
-    assert 0 < start < rounds - 2, "the test needs rounds before and after"
+    assert 1 < start < rounds - 1, "the test needs rounds before and after"
     plain, _, _ = walk(noisy(server=server), rounds)
     given_, _, other = walk(noisy(broadcast=Broadcast("wima", start), server=server), rounds)
     assert other.choice is None
     assert all(torch.equal(a, b) for a, b in zip(found, given_, strict=True))
     equal = [torch.equal(a, b) for a, b in zip(found, plain, strict=True)]
-    assert equal[: start + 1] == [True] * (start + 1) and not any(equal[start + 1 :])
+    assert equal[:start] == [True] * start and not any(equal[start:])
 
 
 @pytest.mark.parametrize("broadcast", [BOTH, EITHER])
@@ -57,7 +57,7 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(broadcas
             accuracy = {name: m.accuracy for name, m in held_out(metrics).items()}
             choice = state.choice
             assert choice is not None and choice.average == max(broadcast.averages, key=lambda name: accuracy[name])
-            begun = choice.start is not None and state.round > choice.start
+            begun = choice.start is not None and state.round >= choice.start
             assert torch.equal(f.send(state)[0], f.models(state)[choice.average] if begun else state.w)
             sent_names.add(choice.average if begun else "model")
     assert sent_names == {"model", "wima", "ema"}
@@ -66,12 +66,12 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(broadcas
 @pytest.mark.parametrize("average", AVERAGES)
 def test_before_the_first_evaluation_the_average_named_first_is_fed(average: str) -> None:
     other = next(name for name in AVERAGES if name != average)
-    chosen = after(noisy(broadcast=Broadcast((average, other), 1)), 4)
-    assert torch.equal(chosen.w, after(noisy(broadcast=Broadcast(average, 1)), 4).w)
+    chosen = after(noisy(broadcast=Broadcast((average, other), 2)), 4)
+    assert torch.equal(chosen.w, after(noisy(broadcast=Broadcast(average, 2)), 4).w)
 
 
 @pytest.mark.parametrize(
-    "broadcast", [None, Broadcast("wima", 2), Broadcast("wima", 2, "before"), Broadcast("wima", 2, "code")]
+    "broadcast", [None, Broadcast("wima", 3), Broadcast("wima", 3, "before"), Broadcast("wima", 3, "code")]
 )
 def test_evaluating_more_or_less_often_changes_no_training_unless_the_broadcast_is_adaptive(
     broadcast: Broadcast | None,
@@ -106,7 +106,7 @@ def test_the_rows_of_an_adaptive_broadcast_say_what_was_compared(broadcast: str)
     assert row.row().keys() == {"round", "model", "split", "accuracy", "loss", "better", "start", "held_out"}
 
 
-@pytest.mark.parametrize("broadcast", [None, Broadcast("wima", 2), Broadcast("wima", 2, "code")])
+@pytest.mark.parametrize("broadcast", [None, Broadcast("wima", 3), Broadcast("wima", 3, "code")])
 def test_where_nothing_is_chosen_there_is_no_row_of_it(broadcast: Broadcast | None) -> None:
     _, results, _ = walk(noisy(broadcast=broadcast), 4)
     assert not any(rows_of_the_broadcast(metrics) for metrics in results)
@@ -132,7 +132,7 @@ def test_a_share_that_holds_out_nothing_is_refused() -> None:
 # What cannot be.
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
-    ({"average": "wima", "start": -1}, "Broadcast.start = -1: must be 0 or more"),
+    ({"average": "wima", "start": -1}, "Broadcast.start = -1: must be 1 or more"),
     ({"average": ()}, "Broadcast.average = (): must name at least one average"),
     ({"average": "wima", "patience": 0}, "Broadcast.patience = 0: must be at least 1"),
     ({"average": "wima", "order": "behind"}, "Broadcast.order = 'behind': must be 'after' or 'before' or 'code'"),
@@ -177,8 +177,8 @@ averages.ema = { name = "ema", decay = 0.7 }
     [
         ('broadcast = { average = ["wima", "ema"], start = "auto" }', Broadcast(("wima", "ema"), "auto")),
         ('broadcast = { average = "wima", start = "auto", patience = 5 }', Broadcast("wima", "auto", patience=5)),
-        ('broadcast = { average = ["ema", "wima"], start = 7 }', Broadcast(("ema", "wima"), 7)),
-        ('broadcast = { average = "wima", start = 7, order = "code" }', Broadcast("wima", 7, "code")),
+        ('broadcast = { average = ["ema", "wima"], start = 8 }', Broadcast(("ema", "wima"), 8)),
+        ('broadcast = { average = "wima", start = 8, order = "code" }', Broadcast("wima", 8, "code")),
     ],
 )
 def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcast: Broadcast) -> None:
@@ -199,7 +199,7 @@ def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcas
             "broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data",
         ),
         ('broadcast = { average = "wima", start = "soon" }', 'broadcast.start = "soon": must be an integer or "auto"'),
-        ('broadcast = { average = "wima", start = -1 }', "broadcast.start = -1: must be 0 or more"),
+        ('broadcast = { average = "wima", start = -1 }', "broadcast.start = -1: must be 1 or more"),
         ("broadcast.average = []", "broadcast.average = (): must name at least one average"),
         ('broadcast.average = ["wima", "ima"]', "broadcast.average = 'ima': must be an average; there is wima, ema"),
         ("broadcast.average = 3", "broadcast.average = 3: must be a string or a list of strings"),

@@ -35,7 +35,7 @@ def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half
     whole = start(noisy(**settings), 2 * half, tmp_path / "whole")
     first = start(noisy(**settings), half, tmp_path / "halves").state.choice
     if broadcast != "average":
-        assert (first.better, first.start) == {3: (0, None), 6: (1, None), 8: (3, 6)}[half]
+        assert (first.better, first.start) == {3: (0, None), 6: (1, None), 8: (3, 7)}[half]
     halves = go_on(noisy(**settings), 2 * half, tmp_path / "halves")
     assert files(tmp_path / "halves") == files(tmp_path / "whole")
     assert whole.state.choice == halves.state.choice is not None
@@ -44,7 +44,7 @@ def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half
 
 def test_half_a_run_resumed_around_the_codes_fresh_step_is_the_run(tmp_path: Path) -> None:
     for half in (2, 3):
-        settings = {"broadcast": Broadcast("wima", 2, "code"), "server": FedAdam(), "method": Scaffold()}
+        settings = {"broadcast": Broadcast("wima", 3, "code"), "server": FedAdam(), "method": Scaffold()}
         start(noisy(**settings), 6, tmp_path / f"whole-{half}")
         start(noisy(**settings), half, tmp_path / f"halves-{half}")
         go_on(noisy(**settings), 6, tmp_path / f"halves-{half}")
@@ -104,6 +104,6 @@ def test_a_fork_into_a_broadcast_with_a_given_start_begins_there_whatever_its_so
 def test_a_fork_that_does_not_have_the_average_that_its_source_chose_chooses_anew(tmp_path: Path) -> None:
     assert start(noisy(broadcast=EITHER), 4, tmp_path / "source").state.choice.average in AVERAGES
     averages = {"one": Window(2), "two": Window(3)}
-    settings = {"broadcast": Broadcast(("one", "two"), 2), "averages": averages}
+    settings = {"broadcast": Broadcast(("one", "two"), 3), "averages": averages}
     result = start(noisy(**settings), 7, tmp_path / "fork", fork=Fork(tmp_path / "source", 4))
     assert result.state.choice is not None and result.state.choice.average in averages

@@ -79,13 +79,13 @@ def test_many_averages_in_one_run_are_as_many_runs_with_one() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_broadcasting_a_window_of_one_is_no_broadcasting_bitwise(method: str, server: str) -> None:
     settings = {"method": METHODS[method], "server": SERVERS[server], "averages": {"ima": Window(1)}}
-    fed = after(federation(**settings, broadcast=Broadcast("ima", 0)), 5)
+    fed = after(federation(**settings, broadcast=Broadcast("ima", 1)), 5)
     assert torch.equal(fed.w, after(federation(**settings), 5).w)
 
 
 def test_before_and_after_the_plain_server_are_the_same_broadcast() -> None:
     settings = {"averages": {"ima": Window(3)}}
-    f = {order: federation(**settings, broadcast=Broadcast("ima", 2, order)) for order in ("after", "before")}
+    f = {order: federation(**settings, broadcast=Broadcast("ima", 3, order)) for order in ("after", "before")}
     s = {order: after(f[order], 7) for order in f}
     torch.testing.assert_close(f["after"].send(s["after"])[0], f["before"].send(s["before"])[0], rtol=0, atol=1e-13)
 
@@ -99,7 +99,7 @@ def test_a_broadcast_changes_nothing_up_to_its_start_and_then_sends_the_mean_of_
     models: list[Tensor] = []
     for t in range(6):
         sent = f.send(state)[0]
-        if order == "after" and t > start:
+        if order == "after" and t >= start:
             torch.testing.assert_close(sent, torch.stack(models[-size:]).mean(0), rtol=0, atol=1e-15)
             assert not torch.equal(sent, state.w)
         else:
@@ -108,12 +108,12 @@ def test_a_broadcast_changes_nothing_up_to_its_start_and_then_sends_the_mean_of_
         other, _ = plain.round(other)
         models.append(state.w.clone())
         same_so_far = torch.equal(state.w, other.w)
-        assert same_so_far == (t <= start if order == "after" else t < start)
+        assert same_so_far == (t < start if order == "after" else t < start - 1)
 
 
 def test_the_server_moves_from_what_the_clients_received() -> None:
     """Momentum computed from any other base is the trap that a well-known library fell into."""
-    fed = {"averages": {"ima": Window(3)}, "broadcast": Broadcast("ima", 0)}
+    fed = {"averages": {"ima": Window(3)}, "broadcast": Broadcast("ima", 1)}
     f = federation(**fed, server=ServerSGD(momentum=0.9))
     state = after(f, 3)
     sent, v = f.send(state)[0].clone(), state.optimiser["v"].clone()
@@ -214,7 +214,7 @@ def test_an_error_in_a_users_loss_names_the_clients_and_the_round(engine: str) -
     started.append(True)
     with f, pytest.raises(ArithmeticError, match="no such loss") as error:
         f.round(f.start())
-    assert re.search(r"while training clients \[[\d, ]+\] in round 0", "\n".join(error.value.__notes__))
+    assert re.search(r"while training clients \[[\d, ]+\] in round 1", "\n".join(error.value.__notes__))
 
 
 def test_seeds_differ_and_the_same_seed_repeats() -> None:

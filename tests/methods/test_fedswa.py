@@ -95,7 +95,7 @@ def test_fedmoswas_first_round_is_fedswa_bitwise(option: Any) -> None:
 
 
 def test_server_swa_is_the_mean_of_the_models_from_its_start_and_leaves_the_training_alone() -> None:
-    f = federation(averages={"swa": SWA(start=2)})
+    f = federation(averages={"swa": SWA(start=3)})
     models, state = [], f.start()
     for _ in range(6):
         state, _ = f.round(state)

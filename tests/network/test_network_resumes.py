@@ -55,7 +55,7 @@ ROUGH = Network(
 )
 CALM = Network(Link(1e4, 0.01), clients=SimulatedClients(spread=1.0), bytes=1000)
 LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2)
-FED: dict[str, Any] = {"broadcast": Broadcast("window", start=3)}
+FED: dict[str, Any] = {"broadcast": Broadcast("window", start=4)}
 ADAPTIVE: dict[str, Any] = {
     "broadcast": Broadcast(("window", "ema"), start="auto", patience=1),
     "evaluation": Evaluation(every=1, last=1, held_out=0.3),

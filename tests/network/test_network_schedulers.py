@@ -80,7 +80,7 @@ def close(a: Tensor, b: Tensor) -> bool:
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"method": Scaffold(), "server": FedAdam(0.01)}, {"broadcast": Broadcast("w", 2)}]
+    "settings", [{}, {"method": Scaffold(), "server": FedAdam(0.01)}, {"broadcast": Broadcast("w", 3)}]
 )
 def test_synchronous_without_congestion_is_the_federation_bit_for_bit(settings: dict[str, Any]) -> None:
     settings = {"averages": {"w": Window(3)}, "sampling": Uniform(4)} | settings
@@ -266,7 +266,7 @@ def test_a_window_of_models_is_observed_on_any_scheduler(name: str) -> None:
 def test_a_fed_window_is_what_clients_are_sent(name: str) -> None:
     scheduler = SCHEDULERS[name]
     scheduler = replace(scheduler, start="newest") if isinstance(scheduler, FedWindow) else scheduler
-    learner, _ = played(scheduler, 14, averages={"w": Window(3)}, broadcast=Broadcast("w", 2))
+    learner, _ = played(scheduler, 14, averages={"w": Window(3)}, broadcast=Broadcast("w", 3))
     means = [torch.stack(learner.models[t - 2 : t + 1]).mean(0) for t in range(3, 15)]
     _, start, _ = learner.trips[-1]
     assert any(close(start, mean) for mean in means) and not any(close(start, w) for w in learner.models)

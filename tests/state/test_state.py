@@ -34,11 +34,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "window not full yet": {"averages": {"w": Window(9, every=2, start=3)}},
     "window of the classifier": {"averages": {"w": Window(2, part="classifier")}},
     "EMA": {"averages": {"e": EMA(0.9), "zero": EMA(0.9, start="zero")}},
-    "SWA": {"averages": {"s": SWA(1, cycle=2)}},
+    "SWA": {"averages": {"s": SWA(2, cycle=2)}},
     "everything": {
         "method": Scaffold("I"),
         "server": FedAdam(),
-        "averages": {"w-3": Window(3), "long": Window(4, every=2), "e": EMA(0.5), "s-1": SWA(1)},
+        "averages": {"w-3": Window(3), "long": Window(4, every=2), "e": EMA(0.5), "s-1": SWA(2)},
     },
 }
 
@@ -192,7 +192,7 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "other clients": ({"data": data((20, 20))}, "client_state/c is .*6, 67.* there and .*2, 67.* here"),
     "another window": ({"averages": {"w": Window(3)}}, r"averages/w/rounds is .*\[2\] there and .*\[3\] here"),
     "a window of a part": ({"averages": {"w": Window(2, part="classifier")}}, "averages/w/high is .*67.*27"),
-    "SWA under the window's name": ({"averages": {"w": SWA(0)}}, "averages/w/rounds is .* there and missing here"),
+    "SWA under the window's name": ({"averages": {"w": SWA(1)}}, "averages/w/rounds is .* there and missing here"),
     "EMA under the window's name": ({"averages": {"w": EMA(0.5)}}, "averages/w/.* is missing"),
 }
 

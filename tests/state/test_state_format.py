@@ -82,7 +82,7 @@ OTHERS: dict[str, Any] = {
     "model": {"model": mlp(seed=1)},
     "partition": {"data": replace(data(), clients=[np.array([0, 1]), *data().clients[1:]])},
     "data": {"data": data(seed=1)},
-    "broadcast": {"broadcast": Broadcast("window", start=1)},
+    "broadcast": {"broadcast": Broadcast("window", start=2)},
 }
 
 

@@ -121,7 +121,7 @@ def test_a_window_of_other_parameters_is_refused_also_where_they_are_as_many(tmp
 def test_a_run_that_broadcasts_before_the_server_is_resumed_and_forked_with_the_same_bytes(
     order: Any, tmp_path: Path
 ) -> None:
-    settings: dict[str, Any] = {"averages": {"fed": Window(3), "w": Window(3)}, "broadcast": Broadcast("fed", 1, order)}
+    settings: dict[str, Any] = {"averages": {"fed": Window(3), "w": Window(3)}, "broadcast": Broadcast("fed", 2, order)}
     whole = run(federation(**settings), 6, out=tmp_path / "whole", checkpoint=Checkpoint(2, keep=(4,)), **QUIET)
     run(federation(**settings), 6, out=tmp_path / "a", checkpoint=Checkpoint(2), until=4, **QUIET)
     resumed = resume(federation(**settings), 6, tmp_path / "a", checkpoint=Checkpoint(2), **QUIET)
@@ -137,7 +137,7 @@ def test_a_run_that_broadcasts_before_the_server_is_resumed_and_forked_with_the_
 def test_what_a_fed_window_alone_has_seen_stays_its_own_in_a_fork_that_broadcasts_no_more(tmp_path: Path) -> None:
     averages = {"fed": Window(3), "w": Window(3)}
     source = run(
-        federation(averages=averages, broadcast=Broadcast("fed", 1, "before")), 4, out=tmp_path / "source", **QUIET
+        federation(averages=averages, broadcast=Broadcast("fed", 2, "before")), 4, out=tmp_path / "source", **QUIET
     ).state
     assert not torch.equal(source.past["fed"][4], source.past["w"][4])
     world = federation(averages=averages)

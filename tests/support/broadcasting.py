@@ -18,7 +18,7 @@ AVERAGES = {"wima": Window(3), "ema": EMA(0.7)}
 EVERY = Evaluation(every=1, last=1, held_out=0.4)
 ALONE = Broadcast("wima", "auto", patience=2)
 BOTH = Broadcast(("wima", "ema"), "auto", patience=2)
-EITHER = Broadcast(("wima", "ema"), 2)
+EITHER = Broadcast(("wima", "ema"), 3)
 ADAPTIVE = {"start": ALONE, "start and average": BOTH, "average": EITHER}
 
 

@@ -75,17 +75,17 @@ SERVERS: dict[str, Server] = {
 AVERAGES: dict[str, Average] = {
     "wima": Window(3),
     "lawa": Window(2, every=2),
-    "swa": SWA(start=1),
+    "swa": SWA(start=2),
     "ema": EMA(0.9),
     "head": Window(2, part="classifier"),
 }
 BROADCASTS: dict[str, Broadcast | None] = {
     "none": None,
-    "after": Broadcast("wima", 1),
-    "before": Broadcast("wima", 1, "before"),
-    "code": Broadcast("wima", 1, "code"),
-    "head": Broadcast("head", 1),
-    "ema": Broadcast("ema", 0),
+    "after": Broadcast("wima", 2),
+    "before": Broadcast("wima", 2, "before"),
+    "code": Broadcast("wima", 2, "code"),
+    "head": Broadcast("head", 2),
+    "ema": Broadcast("ema", 1),
 }
 SAMPLINGS: dict[str, Sampling] = {
     "uniform": Uniform(4),

@@ -26,7 +26,7 @@ AVERAGES: dict[str, Average] = {
     "classifier": Window(2, part="classifier"),
     "ema": EMA(0.6),
     "zero": EMA(0.9, start="zero"),
-    "swa": SWA(1, cycle=2),
+    "swa": SWA(2, cycle=2),
 }
 
 

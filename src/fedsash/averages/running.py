@@ -14,8 +14,8 @@ from . import sums
 from .base import State
 from .swa import SWA
 
-SUM = SWA(0)
-"""What adds up all models: SWA from the first round on, of which only the sum is kept."""
+SUM = SWA(1)
+"""What adds up all models: SWA from the first model on, of which only the sum is kept."""
 
 Weights = NDArray[np.float64]
 

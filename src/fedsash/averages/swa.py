@@ -16,22 +16,21 @@ from .base import Average, State, check_vector
 
 @dataclass(frozen=True)
 class SWA(Average):
-    """The mean of all models collected once a cycle from `start` on (Izmailov et al. 2018; Caldarola et al. 2022).
+    """The mean of the models from `start` on, one of each cycle (Izmailov et al. 2018; Caldarola et al. 2022).
 
     With n models collected so far, the next one w gives
 
         swa <- (n * swa + w) / (n + 1)
 
-    `start` = t_0 and the rounds i of the rule are 0-based indices: round i leads to the model after round i + 1. With
-    c = `cycle` and a client learning rate that falls within each cycle:
+    `start = r` means: from the model after r finished rounds on. From there every `cycle` models are a cycle:
 
-    - `collect = "bottom"` (Izmailov's rule, the default): i >= t_0 and (i - t_0) mod c = c - 1, the end of a cycle,
-      where the learning rate is lowest;
-    - `collect = "top"` (the published code of Caldarola et al.): i > t_0 and (i - t_0) mod c = 0, the first round
-      of each cycle but the first.
+    - `collect = "bottom"` (Izmailov's rule, the default) takes the last model of each, where the client learning rate
+      of a cyclic schedule is lowest: those after `start + cycle - 1`, `start + 2 cycle - 1`, ... rounds;
+    - `collect = "top"` (the published code of Caldarola et al.) takes the first model of each but the first cycle:
+      those after `start + cycle`, `start + 2 cycle`, ... rounds.
 
-    A cyclic learning-rate schedule counts rounds from 0, so the two are in step only if t_0 is a multiple of c.
-    Before the first collection it is the current model.
+    The papers' t_0, a 0-based index, is `start - 1`: that round makes the first model. A schedule `Cyclic` with
+    `start = t_0`, a multiple of `cycle`, is in step. Before the first collection it is the current model.
 
     State: `high`, `low` float64 `[d]`, the sum (see `sums`); `seen` int64 `[]`, how many models are in it.
     """
@@ -41,7 +40,7 @@ class SWA(Average):
     collect: Literal["bottom", "top"] = "bottom"
 
     def __post_init__(self) -> None:
-        check(self.start >= 0, "SWA.start", self.start, "must not be negative")
+        check(self.start >= 1, "SWA.start", self.start, "must be at least 1")
         check(self.cycle >= 1, "SWA.cycle", self.cycle, "must be at least 1")
 
     def init(self, w: Tensor) -> State:
@@ -49,7 +48,7 @@ class SWA(Average):
         return {"high": sums.zeros(w), "low": sums.zeros(w), "seen": torch.tensor(0)}
 
     def observes(self, round: int) -> bool:
-        since = round - 1 - self.start
+        since = round - self.start
         if self.collect == "top":
             return since > 0 and since % self.cycle == 0
         return since >= 0 and since % self.cycle == self.cycle - 1

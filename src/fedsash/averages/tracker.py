@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..basics.errors import RunError
 from ..basics.layout import Layout
+from ..basics.shown import Shown
 from .base import Average, State
 from .observer import Observer
 from .observers import Observers
@@ -18,7 +19,7 @@ ONLY = "average"
 PAST = "past/"
 
 
-class Tracker:
+class Tracker(Shown):
     """Follows a module through training and keeps an average of it.
 
         tracker = Tracker(Window(100), model)
@@ -40,6 +41,11 @@ class Tracker:
         self.observers = Observers({ONLY: Observer(average, self.layout.ranges(average.part))})
         self.averages, self.past = self.observers.init(self.layout.flatten(module))
         self.round = 0
+
+    def facts(self) -> dict[str, object]:
+        """What is shown of it; `models` is how many are in the average."""
+        models = self.observers.count(self, ONLY)
+        return {"average": self.average, "module": self.module, "updates": self.round, "models": models}
 
     def update(self) -> None:
         """Observe the module as it is now; this counts as one round more."""

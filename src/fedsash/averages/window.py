@@ -23,9 +23,10 @@ class Window(Average):
         wima_t = (1/W) * sum_{tau = t-W+1}^{t} w_tau
 
     While fewer than W models have been observed it is the mean of those there are (the paper leaves this open); before
-    the first it is the current model. Only rounds from `start` on whose number is a multiple of `every` are observed:
-    `every = 1` is WiMA; `every = k` averages checkpoints k rounds or steps apart, which is LAWA. IMA broadcasts a
-    window of P = `size` models back to the clients; that is a matter of the run (`broadcast`), not of the window.
+    the first it is the current model. `start = r` means: from the model after r finished rounds on. Of these, the
+    models after a multiple of `every` rounds are observed: `every = 1` is WiMA; `every = k` averages checkpoints k
+    rounds or steps apart, which is LAWA. IMA broadcasts a window of P = `size` models back to the clients; that is a
+    matter of the run (`broadcast`), not of the window.
 
     A round costs the same whatever the size: the sum gains the new model and loses the oldest. It is kept at twice
     float64's precision (see `sums`), so the mean is the exact one to one rounding, also after 10,000 rounds and after

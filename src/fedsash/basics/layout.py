@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -108,6 +109,12 @@ class Layout:
         finally:
             for p, data in zip(self.parameters(module), own, strict=True):
                 point(p, data)
+
+    def copied(self, module: nn.Module, w: Tensor) -> nn.Module:
+        """A copy of the module with the values of `w` `[D]`, of which it is no view."""
+        module = copy.deepcopy(module)
+        self.load(module, w)
+        return module
 
     def export(self, module: nn.Module, w: Tensor) -> bytes:
         """The model `w` as the safetensors of a state dict that loads into the plain module."""

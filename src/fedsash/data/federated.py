@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
+from ..basics.shown import Shown
 from ..tasks import Classification, Task
 from .encoded import EncodedImages, Pixels
 from .transform import PLAIN, Transform
@@ -20,8 +21,8 @@ from .transform import PLAIN, Transform
 CLASSIFICATION = Classification()
 
 
-@dataclass(frozen=True, eq=False)
-class Samples:
+@dataclass(frozen=True, eq=False, repr=False)
+class Samples(Shown):
     """`n` labelled samples, resident on one device.
 
     `x` holds either raw images, uint8 `[n, H, W, channels]` (channels last, so that a batch `x[idx]` needs no copy to
@@ -68,8 +69,8 @@ class Samples:
         return Samples(**{name: change(x) for name, x in vars(self).items() if x is not None})
 
 
-@dataclass(frozen=True, eq=False)
-class Problem:
+@dataclass(frozen=True, eq=False, repr=False)
+class Problem(Shown):
     """What there is to learn, whoever holds the training samples; fields as in `FederatedData`."""
 
     test: Samples | None
@@ -80,8 +81,8 @@ class Problem:
     task: Task = CLASSIFICATION
 
 
-@dataclass(frozen=True, eq=False)
-class FederatedData:
+@dataclass(frozen=True, eq=False, repr=False)
+class FederatedData(Shown):
     """Training samples shared out over `N` clients, and a central test set.
 
     `clients[i]` are the indices into `train` that client `i` holds (any sequence of integers; kept as int64 arrays).
@@ -157,6 +158,13 @@ class FederatedData:
         if classes is None:
             classes = 1 + max(int(samples.y.max()) for samples in (train, held_out) if samples is not None)
         return cls(train, held_out, clients, classes, transform, label_names)
+
+    def facts(self) -> dict[str, object]:
+        """What is shown of the data: the clients by their number and sizes."""
+        least, most = self.sizes.min(), self.sizes.max()
+        each = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+        clients = f"{len(self.clients):,} with {each} samples"
+        return {"clients": clients} | {name: value for name, value in super().facts().items() if name != "clients"}
 
     @property
     def sizes(self) -> NDArray[np.int64]:

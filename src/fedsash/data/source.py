@@ -10,6 +10,7 @@ import torch
 
 from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
+from ..basics.shown import Shown
 from ..tasks import Task
 from .federated import CLASSIFICATION, FederatedData, Samples
 from .partitions.common import Partition
@@ -18,8 +19,8 @@ from .transform import Transform
 _HELD_OUT = 1  # keeps this draw apart from the partition's own
 
 
-@dataclass(frozen=True, eq=False)
-class Source:
+@dataclass(frozen=True, eq=False, repr=False)
+class Source(Shown):
     """Samples before they are shared out; fields as in `FederatedData`."""
 
     train: Samples

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..basics.arrays import Floats, Ints
 from ..basics.errors import check
 from ..basics.layout import Layout
+from ..basics.shown import Shown
 from ..basics.typed import typed
 from ..data import encoded
 from ..data.encoded import EncodedImages
@@ -31,8 +32,8 @@ Split = Literal["held_out", "clients"]
 class Evaluation:
     """When and on what the model and all averages are evaluated.
 
-    Every `every` rounds, and after each of the last `last` rounds, over which means and deviations are reported. An
-    adaptive broadcast decides every `every` rounds, too.
+    After every `every` finished rounds, and after each of the last `last` rounds, over which means and deviations are
+    reported. An adaptive broadcast decides after every `every` rounds, too.
     `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
     training samples; `batch` is how many samples pass through the model at once. `held_out` is the fraction of each
     client's training samples that nobody trains on and that the models are evaluated on, to choose among them.
@@ -62,8 +63,8 @@ class Evaluation:
         return round % self.every == 0 or round > rounds - self.last
 
 
-@dataclass
-class Metrics:
+@dataclass(repr=False)
+class Metrics(Shown):
     """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
 
     The split `"test"` is the central test set; `more` holds the accuracy of each class, `classes`, and of each domain

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MISSING = "-"
+HEADS = ("at the end", "mean ± std", "best (round)", "rounds to target", "gain over the model")
+"""What `cells` are."""
 
 
 def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:
@@ -34,22 +36,23 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     means = [of_model["last_mean"] for of_model in models.values() if of_model["last_mean"] is not None]
     for name, of_model in models.items():
         leads = len(models) > 1 and of_model["last_mean"] is not None and of_model["last_mean"] == max(means)
-        result.add_row(_escaped(name), *_cells(name, of_model), style="bold" if leads else None)
-    result.caption = "\n".join(_notes(summary)) or None
+        result.add_row(_escaped(name), *cells(name, of_model), style="bold" if leads else None)
+    result.caption = "\n".join(map(_escaped, notes(summary))) or None
     return result
 
 
-def _notes(summary: dict[str, Any]) -> Iterator[str]:
+def notes(summary: dict[str, Any]) -> Iterator[str]:
     """What the rows do not say."""
     if not summary["models"]:
         yield "no evaluation on a test set"
     if summary.get("chosen"):
-        yield f"the best on held-out data: {_escaped(summary['chosen'])}"
+        yield f"the best on held-out data: {summary['chosen']}"
     if wrong := summary.get("diverged"):
         yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
 
 
-def _cells(name: str, of_model: dict[str, Any]) -> list[str]:
+def cells(name: str, of_model: dict[str, Any]) -> list[str]:
+    """The numbers of a model as text, under the `HEADS`."""
     mean, std, best = of_model["last_mean"], of_model["last_std"], of_model["best"]
     rounds, gain = of_model["rounds_to_target"], of_model["gain"]
     return [

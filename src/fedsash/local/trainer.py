@@ -109,7 +109,7 @@ class Trainer:
             return Reply(places, upload, clients, largest_norms(upload, len(places)), self.effort(request))
         except Exception as error:
             doing = {"train": "training", "probe": "probing", "evaluate": "evaluating"}[request.job]
-            error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round}")
+            error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
     def effort(self, request: Request) -> Effort:

@@ -33,8 +33,9 @@ class FedFA(Method):
     that some batches miss is drawn to 0. A class that a client does not have keeps the received anchor. The anchors
     start as rows of the identity (random directions where there are more classes than features).
 
-    `momentum = 0.9` is the paper's, 0.5 the code's default. IMA's code drops the anchor loss in round 0
-    (`anchors_from = 1`) and calibrates from a quarter of all rounds on (`calibrate_from`); both count from 0.
+    `momentum = 0.9` is the paper's, 0.5 the code's default. `anchors_from = r` means: the anchor loss is there from the
+    model after r finished rounds on; `calibrate_from` means the same for the calibration. IMA's code has
+    `anchors_from = 1` and calibrates from a quarter of all rounds on.
     `calibration = 0` turns that off; with `lam = 0` as well it is FedAvg.
     """
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from simpy import Environment
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences, text
@@ -117,6 +117,10 @@ class Asynchronous:
     def export(self, w: Tensor) -> bytes:
         """A model as a file."""
         return self.federation.export(w)
+
+    def module_of(self, w: Tensor) -> nn.Module:
+        """A model as a module of its own."""
+        return self.federation.module_of(w)
 
     def saved(self, state: State) -> State:
         """The state as it is to be saved."""

@@ -40,7 +40,7 @@ def test_whole_numbers_are_numbers_too() -> None:
 def test_broadcast_may_be_the_name_of_an_average() -> None:
     window = {"w": {"name": "window", "size": 3}}
     assert parse({"broadcast": "w", "averages": window}).broadcast == Broadcast("w")
-    assert parse({"broadcast": {"average": "w", "start": 4}, "averages": window}).broadcast == Broadcast("w", 4)
+    assert parse({"broadcast": {"average": "w", "start": 5}, "averages": window}).broadcast == Broadcast("w", 5)
 
 
 def test_a_users_own_dataclass_and_function_are_named_by_their_module() -> None:

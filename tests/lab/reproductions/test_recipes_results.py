@@ -99,12 +99,12 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
 
 
 def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_the_average(tmp_path: Path) -> None:
-    """With start = 3 the average takes the model's place at the end of round 3, counted from 0: after 4 rounds."""
+    """With start = 4 the average takes the place of the model after 4 rounds."""
     axes = {
         "seed": [0],
         "method": {
-            "A": {"broadcast": {"average": "ima", "start": 3}},
-            "B": {"broadcast": {"average": "ima", "start": 3, "order": "code"}},
+            "A": {"broadcast": {"average": "ima", "start": 4}},
+            "B": {"broadcast": {"average": "ima", "start": 4, "order": "code"}},
         },
     }
     given = recipe(axes=axes, tables=[{"rows": "method", "columns": "seed"}])

@@ -31,7 +31,7 @@ def test_a_fork_goes_on_as_its_source(source: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("average", ["window", "ema", "swa"])
-@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 3), ("after", 4), ("before", 4)])
+@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 4), ("after", 5), ("before", 5)])
 def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
     order: Any, broadcast_start: int, average: str, source: Path, tmp_path: Path
 ) -> None:
@@ -44,11 +44,11 @@ def test_a_fork_that_broadcasts_is_the_run_that_fed_from_there_on(
     assert rows(tmp_path / "fork")[: len(server_state)] == server_state
 
 
-@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 3), ("before", 4)])
+@pytest.mark.parametrize(("order", "broadcast_start"), [("after", 4), ("before", 5)])
 def test_a_fork_whose_broadcast_should_have_begun_before_broadcasts_from_the_fork_on(
     order: Any, broadcast_start: int, source: Path, tmp_path: Path
 ) -> None:
-    for name, round in {"at the fork": broadcast_start, "from the start": 0}.items():
+    for name, round in {"at the fork": broadcast_start, "from the start": 1}.items():
         start(
             observed(broadcast=Broadcast("window", start=round, order=order)), 6, tmp_path / name, fork=Fork(source, 4)
         )
@@ -98,7 +98,7 @@ def test_a_fork_of_a_start_is_kept_as_well(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("every", [1, 50])
 def test_a_fork_that_crashed_resumes_from_the_fork(every: int, source: Path, tmp_path: Path) -> None:
-    settings = {"broadcast": Broadcast("window", start=3)}
+    settings = {"broadcast": Broadcast("window", start=4)}
     start(observed(**settings), 8, tmp_path / "whole", fork=Fork(source, 4))
     with pytest.raises(Crash):
         start(observed(**settings), 8, tmp_path / "b", every, fork=Fork(source, 4), callbacks=[crash_at(7)])

@@ -88,7 +88,7 @@ COMPILED = replace(VECTORISED, compile=True)
 def killed_world(engine: str) -> Federation:
     """The script's federation: all kinds of state are in it."""
     engines = ENGINES | {"compiled": COMPILED}
-    return observed(engine=engines[engine], method=Scaffold(), server=FedAdam(), broadcast=Broadcast("window", start=3))
+    return observed(engine=engines[engine], method=Scaffold(), server=FedAdam(), broadcast=Broadcast("window", start=4))
 
 
 def train(out: str, engine: str, rounds: int, every: int = 3, source: str | None = None) -> None:

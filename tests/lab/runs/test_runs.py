@@ -208,8 +208,8 @@ SERVERS: dict[str, Server] = {
 }
 BROADCASTS: dict[str, Broadcast | None] = {
     "no broadcast": None,
-    "after": Broadcast("window", start=1),
-    "before": Broadcast("window", start=1, order="before"),
+    "after": Broadcast("window", start=2),
+    "before": Broadcast("window", start=2, order="before"),
 }
 
 
@@ -244,7 +244,7 @@ def test_half_a_run_resumed_is_the_run(
 def test_half_a_run_resumed_is_the_run_whatever_is_fed(
     average: str, order: Any, untested: dict[str, Any], tmp_path: Path
 ) -> None:
-    twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=2, order=order), server=FedAdam(), **untested)
+    twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=3, order=order), server=FedAdam(), **untested)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -254,7 +254,7 @@ def test_half_a_run_resumed_is_the_run_on_every_engine(
 ) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5)
     settings = {"engine": ENGINES[engine], "method": METHODS[method], "local": local, "server": FedAdam()}
-    twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=2), **untested | settings)
+    twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=3), **untested | settings)
 
 
 @pytest.mark.parametrize("round", [1, 2, 3, 4, 6, 7])

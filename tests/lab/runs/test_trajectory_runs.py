@@ -74,7 +74,7 @@ def test_a_sum_is_that_of_the_models_so_far(whole: Path) -> None:
 
 
 def test_a_window_between_two_sums_is_that_of_the_run_bitwise(whole: Path) -> None:
-    world = observed(averages={"w3": Window(3), "w6": Window(6), "all": SWA(0)})
+    world = observed(averages={"w3": Window(3), "w6": Window(6), "all": SWA(1)})
     with world:
         state = world.start()
         for _ in range(9):

@@ -36,10 +36,10 @@ BASE: dict[str, Any] = {
 IMA = {
     "off": {},
     "t2": {
-        "broadcast": {"average": "ima", "start": 2},
+        "broadcast": {"average": "ima", "start": 3},
         "local": {"schedule": {"name": "mild", "start": 2, "decay": 1.0}},
     },
-    "t3": {"broadcast": {"average": "ima", "start": 3}},
+    "t3": {"broadcast": {"average": "ima", "start": 4}},
 }
 
 
@@ -129,7 +129,7 @@ def test_a_table_with_another_name_takes_the_whole_table_s_place() -> None:
 
 def test_observing_averages_costs_no_round() -> None:
     assert to_train({"averages.ima.size": [1, 2, 3, 4]}) == 6
-    assert to_train({"averages": [{}, {"a": {"name": "swa", "start": 1}}, {"a": {"name": "ema", "decay": 0.9}}]}) == 6
+    assert to_train({"averages": [{}, {"a": {"name": "swa", "start": 2}}, {"a": {"name": "ema", "decay": 0.9}}]}) == 6
 
 
 def test_a_broadcast_shares_the_rounds_before_clients_receive_the_average() -> None:
@@ -143,16 +143,16 @@ def test_a_broadcast_before_the_server_optimiser_shares_with_its_like_only() -> 
     broadcasts = {
         f"{order}{t}": {"broadcast": {"average": "ima", "start": t, "order": order}}
         for order in ("before", "code")
-        for t in (2, 4)
+        for t in (3, 5)
     }
-    assert to_train({"ima": {"before2": broadcasts["before2"], "before4": broadcasts["before4"]}}) == 2 + 2 * 4
+    assert to_train({"ima": {"before3": broadcasts["before3"], "before5": broadcasts["before5"]}}) == 2 + 2 * 4
     assert to_train({"ima": broadcasts}) == 2 * (2 + 2 * 4)
-    assert to_train({"ima": {"off": {}, "before4": broadcasts["before4"]}}) == 12
+    assert to_train({"ima": {"off": {}, "before5": broadcasts["before5"]}}) == 12
 
 
 def test_an_adaptive_broadcast_shares_nothing_with_a_given_one() -> None:
     auto = {"broadcast": {"average": "ima", "start": "auto"}, "evaluation": {"held_out": 0.2}}
-    given_one = {"broadcast": {"average": "ima", "start": 5}, "evaluation": {"held_out": 0.2}}
+    given_one = {"broadcast": {"average": "ima", "start": 6}, "evaluation": {"held_out": 0.2}}
     assert to_train({"ima": {"auto": auto, "t5": given_one}}) == 12
 
 
@@ -232,7 +232,7 @@ def test_the_command_shows_the_plan_and_refuses_in_one_line(tmp_path: Path, caps
     assert main(["sweep", str(file), "--plan"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "6 runs, 36 rounds asked, 22 to train"
-    assert "    runs/seed=0,t2: rounds 3 to 6" in printed
+    assert "    runs/seed=0,t2: rounds 4 to 6" in printed
     assert main(["sweep", str(file)]) == 2
     assert capsys.readouterr().err.startswith("fedsash: --out is missing")
     assert main(["sweep", str(file), "--out", str(tmp_path / "o"), "--jobs", "0"]) == 2
@@ -262,7 +262,7 @@ def trains_into(out: Path) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int, tmp_path: Path) -> None:
     base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
-    axes = {"ima": {"off": {}, "t200": {"broadcast": {"average": "ima", "start": 200}}}}
+    axes = {"ima": {"off": {}, "t200": {"broadcast": {"average": "ima", "start": 201}}}}
     file, out = write({"base": base, "axes": axes}, tmp_path / "s.toml"), tmp_path / "out"
     process = started(file, out)
     wait_for(lambda: any(len(Records(folder).load()) > 20 for folder in (out / "shared").glob("*")))

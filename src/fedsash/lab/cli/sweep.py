@@ -53,7 +53,7 @@ def _show_legs(sweep: Sweep) -> None:
     for leg in plan(sweep.runs).legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.folder.startswith("shared/") else leg.folder
-        print(f"{'  ' * (depth[leg.folder] + 1)}{what}: rounds {leg.first} to {leg.last}")
+        print(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
 
 
 SWEEP = """\

@@ -143,7 +143,7 @@ def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment) -> list[
     average = broadcast.averages[0] if broadcast is not None else ""
     found = []
     for row in rows:
-        source = model if model != "sent" else average if row["round"] > start else "model"
+        source = model if model != "sent" else average if row["round"] >= start else "model"
         if row["split"] == "test" and row["model"] == source:
             found.append(row | {"model": model, "accuracy": _accuracy(row)})
     return found

@@ -7,11 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from .driver import Driver
+from .result import BestRound, ModelResult, Result, UnknownModelError
 from .running_sums import NEVER, RunningSums
 from .session import Session
-from .settings import USUAL, Callback, Checkpoint, Fork, Result, Watch
+from .settings import USUAL, Callback, Checkpoint, Fork, Watch
 
-__all__ = ["Callback", "Checkpoint", "Driver", "Fork", "Result", "RunningSums", "Watch", "resume", "run"]
+__all__ = [
+    "BestRound",
+    "Callback",
+    "Checkpoint",
+    "Driver",
+    "Fork",
+    "ModelResult",
+    "Result",
+    "RunningSums",
+    "UnknownModelError",
+    "Watch",
+    "resume",
+    "run",
+]
 
 
 def run(

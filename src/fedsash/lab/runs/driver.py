@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ...broadcast import Broadcast
 from ...data.federated import FederatedData
@@ -51,6 +51,8 @@ class Driver(Protocol):
     def models(self, state: State) -> dict[str, Tensor]: ...
 
     def export(self, w: Tensor) -> bytes: ...
+
+    def module_of(self, w: Tensor) -> nn.Module: ...
 
     def saved(self, state: State) -> State: ...
 

@@ -30,8 +30,9 @@ from ..records import Mark, Records, chosen, diverged, mark, replace_file, summa
 from .driver import Driver
 from .interrupts import interrupt_flag
 from .pictures import draw_curves, write_timeline
+from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
-from .settings import Callback, Checkpoint, Fork, Result, Watch
+from .settings import Callback, Checkpoint, Fork, Watch
 
 log = logging.getLogger("fedsash")
 
@@ -137,7 +138,7 @@ class Session:
             state = replace(self.federation.saved(state), records=self.mark)
             summary = self._summary(state, _peak_memory() + self.federation.memory())
         interrupted = state.round < self.rounds and not self.over
-        result = Result(self.history, summary, state, self.folder, interrupted)
+        result = Result(self.history, summary, state, self.federation, self.folder, interrupted)
         self._write_end(result)
         return result
 
@@ -252,10 +253,8 @@ class Session:
         if self.folder is None:
             return
         write_json(self.folder / "summary.json", result.summary)
-        models = self.federation.models(result.state)
-        models |= {f"{name}-best": best.w for name, best in result.state.best.items()}
         (self.folder / "models").mkdir(exist_ok=True)
-        for name, w in models.items():
+        for name, w in result.vectors().items():
             replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
         target = self.federation.evaluation.target
         if self.chronicle is not None:
@@ -263,10 +262,10 @@ class Session:
         draw_curves(self.folder, result.history, target, self._broadcast_start(result.state))
 
     def _broadcast_start(self, state: State) -> int | None:
-        """From which round on the clients have received an average."""
+        """After how many rounds the average has taken the model's place."""
         broadcast = self.federation.broadcast
         choice = state.choice or (broadcast.first() if broadcast else None)
-        return None if choice is None or choice.start is None else max(choice.start + 1, state.forked or 0)
+        return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)
 
 
 def _renamed(state: State, names: Mapping[str, str]) -> State:

@@ -1,16 +1,14 @@
-"""What a run can be given besides its federation, and what it comes to."""
+"""What a run can be given besides its federation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from ...basics.errors import check
 from ...basics.typed import typed
 from ...evaluation import Metrics
-from ...state import State
 
 Callback = Callable[[int, list[Metrics]], None]
 """`callback(round, metrics)`, called after every evaluation."""
@@ -55,14 +53,3 @@ class Fork:
     folder: Path | str
     round: int
     names: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass
-class Result:
-    """What a run came to: every metric it recorded, its summary, its last state, and its folder if it has one."""
-
-    history: list[dict[str, Any]]
-    summary: dict[str, Any]
-    state: State
-    folder: Path | None
-    interrupted: bool = False

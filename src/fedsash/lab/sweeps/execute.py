@@ -95,7 +95,7 @@ class _Foreman:
             process = self.idle.pop() if self.idle else Process(log, self.heard)
             self.waiting.remove(leg)
             self.running[process] = leg, slots
-            self.bar.say(f"{leg.folder}: rounds {leg.first} to {leg.last}")
+            self.bar.say(f"{leg.folder}: {leg.span}")
             process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
 
     def _end(self, message: Message) -> None:

@@ -24,7 +24,7 @@ OBSERVERS = ("averages", "checkpoint", "records")
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """Rounds `first` to `last` (exclusive) of one or more runs, trained as `experiment` into `folder`.
+    """The rounds from `first` to `last` finished ones of one or more runs, trained as `experiment` into `folder`.
 
     A leg goes on from `parent`, if it has one. `names` says how the legs that follow find an average: its name here, by
     its name and settings in a run.
@@ -48,6 +48,11 @@ class Leg:
     def rounds(self) -> int:
         """How many rounds it trains."""
         return self.last - self.first
+
+    @property
+    def span(self) -> str:
+        """Its rounds as people count them, from 1."""
+        return f"rounds {self.first + 1} to {self.last}" if self.rounds else "nothing to train"
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,8 +111,9 @@ class _Course:
         if broadcast.start == "auto" or broadcast.adaptive:
             return "", _text([self.table["broadcast"], averages]), 0
         if broadcast.order == "after":
-            return "", _text(averages), broadcast.start + 1
-        return _text([broadcast.order, averages]), _text([broadcast.order, averages, broadcast.start]), broadcast.start
+            return "", _text(averages), broadcast.start
+        before = _text([broadcast.order, averages])
+        return before, _text([broadcast.order, averages, broadcast.start]), broadcast.start - 1
 
 
 def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Leg]:

@@ -87,7 +87,7 @@ def _marks(runs: Sequence[Run]) -> dict[str, Any]:
 
 
 def _broadcast_start(run: Run) -> int | None:
-    """From which round on clients receive an average, where the configuration says so."""
+    """After how many rounds an average takes the model's place, where the configuration says so."""
     broadcast = run.config.get("broadcast")
     start = broadcast.get("start") if isinstance(broadcast, dict) else None
-    return start + 1 if isinstance(start, int) else None
+    return start if isinstance(start, int) else None

@@ -1,0 +1,170 @@
+# What users import, room by room. `__init__.py` reads this file: here is the only place where a name is added.
+
+from . import (
+    aggregation as aggregation,
+    averages as averages,
+    data as data,
+    evaluation as evaluation,
+    exchange as exchange,
+    executors as executors,
+    local as local,
+    methods as methods,
+    models as models,
+    network as network,
+    sampling as sampling,
+    schedules as schedules,
+    servers as servers,
+    tasks as tasks,
+)
+from .aggregation import (
+    Aggregation as Aggregation,
+    FedGMA as FedGMA,
+    FedNova as FedNova,
+    WeightedMean as WeightedMean,
+)
+from .averages import (
+    EMA as EMA,
+    SWA as SWA,
+    Average as Average,
+    Tracker as Tracker,
+    Window as Window,
+)
+
+# Here: the errors of basics.errors that users may want to catch.
+from .basics.layout import (
+    Layout as Layout,
+)
+from .broadcast import (
+    Broadcast as Broadcast,
+)
+from .data import (
+    CIFAR10 as CIFAR10,
+    CIFAR100 as CIFAR100,
+    FEMNIST as FEMNIST,
+    IID as IID,
+    MNIST as MNIST,
+    PACS as PACS,
+    ClassPairs as ClassPairs,
+    DigitFive as DigitFive,
+    Digits as Digits,
+    Dirichlet as Dirichlet,
+    DirichletClasses as DirichletClasses,
+    DirichletReuse as DirichletReuse,
+    Domains as Domains,
+    FashionMNIST as FashionMNIST,
+    FederatedData as FederatedData,
+    Flwr as Flwr,
+    Images as Images,
+    Landmarks as Landmarks,
+    Pachinko as Pachinko,
+    Quantity as Quantity,
+    Samples as Samples,
+    Shakespeare as Shakespeare,
+    Shards as Shards,
+    Source as Source,
+    TinyImageNet as TinyImageNet,
+    Transform as Transform,
+    Users as Users,
+)
+from .evaluation import (
+    Evaluation as Evaluation,
+    Metrics as Metrics,
+)
+from .exchange import (
+    Executor as Executor,
+    Reply as Reply,
+    Request as Request,
+)
+from .executors import (
+    Engine as Engine,
+    LocalEngine as LocalEngine,
+)
+from .executors.clients import (
+    Clients as Clients,
+)
+from .federation import (
+    Federation as Federation,
+)
+from .lab.config import (
+    ConfigError as ConfigError,
+    Experiment as Experiment,
+    load as load,
+)
+from .lab.runs import (
+    BestRound as BestRound,
+    Checkpoint as Checkpoint,
+    Fork as Fork,
+    ModelResult as ModelResult,
+    Result as Result,
+    RunningSums as RunningSums,
+    UnknownModelError as UnknownModelError,
+    resume as resume,
+    run as run,
+)
+from .lab.studies import (
+    open_run as open_run,
+)
+from .local import (
+    LocalTraining as LocalTraining,
+)
+from .methods import (
+    EWC as EWC,
+    AdaBest as AdaBest,
+    FedACG as FedACG,
+    FedASAM as FedASAM,
+    FedAvg as FedAvg,
+    FedCM as FedCM,
+    FedDyn as FedDyn,
+    FedFA as FedFA,
+    FedLESAM as FedLESAM,
+    FedMoSWA as FedMoSWA,
+    FedProx as FedProx,
+    FedSAM as FedSAM,
+    FedSWA as FedSWA,
+    LocalRun as LocalRun,
+    Method as Method,
+    Mime as Mime,
+    MimeLite as MimeLite,
+    MoFedSAM as MoFedSAM,
+    RoundMean as RoundMean,
+    Scaffold as Scaffold,
+    Step as Step,
+)
+from .models import (
+    group_norm as group_norm,
+)
+from .sampling import (
+    FixedClients as FixedClients,
+    Function as Function,
+    Sampling as Sampling,
+    Uniform as Uniform,
+    Weighted as Weighted,
+)
+from .schedules import (
+    Constant as Constant,
+    Cosine as Cosine,
+    Cyclic as Cyclic,
+    Exponential as Exponential,
+    Flat as Flat,
+    LocalSchedule as LocalSchedule,
+    Mild as Mild,
+    SawTooth as SawTooth,
+    Schedule as Schedule,
+    StepDecay as StepDecay,
+)
+from .servers import (
+    FedAdagrad as FedAdagrad,
+    FedAdam as FedAdam,
+    FedYogi as FedYogi,
+    Server as Server,
+    ServerSGD as ServerSGD,
+)
+from .state import (
+    State as State,
+)
+from .tasks import (
+    Classification as Classification,
+    NextCharacter as NextCharacter,
+)
+
+__version__: str

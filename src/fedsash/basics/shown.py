@@ -1,0 +1,83 @@
+"""What objects that hold tensors look like at a prompt and in a notebook: a few facts, never a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from html import escape
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+LONGEST = 60
+"""How many characters of a value are shown."""
+
+
+class Shown:
+    """An object that is shown by its `facts`: on one line, and in a notebook as a small table.
+
+    A dataclass that extends it says `repr=False`, or its own line is generated.
+    """
+
+    def facts(self) -> Mapping[str, object]:
+        """What there is to say of the object, by name: the fields of a dataclass, but for those with `repr=False`."""
+        shown: Any = self
+        return {field.name: getattr(self, field.name) for field in fields(shown) if field.repr}
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({', '.join(f'{name}={text}' for name, text in self._lines())})"
+
+    def _repr_html_(self) -> str:
+        return html_table(type(self).__name__, [], self._lines())
+
+    def _lines(self) -> list[tuple[str, str]]:
+        """Each fact as text; what is None or empty says nothing."""
+        return [(name, brief(value)) for name, value in self.facts().items() if not _empty(value)]
+
+
+def brief(value: object) -> str:
+    """A value on a part of a line: a tensor as type and shape, a module by its size, many things by their number."""
+    match value:
+        case Tensor() | np.ndarray():
+            text = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
+        case nn.Module():
+            text = f"{type(value).__name__} of {sum(p.numel() for p in value.parameters()):,} parameters"
+        case Mapping():
+            text = _listed([str(name) for name in value])
+        case list() | tuple():
+            text = _listed([brief(item) for item in value]) if len(value) <= 6 else f"{len(value):,} items"
+        case str():
+            text = value
+        case float():
+            text = f"{value:.4g}"
+        case _:
+            text = type(value).__name__ if type(value).__repr__ is object.__repr__ else repr(value)
+    text = " ".join(text.split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A small table as HTML, whose first column names its rows."""
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    lines = [f"<tr>{head}</tr>"] if heads else []
+    for first, *rest in rows:
+        lines.append(f"<tr><th>{escape(first)}</th>{''.join(f'<td>{escape(text)}</td>' for text in rest)}</tr>")
+    return f"<table><caption>{escape(title)}</caption>{''.join(lines)}</table>"
+
+
+def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """The lines of a small table: the first column to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    return [
+        "  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))])
+        for first, *rest in (heads, *rows)
+    ]
+
+
+def _listed(names: list[str], most: int = 6) -> str:
+    return f"[{', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}]"
+
+
+def _empty(value: object) -> bool:
+    return value is None or (isinstance(value, Collection) and len(value) == 0)

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.broadcasting import ALONE, noisy
 
 from fedsash.aggregation import WeightedMean
 from fedsash.evaluation import Evaluation
@@ -17,6 +16,7 @@ from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import Scaffold
 from fedsash.schedules import Exponential, Mild
+from support.broadcasting import ALONE, noisy
 from support.worlds import after, federation, learned, mlp, snapshot
 
 HOLDING: Any = {"evaluation": Evaluation(held_out=0.4), "method": Scaffold()}

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsash.basics.layout import Layout
-from fedsash.executors.direct import threads
+from fedsash.executors.devices import threads
 from fedsash.executors.gradients import OneByOne, Stacked
 from fedsash.local import Batch
 from fedsash.methods import FedAvg

@@ -9,9 +9,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check, check_choice
 from ..exchange import Effort
-from ..methods import Upload, Vectors
+from ..methods import Upload
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class Aggregation:
         return [i for i, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self.limit]
 
     @property
-    def keeps(self) -> bool:
+    def keeps_updates(self) -> bool:
         """Whether single updates are needed after the round, which takes memory for all of them."""
         return False
 
@@ -109,7 +110,7 @@ class FedGMA(Aggregation):
         check_choice("FedGMA.mask", self.mask, "soft", "hard", "code")
 
     @property
-    def keeps(self) -> bool:
+    def keeps_updates(self) -> bool:
         return self.mask == "code"
 
     def derive(self, upload: Upload, effort: Effort) -> Upload:

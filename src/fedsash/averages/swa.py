@@ -9,9 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check
-from . import sums
-from .base import Average, State, check_vector
+from . import exact_sums
+from .base import Average, check_vector
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class SWA(Average):
     A cyclic learning-rate schedule counts rounds from 0, so the two are in step only if t_0 is a multiple of c.
     Before the first collection it is the current model.
 
-    State: `high`, `low` float64 `[d]`, the sum (see `sums`); `seen` int64 `[]`, how many models are in it.
+    State: `high`, `low` float64 `[d]`, the sum (see `exact_sums`); `seen` int64 `[]`, how many models are in it.
     """
 
     start: int
@@ -45,9 +46,9 @@ class SWA(Average):
         check(self.cycle >= 1, "SWA.cycle", self.cycle, "must be at least 1")
         check(self.collect in ("bottom", "top"), "SWA.collect", self.collect, "must be bottom or top")
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         check_vector(w)
-        return {"high": sums.zeros(w), "low": sums.zeros(w), "seen": torch.tensor(0)}
+        return {"high": exact_sums.zero(w), "low": exact_sums.zero(w), "seen": torch.tensor(0)}
 
     def observes(self, round: int) -> bool:
         since = round - 1 - self.start
@@ -55,9 +56,9 @@ class SWA(Average):
             return since > 0 and since % self.cycle == 0
         return since >= 0 and since % self.cycle == self.cycle - 1
 
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        sums.add(state["high"], state["low"], plus=w)
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+        exact_sums.add(state["high"], state["low"], plus=w)
         state["seen"] += 1
 
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        return sums.mean(state["high"], state["low"], self.count(state), w)
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+        return exact_sums.mean(state["high"], state["low"], self.count(state), w)

@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..methods import Vectors
+from ..basics.arrays import Vectors
 from ..state import Best, State, files_of
 
 FORMAT = 4

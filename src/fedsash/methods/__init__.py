@@ -1,6 +1,7 @@
 """The federated methods, one file a family. A new method is one file here, one line below, and one test."""
 
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors
+from ..basics.arrays import Vectors
+from .base import LocalRun, Method, RoundMean, Step, Upload
 from .ewc import EWC
 from .fedavg import FedAvg
 from .feddyn import AdaBest, FedDyn

@@ -7,9 +7,10 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check_choice
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 
 
 @dataclass(frozen=True)

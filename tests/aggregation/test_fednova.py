@@ -44,7 +44,7 @@ def test_the_coefficient_of_momentum_is_its_closed_form(steps: int, m: float, lr
 
 
 @given(steps=tau, lr=st.floats(0.01, 1), mu=st.floats(0.01, 1))
-def test_the_coefficient_of_a_tether_is_its_closed_form(steps: int, lr: float, mu: float) -> None:
+def test_the_coefficient_of_a_proximal_term_is_its_closed_form(steps: int, lr: float, mu: float) -> None:
     expected = (1 - (1 - lr * mu) ** steps) / (lr * mu)
     for method in (FedProx(mu), FedACG(beta=mu), FedDyn(mu)):
         assert coefficient(LocalTraining(lr=lr), steps, method) == pytest.approx(expected, rel=1e-11)
@@ -101,7 +101,7 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, mo
     after(f, 1)
     ids = f.sampling.clients(0, f.data.sizes, f.seed)
     steps = 2 * -(-f.data.sizes[ids] // 2)
-    moved = -local.lr * local.coefficients(steps, method)
+    moved = -client.lr * client.coefficients(steps, method)
     assert len(set(steps.tolist())) > 2
     np.testing.assert_allclose(torch.cat(watched.seen).numpy(), moved, rtol=1e-14)
 

@@ -19,9 +19,9 @@ from torch import Tensor, nn
 from fedsash import Evaluation, Federation, FedSWA, LocalEngine, LocalTraining, Scaffold, resume, run
 from fedsash.basics.storage import free
 from fedsash.data import IID, PACS, Images, TinyImageNet
-from fedsash.data.encoded import AHEAD, Encoded, split
+from fedsash.data.encoded import AHEAD, EncodedImages, split
 from fedsash.data.formats.pixels import Decoder, Look, decode
-from fedsash.data.formats.table import Part
+from fedsash.data.formats.splits import ImageSplit
 from fedsash.data.images import SHARE
 from fedsash.lab.config import load, parse
 from fedsash.sampling import Uniform
@@ -82,14 +82,14 @@ def federation(folder: Path, decode: Any, engine: LocalEngine = SEQUENTIAL, **se
         "evaluation": Evaluation(every=1, batch=4, held_out=0.2, clients=True),
     }
     data = images(folder, decode).load().partition(IID(5), seed=1)
-    assert isinstance(data.train.x, Encoded) == (decode == "batches")
+    assert isinstance(data.train.x, EncodedImages) == (decode == "batches")
     return Federation(model(), data, engine=engine, device="cpu", seed=3, **defaults | settings)
 
 
 # The same pixels.
 
 
-def parts(folder: Path) -> dict[str, Part]:
+def parts(folder: Path) -> dict[str, ImageSplit]:
     """The same images as the paths of files, as bytes and as pixels, four times as many as are decoded ahead."""
     files = []
     for i in range(N):
@@ -98,14 +98,14 @@ def parts(folder: Path) -> dict[str, Part]:
         files.append(folder / f"{i}.png")
     pixels = np.stack([np.asarray(Image.open(file)) for file in files])
     places = {"paths": files, "bytes": [file.read_bytes() for file in files], "pixels": pixels}
-    return {name: Part(its, {}, name) for name, its in places.items()}
+    return {name: ImageSplit(its, {}, name) for name, its in places.items()}
 
 
 @pytest.mark.parametrize("name", ["paths", "bytes", "pixels"])
 @pytest.mark.parametrize("look", [Look(), Look(1), Look(3, 5, 1.4), Look(3, 20, negative=True)], ids=str)
 def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(tmp_path: Path, name: str, look: Look) -> None:
     part = parts(tmp_path)[name]
-    whole, x = torch.from_numpy(decode({"a": part}, look)["a"]), Encoded(Decoder(part, look))
+    whole, x = torch.from_numpy(decode({"a": part}, look)["a"]), EncodedImages(Decoder(part, look))
     assert (x.shape, x.dtype, x.ndim, x.dim(), x.device) == (whole.shape, whole.dtype, 4, 4, whole.device)
     assert len(x) == N and not x.is_floating_point()
     index = torch.tensor([7, 2, 2, 29, 0, 7])
@@ -121,7 +121,7 @@ def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(tmp_pat
 
 def test_what_is_decoded_ahead_may_be_selected_in_another_order_or_not_at_all(tmp_path: Path) -> None:
     part = parts(tmp_path)["paths"]
-    whole, x = torch.from_numpy(decode({"a": part}, Look())["a"]), Encoded(Decoder(part, Look()))
+    whole, x = torch.from_numpy(decode({"a": part}, Look())["a"]), EncodedImages(Decoder(part, Look()))
     batches = list(np.random.default_rng(0).integers(0, N, (6, 5)))
     ahead = x.ahead(batches)
     for k in (1, 0, 1, 0, 5, 2, 3):
@@ -137,7 +137,7 @@ def test_no_more_than_a_few_batches_are_begun_ahead(tmp_path: Path) -> None:
             begun.append(k)
             yield np.arange(k, k + 3)
 
-    ahead = Encoded(Decoder(parts(tmp_path)["paths"], Look())).ahead(batches())
+    ahead = EncodedImages(Decoder(parts(tmp_path)["paths"], Look())).ahead(batches())
     for k in range(8):
         assert len(begun) == min(k + AHEAD, 8)
         ahead.index_select(0, torch.arange(k, k + 3))
@@ -238,7 +238,7 @@ def test_nothing_is_kept_in_the_cache(tmp_path: Path, cache: Path) -> None:
     images(tmp_path / "d", "once").load()
     [kept] = cache.iterdir()
     kept.write_bytes(b"never read")
-    assert isinstance(images(tmp_path / "d", "batches").load().train.x, Encoded)
+    assert isinstance(images(tmp_path / "d", "batches").load().train.x, EncodedImages)
 
 
 # When.
@@ -254,7 +254,7 @@ def test_images_are_decoded_at_once_if_and_only_if_they_fit(tmp_path: Path, cach
     for i in range(last):
         os.link(first, first.parent / f"again{i}.jpg")
     source = Images(str(tmp_path / "d"), size=side).load()
-    assert isinstance(source.train.x, Encoded) and isinstance(source.test and source.test.x, Encoded)
+    assert isinstance(source.train.x, EncodedImages) and isinstance(source.test and source.test.x, EncodedImages)
     assert len(list(cache.iterdir())) == 1
     assert isinstance(Images(str(tmp_path / "d"), size=6).load().train.x, Tensor)
 

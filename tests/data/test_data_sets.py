@@ -31,8 +31,8 @@ from fedsash.data import (
     TinyImageNet,
     Users,
 )
-from fedsash.data.known import DIGIT_FIVE, KNOWN
-from fedsash.data.named import Named
+from fedsash.data.catalogue import CATALOGUE, DIGIT_FIVE
+from fedsash.data.published import PublishedImages
 from fedsash.lab.config import load, parse
 from support.forms import (
     classes,
@@ -64,7 +64,7 @@ def prepared(source: Any) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("make", [MNIST, FashionMNIST])
-def test_idx_and_parquet_of_the_same_images_are_the_same_data(tmp_path: Path, make: type[Named]) -> None:
+def test_idx_and_parquet_of_the_same_images_are_the_same_data(tmp_path: Path, make: type[PublishedImages]) -> None:
     x, y = write_idx(tmp_path / "idx", n=20, gz=True)
     for split in ("train", "test"):
         file = tmp_path / "hub" / "data" / f"{split}-00000-of-00001.parquet"
@@ -226,7 +226,7 @@ def one_image(at: Path) -> str:
     return str(at)
 
 
-REFUSED: dict[str, Callable[[Path], Named]] = {
+REFUSED: dict[str, Callable[[Path], PublishedImages]] = {
     r"height and width of images = \(28, 28\): must be \(32, 32\)": lambda at: CIFAR10(
         parquet(at, (28, 28, 3), label=[0])
     ),
@@ -270,7 +270,7 @@ def test_another_number_of_images_than_published_is_said(tmp_path: Path, caplog:
 def test_without_a_network_each_name_says_what_to_fetch() -> None:
     """Offline as the hub's library knows it."""
     pytest.importorskip("datasets", reason="fedsash[data] is not installed")
-    names = [name for name, known in KNOWN.items() if known.hub]
+    names = [name for name, known in CATALOGUE.items() if known.hub]
     code = f"""
 from fedsash.data import DATASETS
 for name in {names}:
@@ -282,7 +282,7 @@ for name in {names}:
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "HF_HOME": "/nonexistent"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     for name, line in zip(names, done.stdout.splitlines(), strict=True):
-        hub = KNOWN[name].hub
+        hub = CATALOGUE[name].hub
         assert line.startswith(f"path = {hub!r}: is no folder here, and the hub did not give it (")
         assert f"hf download {hub} --repo-type dataset --local-dir FOLDER" in line
 
@@ -292,11 +292,15 @@ for name in {names}:
 
 def test_the_page_has_one_row_for_every_name_with_its_hub_and_its_counts() -> None:
     table = {row.split("|")[1].strip(" `"): row for row in re.findall(r"^\| `\w+` .*\|$", PAGE, re.MULTILINE)}
-    assert {name for name, make in DATASETS.items() if issubclass(make, Named)} == KNOWN.keys() <= table.keys()
-    for name, known in KNOWN.items():
+    assert (
+        {name for name, make in DATASETS.items() if issubclass(make, PublishedImages)}
+        == CATALOGUE.keys()
+        <= table.keys()
+    )
+    for name, known in CATALOGUE.items():
         assert (f"`{known.hub}`" if known.hub else "none") in table[name]
         assert all(f"{count:,}" in table[name] for count in known.sizes or () if count)
-        mean = known.recipe.transform.mean
+        mean = known.settings.transform.mean
         assert not mean or f"{mean[0]:g}" in table[name] or "ImageNet" in table[name]
 
 

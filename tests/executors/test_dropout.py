@@ -179,14 +179,18 @@ def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None
     weights = torch.stack([(torch.arange(width) < n).double() / n for n in counts])
     h = torch.stack([key(client) for client in range(3)])
     w = torch.randn(3, layout.size).double()
-    together = Stacked(model, cross_entropy, FedAvg(), "contiguous", True)(w, Batch(x, y, weights, h), {})
-    alone = OneByOne(model, cross_entropy, FedAvg(), "contiguous", True)
+    together = Stacked(module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True)(
+        w, Batch(x, y, weights, h), {}
+    )
+    alone = OneByOne(module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True)
     for c, n in enumerate(counts):
         one = slice(c, c + 1)
         gradient = alone(w[one], Batch(x[one, :n], y[one, :n], weights[one, :n], h[one]), {})
         torch.testing.assert_close(gradient[0], together[c], rtol=1e-12, atol=1e-14)
     plain = nn.Sequential(model.conv, nn.Tanh(), nn.Flatten(), model.fc)
-    undropped = Stacked(plain, cross_entropy, FedAvg(), "contiguous", False)(w, Batch(x, y, weights, h), {})
+    undropped = Stacked(module=plain, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=False)(
+        w, Batch(x, y, weights, h), {}
+    )
     assert not torch.allclose(together, undropped), "dropout does something"
 
 

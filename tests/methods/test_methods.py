@@ -97,12 +97,12 @@ def test_ewc_on_a_quadratic_is_fedprox_with_mu_times_the_last_rounds_fisher() ->
 
 
 @pytest.mark.parametrize("method", [FedProx(0.0), EWC(0.0)], ids=repr)
-def test_without_tether_it_is_fedavg_bitwise(method: Method) -> None:
+def test_without_proximal_term_it_is_fedavg_bitwise(method: Method) -> None:
     assert torch.equal(after(federation(method=method, local=ROUGH), 4).w, after(federation(local=ROUGH), 4).w)
 
 
 @pytest.mark.parametrize("method", [FedProx(5.0), EWC(5.0)], ids=repr)
-def test_with_one_local_step_a_tether_does_nothing_bitwise(method: Method) -> None:
+def test_with_one_local_step_a_proximal_term_does_nothing_bitwise(method: Method) -> None:
     assert torch.equal(after(federation(method=method, local=WHOLE), 4).w, after(federation(local=WHOLE), 4).w)
 
 

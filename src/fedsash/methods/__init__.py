@@ -1,15 +1,16 @@
 """The federated methods, one file a family. A new method is one file here, one line below, and one test."""
 
-from ..basics.arrays import Vectors
 from .base import LocalRun, Method, RoundMean, Step, Upload
 from .ewc import EWC
+from .fedacg import FedACG
 from .fedavg import FedAvg
+from .fedcm import FedCM
 from .feddyn import AdaBest, FedDyn
 from .fedfa import FedFA
 from .fedprox import FedProx
 from .fedsam import FedASAM, FedLESAM, FedSAM, MoFedSAM
 from .fedswa import FedMoSWA, FedSWA
-from .momentum import FedACG, FedCM, Mime, MimeLite
+from .mime import Mime, MimeLite
 from .scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {
@@ -56,5 +57,4 @@ __all__ = [
     "Scaffold",
     "Step",
     "Upload",
-    "Vectors",
 ]

@@ -178,10 +178,7 @@ def test_every_sampling_is_registered() -> None:
         (lambda: Uniform(1, dropout=1.0), r"Uniform\.dropout = 1\.0: must be at least 0 and below 1"),
         (lambda: Weighted(0), r"Weighted\.count = 0: must be at least 1"),
         (lambda: FixedClients(()), r"FixedClients\.rounds = \(\): must hold at least one list"),
-        (
-            lambda: FixedClients(((0, 1), (2, 2))),
-            r"FixedClients\.rounds\[1\] = \[2, 2\]: must hold distinct client ids",
-        ),
+        (lambda: FixedClients(((0, 1), (2, 2))), r"FixedClients\.rounds\[1\] = \[2, 2\]: must hold distinct client ids"),
         (
             lambda: FixedClients(((-1,),)),
             r"FixedClients\.rounds\[0\] = \[-1\]: must hold distinct client ids, integers of at least 0",

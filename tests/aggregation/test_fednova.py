@@ -69,7 +69,7 @@ class Watched(WeightedMean):
     """The mean, which keeps every update that it sees."""
 
     seen: list[Tensor] = field(default_factory=list)
-    keeps: ClassVar[bool] = True
+    keeps_updates: ClassVar[bool] = True
 
     def update(self, mean: Upload, kept: list[Tensor]) -> Tensor:
         self.seen.extend(kept)

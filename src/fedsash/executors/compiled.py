@@ -17,7 +17,7 @@ from ..local import StepInputs, Trainer
 _log = logging.getLogger("fedsash")
 
 UNROLLED = 4
-"""Where all clients take the same number of local steps, up to this one, they become one function together."""
+"""Where all clients take the same number of local steps in all rounds, up to this one, they become one function."""
 
 
 class CompiledSteps:
@@ -30,27 +30,25 @@ class CompiledSteps:
     def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
         self._steps, self._unrolled = steps, unrolled
         self._run: Callable[..., Any] | None = None
+        self._by_step: list[bool] = []
 
     def __call__(self, inputs: StepInputs) -> None:
-        for k in range(0, len(inputs.rates), self._unrolled):
-            self._take(inputs.only(slice(k, k + self._unrolled)))
-
-    def _take(self, inputs: StepInputs) -> None:
-        tensors = list(_tensors(inputs))
+        tensors = _tensors(inputs)
         if self._run is None:
-
-            def steps(*flat: Tensor) -> None:
-                self._steps(_filled(inputs, iter(flat)))
-
-            self._run = _compile(steps, tensors)
-        self._run(*tensors)
+            first = inputs.only(slice(0, self._unrolled))
+            self._by_step = [own is not whole for own, whole in zip(_tensors(first), tensors, strict=True)]
+            self._run = _compile(lambda *flat: self._steps(_filled(first, iter(flat))), _tensors(first))
+        for k in range(0, len(inputs.rates), self._unrolled):
+            steps = slice(k, k + self._unrolled)
+            self._run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
 
 
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Let a trainer of stacked blocks run compiled steps, in blocks padded to `block` clients."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
-    steps = trainer.local.workload(trainer.batches.sizes).steps
-    same = steps.min() == steps.max() <= UNROLLED
+    local = trainer.local
+    steps = local.workload(trainer.batches.sizes).steps
+    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs
     trainer.padded = block
     trainer.steps = CompiledSteps(trainer.steps, int(steps.max()) if same else 1)
 
@@ -60,13 +58,12 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash" / "compiled"
 
 
-def _tensors(value: Any) -> Iterator[Tensor]:
+def _tensors(value: Any) -> list[Tensor]:
     """All tensors in a value, which may be a dataclass or a dictionary, in the order of their fields."""
     if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, dict) or is_dataclass(value):
-        for own in (value if isinstance(value, dict) else vars(value)).values():
-            yield from _tensors(own)
+        return [value]
+    fields = value if isinstance(value, dict) else vars(value) if is_dataclass(value) else {}
+    return [tensor for own in fields.values() for tensor in _tensors(own)]
 
 
 def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:

@@ -89,14 +89,15 @@ class Trainer:
         count = len(request.ids)
         if count < self.padded:
             request = request.only(np.minimum(np.arange(self.padded), count - 1))
-        run = self._begin(request)
+        numbers = self._numbers_of(request)
+        run = self._begin(request, numbers)
         run.round_state = self.method.round_state(run)
         plan = self.batches.plan(request.round, request.ids, self._local_at(request.round).epochs)
         inputs = StepInputs(
             w=run.w,
             v=torch.zeros_like(run.w) if self.local.momentum else None,
             sent=run.sent,
-            rates=self._numbers_of(request).rates,
+            rates=numbers.rates,
             draws=self._draws(request.round, request.ids, plan.client(0) if self.gradient.one else plan),
             server_state=run.server_state,
             client_state=run.client_state,
@@ -108,7 +109,7 @@ class Trainer:
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """What the clients of a request send before the training; they remember nothing of it."""
-        return self.method.probe(self._begin(request)), {}
+        return self.method.probe(self._begin(request, self._numbers_of(request))), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
         """The `SCORES` `[C]` of the model on the samples of each client, by the splits that are asked for."""
@@ -137,13 +138,13 @@ class Trainer:
         """The names of what `evaluate` sends."""
         return [name for split in self._splits for name in scored(split)]
 
-    def _begin(self, request: Request) -> LocalRun:
+    def _begin(self, request: Request, numbers: _RoundNumbers) -> LocalRun:
         """The clients of a request before their first step."""
         return LocalRun(
             round=request.round,
             w=request.sent.expand(len(request.ids), -1).clone(),
             sent=request.sent,
-            **self._numbers_of(request).columns,
+            **numbers.columns,
             server_state=request.server_state,
             client_state=request.client_state or {},
             round_state={},

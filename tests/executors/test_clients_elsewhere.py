@@ -76,7 +76,7 @@ class AtNodes(Executor):
                 yield Missing(np.array([place]), "away")
                 continue
             own = self._of(request, place) if request.client_state is None else {}
-            asked = replace(request.only(np.array([place])), clients={name: v[None] for name, v in own.items()})
+            asked = replace(request.only(np.array([place])), client_state={name: v[None] for name, v in own.items()})
             reply = self._trainers[client].answer(asked, np.array([place]))
             if request.job == "train":
                 made = {name: rows[0] for name, rows in reply.client_state.items()}
@@ -87,7 +87,7 @@ class AtNodes(Executor):
             yield (
                 Missing(np.array([place]), "lost")
                 if fault == "lost"
-                else replace(reply, upload=upload, norms=norms, clients={})
+                else replace(reply, upload=upload, norms=norms, client_state={})
             )
 
     def _of(self, request: Request, place: int) -> Vectors:

@@ -54,7 +54,9 @@ def test_p_1_drops_everything_in_the_value_and_in_the_gradient(gradients: Any) -
     model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(1.0), nn.Linear(3, 2)).double()
     w = Layout(model).flatten(model)[None]
     batch = Batch(torch.ones(1, 1, 2).double(), torch.zeros(1, 1).long(), torch.ones(1, 1).double(), key()[None])
-    gradient = gradients(model, cross_entropy, FedAvg(), "contiguous", True)(w, batch, {})
+    gradient = gradients(module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True)(
+        w, batch, {}
+    )
     views = Layout(model).views(gradient)
     assert not any(bool(views[name].any()) for name in ("0.weight", "0.bias", "2.weight"))
     assert bool(views["2.bias"].any())
@@ -200,5 +202,7 @@ def test_the_same_batch_asked_again_has_the_same_masks() -> None:
     w = Layout(model).flatten(model)[None]
     batch = Batch(torch.randn(1, 4, 1, 3, 3).double(), torch.zeros(1, 4).long(), torch.ones(1, 4).double(), key()[None])
     for gradients in (OneByOne, Stacked):
-        gradient = gradients(model, cross_entropy, FedAvg(), "contiguous", True)
+        gradient = gradients(
+            module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True
+        )
         assert torch.equal(gradient(w, batch, {}), gradient(w.clone(), batch, {}))

@@ -38,7 +38,11 @@ class CompiledSteps:
             first = inputs.only(slice(0, self._unrolled))
             self._by_step = [own is not whole for own, whole in zip(_tensors(first), tensors, strict=True)]
             self._run = _compile(lambda *flat: self._steps(_filled(first, iter(flat))), _tensors(first))
-        for k in range(0, len(inputs.rates), self._unrolled):
+        count = len(inputs.rates)
+        if count == self._unrolled:
+            self._run(*tensors)
+            return
+        for k in range(0, count, self._unrolled):
             steps = slice(k, k + self._unrolled)
             self._run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
 
@@ -59,11 +63,14 @@ def cache_folder() -> Path:
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """All tensors in a value, which may be a dataclass or a dictionary, in the order of their fields."""
-    if isinstance(value, Tensor):
-        return [value]
-    fields = value if isinstance(value, dict) else vars(value) if is_dataclass(value) else {}
-    return [tensor for own in fields.values() for tensor in _tensors(own)]
+    """All tensors in a dataclass or a dictionary, in the order of its fields."""
+    found: list[Tensor] = []
+    for own in (value if isinstance(value, dict) else vars(value)).values():
+        if isinstance(own, Tensor):
+            found.append(own)
+        elif isinstance(own, dict) or is_dataclass(own):
+            found += _tensors(own)
+    return found
 
 
 def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:

@@ -101,7 +101,7 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, mo
     after(f, 1)
     ids = f.sampling.clients(0, f.data.sizes, f.seed)
     steps = 2 * -(-f.data.sizes[ids] // 2)
-    moved = -client.lr * client.coefficients(steps, method)
+    moved = -local.lr * local.coefficients(steps, method)
     assert len(set(steps.tolist())) > 2
     np.testing.assert_allclose(torch.cat(watched.seen).numpy(), moved, rtol=1e-14)
 

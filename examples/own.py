@@ -6,7 +6,7 @@ import numpy as np
 from torch import nn
 
 from fedsash.exchange import Answers, Executor, Request
-from fedsash.executors import Engine, Work
+from fedsash.executors import ClientWork, Engine
 
 
 def small_cnn(width: int = 16, dropout: float = 0.0, classes: int = 10) -> nn.Module:
@@ -27,15 +27,15 @@ def neighbours(round: int, sizes: np.ndarray, seed: int) -> np.ndarray:
 class Aloud(Engine):
     """Trains one client after another in this process, and says who is at work."""
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return Speaking(work), ["engine: aloud"]
 
 
 class Speaking(Executor):
     """Answers a request client by client; where they live is its own affair."""
 
-    def __init__(self, work: Work) -> None:
-        self.trainer = work.trainer(stacked=False, memory_format="contiguous")
+    def __init__(self, work: ClientWork) -> None:
+        self.trainer = work.trainer()
 
     def work(self, request: Request) -> Answers:
         for place, client in enumerate(request.ids):

@@ -10,11 +10,11 @@ from typing import Any, Literal
 from torch import Tensor
 
 from .averages import Observers
-from .averages.observers import Seen
+from .averages.observers import AverageStates
+from .basics.arrays import Vectors
 from .basics.errors import SettingError, check
 from .basics.typed import typed
 from .evaluation import Metrics
-from .methods import Vectors
 from .servers import Server
 
 
@@ -142,15 +142,15 @@ class Broadcaster:
     def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
         self._broadcast, self._observers = broadcast, observers
 
-    def sent(self, seen: Seen, w: Tensor, round: int, choice: Choice | None) -> Tensor:
+    def sent(self, states: AverageStates, w: Tensor, round: int, choice: Choice | None) -> Tensor:
         """What takes the place of the model `w` `[D]` after `round` finished rounds, in what clients receive next."""
         if self._broadcast is None or self._broadcast.order != "after":
             return w
         choice = choice or self._broadcast.first()
-        return self._observers.value(seen, choice.average, w) if choice.sends(round) else w
+        return self._observers.value(states, choice.average, w) if choice.sends(round) else w
 
     def step(
-        self, server: Server, memory: Vectors, seen: Seen, sent: Tensor, delta: Tensor, round: int
+        self, server: Server, memory: Vectors, states: AverageStates, sent: Tensor, delta: Tensor, round: int
     ) -> tuple[Tensor, Vectors]:
         """The server optimiser's step after `round` finished rounds from the update `delta` `[D]`, and its memory.
 
@@ -160,10 +160,10 @@ class Broadcaster:
         if broadcast is None or broadcast.order == "after":
             return server.step(sent, delta, memory)
         choice = broadcast.first()
-        self._observers.observe_apart(choice.average, seen, sent + delta, round + 1)
+        self._observers.observe_apart(choice.average, states, sent + delta, round + 1)
         if not choice.sends(round + 1):
             return server.step(sent, delta, memory)
-        mean = self._observers.value(seen, choice.average, sent + delta) - sent
+        mean = self._observers.value(states, choice.average, sent + delta) - sent
         if broadcast.order == "code" and round + 1 == choice.start:
             return server.step(sent, mean, server.init(sent))[0], memory
         return server.step(sent, mean, memory)

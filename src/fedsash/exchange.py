@@ -8,16 +8,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from .basics.arrays import Floats, Ints
+from .basics.arrays import Floats, Ints, Vectors
 from .basics.shown import Shown
-from .methods import Upload, Vectors
+from .methods import Upload
 
 Job: TypeAlias = Literal["train", "probe", "evaluate"]
 """What clients are asked for: an update, what the method needs to know before it, or how good a model is for them."""
@@ -27,7 +27,7 @@ Lineage: TypeAlias = tuple[tuple[int, str], ...]
 """The runs that a run consists of: the first round of each, and its id."""
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request(Shown):
     """What some clients of a round are asked, with all that they need for it.
 
@@ -56,8 +56,7 @@ class Request(Shown):
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places, which are numbered from 0 again."""
         own = self.client_state and {name: rows[places] for name, rows in self.client_state.items()}
-        ids, last = self.ids[places], self.last[places]
-        return Request(self.job, self.round, ids, self.sent, self.server_state, own, last, self.oldest, self.lineage)
+        return replace(self, ids=self.ids[places], client_state=own, last=self.last[places])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,7 +76,7 @@ class Effort(Shown):
         return Effort(self.samples[rows], self.steps[rows], normaliser)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Reply(Shown):
     """What the clients at some `places` `[b]` of a request send back, in tensors that nobody else writes to.
 
@@ -100,9 +99,9 @@ class Missing(Shown):
     why: str
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class Part(Shown):
-    """One fixed piece of a round, summed where its clients are (see `sums.Sums.piece`).
+@dataclass(frozen=True, kw_only=True, eq=False, repr=False)
+class PartialSum(Shown):
+    """One fixed piece of a round, summed where its clients are (see `UploadSums.piece`).
 
     It holds the weighted `sums` over the clients at the places `accepted`, their new `client_state`
     `[a, ...]` in that order, the places `refused` and those `missing` with the reason, and the `samples` that those who
@@ -117,7 +116,7 @@ class Part(Shown):
     missing: Mapping[int, str] = field(default_factory=dict)
 
 
-Answer: TypeAlias = Reply | Missing | Part
+Answer: TypeAlias = Reply | Missing | PartialSum
 
 Answers: TypeAlias = Generator[Answer, None, None]
 """The answers to a request, one after another; `close` gives the rest of them up."""
@@ -182,8 +181,8 @@ class Executor(ABC):
         return None
 
 
-@dataclass(frozen=True)
-class Outcome:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class RoundReport:
     """What a round was: who was asked, how many samples were trained on, whose upload was refused, who did not answer
     and why, and why the model did not move."""
 

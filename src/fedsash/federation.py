@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from .aggregation import Aggregation, WeightedMean
-from .aggregation.sums import Sums
+from .aggregation.upload_sums import UploadSums
 from .averages import Average, Observer, Observers, check_names
-from .basics.arrays import Ints
+from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
 from .basics.layout import Layout
@@ -28,13 +28,12 @@ from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Evaluation, Evaluator, Metrics, Scorer
-from .exchange import Chronicle, Executor, Job, Outcome, Request
+from .exchange import Chronicle, Executor, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
-from .executors.clients import Clients, Running, here
-from .executors.direct import threads
+from .executors.clients import Clients, LazyExecutor, local_clients
+from .executors.devices import threads
 from .local import LocalTraining
-from .methods import FedAvg, Method, RoundMean, Vectors
-from .methods.base import overrides
+from .methods import FedAvg, Method, RoundMean
 from .sampling import Sampling, Uniform
 from .servers import Server, ServerSGD
 from .state import State, learned
@@ -77,7 +76,7 @@ class Federation(Shown):
     _loss: Loss = field(init=False, repr=False)
     _remembers: bool = field(init=False, repr=False)
     _evaluator: Evaluator = field(init=False, repr=False)
-    _running: Running = field(init=False, repr=False)
+    _lazy: LazyExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         check_names(self.averages)
@@ -98,12 +97,13 @@ class Federation(Shown):
         scorer = Scorer(self.module, self._loss, self.clients.problem, self.evaluation.batch)
         splits = self.evaluation.splits(self.clients.held)
         derive("_evaluator", Evaluator(scorer, self.clients.problem, len(self.sizes), splits))
-        derive("_running", Running(self.clients, self._training))
+        derive("_lazy", LazyExecutor(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
 
     def _clients(self) -> Clients:
         if isinstance(self.data, FederatedData):
-            return here(self.data, self.engine, pick_device(self.device), self.evaluation.held_out, self.seed)
+            device, held_out = pick_device(self.device), self.evaluation.held_out
+            return local_clients(self.data, self.engine, device=device, held_out=held_out, seed=self.seed)
         check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData, or Clients")
         return self.data
 
@@ -143,9 +143,9 @@ class Federation(Shown):
         )
 
     @torch.no_grad()
-    def round(self, state: State) -> tuple[State, Outcome]:
+    def round(self, state: State) -> tuple[State, RoundReport]:
         """One round. The given state is used up: averages and client state are updated in place."""
-        if self._running.begun is None:
+        if self._lazy.started is None:
             self.prepare(state=state)
         request, probed = self.ask(state), None
         if request.job == "probe":
@@ -153,58 +153,64 @@ class Federation(Shown):
             request = self.ask(state, probed=probed)
         return self.finish(state, request, self.collect(request), probed)
 
-    def ask(self, state: State, *, ids: Ints | None = None, probed: Sums | None = None) -> Request:
+    def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
         """What the clients of the next round are asked; of nobody, if nobody answers in it.
 
         A method that asks something before the training makes two requests: the first is a probe, and with what was
         `probed` the second goes to those whose answer could be used. With `ids` `[s]` these clients are the round's.
         """
-        t = state.round
         sent, server = self.send(state)
         if probed is not None:
             ids, server = probed.ids[probed.places], server | probed.mean()
         elif ids is None:
-            ids = self.sampling.clients(t, self.sizes, self.seed)
-        places = torch.from_numpy(ids)
-        own = {name: rows[places].to(sent.device) for name, rows in state.client_state.items()}
-        clients = None if self.clients.remember and self._remembers else own
-        job: Job = "probe" if probed is None and overrides(self.method, "probe") else "train"
-        last = state.last.numpy()[ids] if self._remembers else 0 * ids
-        return Request(job, t, ids, sent, server, clients, last, state.oldest, state.lineage)
+            ids = self.sampling.clients(state.round, self.sizes, self.seed)
+        return Request(
+            job="probe" if probed is None and "probe" in self.method.overridden else "train",
+            round=state.round,
+            ids=ids,
+            sent=sent,
+            server_state=server,
+            client_state=None if self.clients.remember and self._remembers else state.recall(ids),
+            last=state.last.numpy()[ids] if self._remembers else 0 * ids,
+            oldest=state.oldest,
+            lineage=state.lineage,
+        )
 
-    def collect(self, request: Request) -> Sums:
+    def collect(self, request: Request) -> UploadSums:
         """Let the executor answer a request, and add the answers up."""
-        sums = Sums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
+        sums = UploadSums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
         if len(request.ids):
             with closing(self.executor.work(request)) as answers:
                 for answer in answers:
                     sums.take(answer)
         return sums.complete()
 
-    def finish(self, state: State, request: Request, sums: Sums, probed: Sums | None = None) -> tuple[State, Outcome]:
+    def finish(
+        self, state: State, request: Request, sums: UploadSums, probed: UploadSums | None = None
+    ) -> tuple[State, RoundReport]:
         """The state after a round, from what was sent and what came back. The given state is used up."""
-        refused, missing, ids = sums.refused, sums.missing, request.ids
-        if probed is not None:
-            refused, missing, ids = probed.refused + refused, probed.missing | missing, probed.ids
-        outcome = Outcome(request.round, ids, sums.samples, refused, missing)
-        if not sums.accepted:
-            unusable = f"every upload was not finite, or longer than {self.aggregation.limit:g}"
-            return self._skip(state, outcome, "nobody answered" if len(missing) == len(ids) else unusable)
-        mean, server_state = sums.mean(), state.server_state | (probed.mean() if probed is not None else {})
-        received = RoundMean(request.sent, sums.update(mean), mean, server_state, sums.accepted, len(self.sizes))
-        delta, absorbed = self.method.server_update(received)
-        server_state = {name: absorbed[name] for name in state.server_state}  # a probe's means are of this round only
+        report = sums.report(request.round, probed)
+        if report.skipped:
+            return replace(state, round=state.round + 1), report
+        mean = sums.mean()
+        received = RoundMean(
+            sent=request.sent,
+            update=sums.update(mean),
+            mean=mean,
+            server_state=state.server_state | (probed.mean() if probed is not None else {}),
+            clients=sums.accepted,
+            total=len(self.sizes),
+        )
+        delta, found = self.method.server_update(received)
+        server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
         w, server = self._broadcaster.step(self.server, state.optimiser, state, request.sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
-            return self._skip(state, outcome, "the server's step was not finite")
+            return replace(state, round=state.round + 1), replace(report, skipped="the server's step was not finite")
         for places, own in sums.client_state:
-            for name, rows in own.items():
-                kept = state.client_state[name]
-                kept[torch.from_numpy(request.ids[places])] = rows.to(kept.device)
+            state.remember(request.ids[places], own)
         if self._remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
-        self.observers.observe(state, w, request.round + 1)
-        return replace(state, round=request.round + 1, w=w, optimiser=server, server_state=server_state), outcome
+        return replace(self.observe(state, w), optimiser=server, server_state=server_state), report
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state in which `w` `[D]` is the next model, whoever made it, and every average has seen it."""
@@ -221,7 +227,7 @@ class Federation(Shown):
 
     def judge(self, w: Tensor, round: int, name: str) -> list[Metrics]:
         """What any model `w` `[D]` comes to on every split, under this round and name."""
-        begun = self._running.begun
+        begun = self._lazy.started
         with threads(None if begun is None else begun.threads):
             return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
 
@@ -250,7 +256,7 @@ class Federation(Shown):
 
     def saved(self, state: State) -> State:
         """The state as it is to be saved: with what the executor must remember, and the run's fingerprint."""
-        begun = self._running.begun
+        begun = self._lazy.started
         executor = state.executor if begun is None else begun.saved()
         return replace(state, executor=executor, fingerprint=self.fingerprint)
 
@@ -259,7 +265,7 @@ class Federation(Shown):
 
         `rounds` is the run's length, if known. With a `state` the executor goes on from it. The first round does this.
         """
-        notes = self._running.start(rounds)
+        notes = self._lazy.start(rounds)
         if state is not None:
             self.executor.load(state.executor)
         return notes
@@ -267,11 +273,11 @@ class Federation(Shown):
     @property
     def executor(self) -> Executor:
         """Those who answer requests; started if they have not been."""
-        return self._running.executor
+        return self._lazy.executor
 
     def described(self) -> dict[str, Any]:
         """The engine as it was resolved, or what else the executor says of itself."""
-        return asdict(self.engine) if self._running.begun is None else self._running.begun.described()
+        return asdict(self.engine) if self._lazy.started is None else self._lazy.started.described()
 
     def settled(self, began: Mapping[str, Any]) -> Federation:
         """This federation, with what its engine leaves open as the executor has `described` it when the run began."""
@@ -282,15 +288,15 @@ class Federation(Shown):
     @property
     def chronicle(self) -> Chronicle | None:
         """What the executor has to tell of the run, if it has been started."""
-        return None if self._running.begun is None else self._running.begun.chronicle
+        return None if self._lazy.started is None else self._lazy.started.chronicle
 
     def memory(self) -> int:
         """The bytes of the executor's own processes, beside this one."""
-        return 0 if self._running.begun is None else self._running.begun.memory()
+        return 0 if self._lazy.started is None else self._lazy.started.memory()
 
     def close(self) -> None:
         """End the executor's processes."""
-        self._running.close()
+        self._lazy.close()
 
     def __enter__(self) -> Federation:
         return self
@@ -316,7 +322,3 @@ class Federation(Shown):
             scored=self.evaluation.splits(self.clients.held),
             sample=self.sampling.first(self.sizes, self.seed),
         )
-
-    def _skip(self, state: State, outcome: Outcome, why: str) -> tuple[State, Outcome]:
-        """Leave everything as it was, and say why."""
-        return replace(state, round=state.round + 1), replace(outcome, skipped=why)

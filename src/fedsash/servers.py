@@ -9,26 +9,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import isfinite, sqrt
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import torch
 from torch import Tensor
 
+from .basics.arrays import Vectors
 from .basics.errors import check
 from .basics.typed import typed
-
-State: TypeAlias = dict[str, Tensor]
 
 
 @typed
 class Server:
     """What a server optimiser answers."""
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         """The state before the first step, for models like `w` [D]."""
         raise NotImplementedError
 
-    def step(self, sent: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         """The new global model [D] and the new state; the arguments are left as they are."""
         raise NotImplementedError
 
@@ -51,10 +50,10 @@ class ServerSGD(Server):
         _check_lr("ServerSGD", self.lr)
         _check_fraction("ServerSGD.momentum", self.momentum)
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         return {"v": torch.zeros_like(w)} if self.momentum else {}
 
-    def step(self, sent: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         if not self.momentum:
             return torch.add(sent, delta, alpha=self.lr), state
         v = self.momentum * state["v"] + delta
@@ -80,10 +79,10 @@ class FedAdagrad(Server):
     def __post_init__(self) -> None:
         _check_adaptive(self)
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         return _moments(w, self.initial_v)
 
-    def step(self, sent: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = state["v"] + delta.square()
         return sent + self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
@@ -116,11 +115,11 @@ class FedAdam(Server):
         _check_adaptive(self)
         _check_beta2("FedAdam", self.beta2)
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         steps = {} if self.bias_correction == "none" else {"steps": torch.zeros((), dtype=torch.int64)}
         return _moments(w, self.initial_v) | steps
 
-    def step(self, sent: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta.square()
         new = {"m": m, "v": v}
@@ -154,10 +153,10 @@ class FedYogi(Server):
         _check_adaptive(self)
         _check_beta2("FedYogi", self.beta2)
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         return _moments(w, self.initial_v)
 
-    def step(self, sent: Tensor, delta: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
         square = delta.square()
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = state["v"] - (1 - self.beta2) * square * (state["v"] - square).sign()
@@ -167,7 +166,7 @@ class FedYogi(Server):
 SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}
 
 
-def _moments(w: Tensor, initial_v: float) -> State:
+def _moments(w: Tensor, initial_v: float) -> Vectors:
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, initial_v)}
 
 

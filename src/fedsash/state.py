@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from .averages.trajectory import Past
+from .basics.arrays import Ints, Vectors
 from .basics.shown import Shown
 from .broadcast import Choice
 from .evaluation import Metrics
 from .exchange import Lineage
-from .methods import Vectors
 
 
 @dataclass(repr=False)
@@ -86,6 +86,18 @@ class State(Shown):
         for past in self.past.values():
             for round, file in files_of(past).items():
                 yield file, {"w": past[round]}
+
+    def recall(self, ids: Ints) -> Vectors:
+        """The client state `[s, ...]` of the clients `ids` `[s]`, on the model's device."""
+        clients = torch.from_numpy(ids)
+        return {name: rows[clients].to(self.w.device) for name, rows in self.client_state.items()}
+
+    def remember(self, ids: Ints, client_state: Vectors) -> None:
+        """Write the new client state `[b, ...]` of the clients `ids` `[b]`, in place."""
+        clients = torch.from_numpy(ids)
+        for name, rows in client_state.items():
+            kept = self.client_state[name]
+            kept[clients] = rows.to(kept.device)
 
     def memories(self) -> Iterator[tuple[str, Vectors]]:
         """Views of what the clients remember that have taken part, by the names of their files."""

@@ -29,7 +29,7 @@ tau = st.integers(1, 60)
 
 
 def coefficient(local: LocalTraining, steps: int, method: Method | None = None) -> float:
-    return float(local.coefficients(local.lr, np.array([steps]), method or FedAvg())[0])
+    return float(local.coefficients(np.array([steps]), method or FedAvg())[0])
 
 
 @given(steps=tau, lr=st.floats(0, 10))
@@ -60,7 +60,7 @@ def test_the_coefficient_of_a_saw_tooth_is_the_sum_of_its_rates(steps: int, rho:
 @given(steps=st.lists(tau, min_size=1, max_size=5), m=st.floats(0, 0.9), mu=st.floats(0, 2))
 def test_a_clients_coefficient_does_not_depend_on_the_others(steps: list[int], m: float, mu: float) -> None:
     local = LocalTraining(lr=0.3, momentum=m, local_schedule=SawTooth(0.1))
-    together = local.coefficients(local.lr, np.array(steps), FedProx(mu))
+    together = local.coefficients(np.array(steps), FedProx(mu))
     assert together.tolist() == [coefficient(local, k, FedProx(mu)) for k in steps]
 
 
@@ -69,7 +69,7 @@ class Watched(WeightedMean):
     """The mean, which keeps every update that it sees."""
 
     seen: list[Tensor] = field(default_factory=list)
-    keeps: ClassVar[bool] = True
+    keeps_updates: ClassVar[bool] = True
 
     def update(self, mean: Upload, kept: list[Tensor]) -> Tensor:
         self.seen.extend(kept)
@@ -101,7 +101,7 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, mo
     after(f, 1)
     ids = f.sampling.clients(0, f.data.sizes, f.seed)
     steps = 2 * -(-f.data.sizes[ids] // 2)
-    moved = -local.lr * local.coefficients(local.lr, steps, method)
+    moved = -local.lr * local.coefficients(steps, method)
     assert len(set(steps.tolist())) > 2
     np.testing.assert_allclose(torch.cat(watched.seen).numpy(), moved, rtol=1e-14)
 

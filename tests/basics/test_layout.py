@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from fedsash.basics.layout import Layout, Part
+from fedsash.basics.layout import Layout, ModelSlice
 from fedsash.data.federated import FederatedData
 from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
@@ -57,7 +57,7 @@ def values(module: nn.Module) -> list[Tensor]:
     return [p.detach().clone() for p in module.parameters()]
 
 
-def covered(layout: Layout, part: Part) -> list[int]:
+def covered(layout: Layout, part: ModelSlice) -> list[int]:
     return [i for start, stop in layout.ranges(part) for i in range(start, stop)]
 
 
@@ -223,7 +223,7 @@ def test_classifier_and_extractor_cover_the_vector() -> None:
         (Shapes(), "frozen", r"nothing that trains is called \['frozen'\]"),
     ],
 )
-def test_a_part_that_is_not_there_is_refused(module: nn.Module, part: Part, message: str) -> None:
+def test_a_part_that_is_not_there_is_refused(module: nn.Module, part: ModelSlice, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         Layout(module).ranges(part)
 

@@ -175,7 +175,7 @@ def test_due_every_so_many_rounds_and_in_each_of_the_last(every: int, last: int,
 
 
 def test_a_record_is_flat() -> None:
-    row = Metrics(3, "ema", "clients", 0.5, 1.25, {"worst_tenth": 0.25}).row()
+    row = Metrics(round=3, model="ema", split="clients", accuracy=0.5, loss=1.25, more={"worst_tenth": 0.25}).row()
     common = {"round": 3, "model": "ema", "split": "clients"}
     assert row == common | {"accuracy": 0.5, "loss": 1.25, "worst_tenth": 0.25}
 

@@ -14,12 +14,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
-from fedsash.basics.arrays import Ints
+from fedsash.basics.arrays import Ints, Vectors
 from fedsash.data.federated import FederatedData, Problem
 from fedsash.exchange import Answers, Executor, Missing, Request
-from fedsash.executors import Training, Work
+from fedsash.executors import ClientWork, Training
 from fedsash.federation import Federation
-from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, Vectors
+from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from support.worlds import SIZES, data, federation
@@ -67,7 +67,7 @@ class AtNodes(Executor):
     def __init__(self, nodes: Nodes, training: Training) -> None:
         self._nodes, self._training = nodes, training
         shards = [nodes.samples.shard([client]) for client in range(len(nodes.samples.clients))]
-        self._trainers = [Work(training, shard).trainer(False, "contiguous") for shard in shards]
+        self._trainers = [ClientWork(training, shard).trainer() for shard in shards]
 
     def work(self, request: Request) -> Answers:
         for place, client in enumerate(request.ids.tolist()):

@@ -163,7 +163,15 @@ def test_a_shard_of_the_clients_draws_what_the_whole_draws(name: str) -> None:
 def test_who_does_not_hold_a_client_says_so() -> None:
     with federation(data=data().shard([1, 2]), sampling=Uniform(2)) as part:
         one = np.array([4])
-        request = Request("train", 0, one, part.start().w, {}, {}, np.zeros_like(one))
+        request = Request(
+            job="train",
+            round=0,
+            ids=one,
+            sent=part.start().w,
+            server_state={},
+            client_state={},
+            last=np.zeros_like(one),
+        )
         with pytest.raises(ValueError, match=r"clients = \[4\]: their samples are not held here"):
             list(part.executor.work(request))
 

@@ -40,11 +40,11 @@ def test_a_part_says_who_was_refused_and_who_was_missing() -> None:
     places, own = whole.piece(0)
     assert places.tolist() == [0, 1, 2]
     own.take(reply(0, upload, Effort(np.array([4, 5, 6]), np.array([1, 1, 1]))))
-    whole.take(own.part())
+    whole.take(own.partial_sum())
     rest, other = whole.piece(1)
     other.take(Missing(rest[:1], "late"))
     other.take(reply(4, {"delta": torch.tensor([[8.0]], dtype=torch.float64)}))
-    whole.take(other.part())
+    whole.take(other.partial_sum())
     whole.complete()
     assert (whole.refused, whole.missing, whole.places.tolist(), whole.samples) == ([1], {3: "late"}, [0, 2, 4], 15)
     assert float(whole.mean()["delta"]) == pytest.approx((1 * 1 + 2 * 3 + 1 * 8) / 4)
@@ -55,7 +55,7 @@ def test_a_part_that_is_no_piece_of_the_round_is_refused() -> None:
     whole, wrong = sums_of([1] * 4, FedAvg(), pieces=2), sums_of([1] * 4, FedAvg(), pieces=4)
     _, own = wrong.piece(0)
     own.take(reply(0, one))
-    with pytest.raises(RuntimeError, match=r"a part of the places \[0\] is none of the round's 2 pieces"):
-        whole.take(own.part())
+    with pytest.raises(RuntimeError, match=r"a partial sum over the places \[0\] is none of the round's 2 pieces"):
+        whole.take(own.partial_sum())
     with pytest.raises(ValueError, match="needs every single update"):
         sums_of([1] * 4, FedAvg(), FedGMA(mask="code"), pieces=2).piece(0)

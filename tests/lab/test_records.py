@@ -45,7 +45,14 @@ def names(folder: Path) -> list[str]:
 def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
     records = Records(tmp_path / "new" / "run")
     assert records.load() == []
-    metrics = Metrics(1, "fenêtre", "test", 0.1 + 0.2, 2e-17, {"classes": [0.5, None], "domains": {"photo": 1.0}})
+    metrics = Metrics(
+        round=1,
+        model="fenêtre",
+        split="test",
+        accuracy=0.1 + 0.2,
+        loss=2e-17,
+        more={"classes": [0.5, None], "domains": {"photo": 1.0}},
+    )
     records.append([metrics.row(), refused(1)])
     records.append([row(2, 0.5)])
     assert records.load() == [metrics.row(), refused(1), row(2, 0.5)]
@@ -225,8 +232,9 @@ def test_tensorboard_gets_every_number_and_a_resumed_run_replaces_the_rest(tmp_p
         board = TensorBoard(tmp_path)
         for t in rounds:
             more = {"classes": [0.1, 0.2]}
-            board(t, [Metrics(t, name, "test", accuracy, 2.0, more) for name in ("model", "w")])
-            board(t, [Metrics(t, "w", "clients", accuracy, 2.0, {"worst_tenth": 0.125})])
+            same = {"round": t, "accuracy": accuracy, "loss": 2.0}
+            board(t, [Metrics(model=name, split="test", more=more, **same) for name in ("model", "w")])
+            board(t, [Metrics(model="w", split="clients", more={"worst_tenth": 0.125}, **same)])
         board.close()
 
     train(range(1, 5), 0.25)

@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from fedsash.local.batches import Batches, Cut, Ints, Plan
+from fedsash.local.batches import Batches, Batching, BatchPlan, Ints
 
 LIKE = torch.empty(0, dtype=torch.float64)
 seeds = st.integers(0, 2**63)
@@ -24,7 +24,7 @@ def clients_of(sizes: list[int]) -> list[Ints]:
 def planner(
     clients: list[Ints], batch: Any, steps: int | None, drop_last: bool, seed: int, like: torch.Tensor = LIKE
 ) -> Batches:
-    return Batches(Cut(batch, steps, drop_last), clients, seed=seed, like=like)
+    return Batches(Batching(batch, steps, drop_last), clients, seed=seed, like=like)
 
 
 @st.composite
@@ -44,7 +44,7 @@ def everyone(clients: list[Ints]) -> Ints:
     return np.arange(len(clients))
 
 
-def batches_of(plan: Plan, c: int) -> list[list[int]]:
+def batches_of(plan: BatchPlan, c: int) -> list[list[int]]:
     """A client's batches, step by step, as lists of sample numbers."""
     return [plan.index[k, c, : plan.count[k, c]].tolist() for k in range(plan.steps[c])]
 
@@ -112,9 +112,9 @@ def test_a_clients_plan_does_not_depend_on_the_block_it_is_in(case: Any, round: 
 def test_steps_and_samples_are_what_the_plans_hold(case: Any, round: int) -> None:
     batches, clients, _, epochs = case
     plan = batches.plan(round, everyone(clients), epochs)
-    steps, _, samples = batches.cut.numbers(batches.sizes, epochs)
-    assert np.array_equal(steps, plan.steps)
-    assert np.array_equal(samples, plan.count.sum(axis=0))
+    work = batches.batching.workload(batches.sizes, epochs)
+    assert np.array_equal(work.steps, plan.steps)
+    assert np.array_equal(work.samples, plan.count.sum(axis=0))
     assert np.array_equal(batches.sizes, [len(own) for own in clients])
 
 

@@ -9,8 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsash.basics.arrays import Vectors
 from fedsash.local import LocalTraining
-from fedsash.methods import AdaBest, FedAvg, FedDyn, FedProx, LocalRun, RoundMean, Upload, Vectors
+from fedsash.methods import AdaBest, FedAvg, FedDyn, FedProx, LocalRun, RoundMean, Upload
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Exponential
 from support.worlds import after, federation, quadratic_federation

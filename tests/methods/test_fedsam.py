@@ -10,11 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fedsash.basics.arrays import Vectors
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
-from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, LocalRun, Method, MoFedSAM, Step, Vectors
+from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, LocalRun, Method, MoFedSAM, Step
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.servers import ServerSGD
 from support.worlds import Point, after, data, federation, mlp
@@ -39,7 +40,21 @@ def climbed(method: Method, module: nn.Module) -> tuple[Tensor, Tensor]:
 
     weights = torch.full((1, len(samples)), 1 / len(samples))
     no_features = partial(torch.empty, 0)
-    method.direction(Step(w, w[0], 0.1, {}, {}, {}, samples.y[None], weights, layout, grad, no_features))
+    method.direction(
+        Step(
+            w=w,
+            sent=w[0],
+            lr=0.1,
+            server_state={},
+            client_state={},
+            round_state={},
+            y=samples.y[None],
+            weights=weights,
+            layout=layout,
+            grad=grad,
+            features=no_features,
+        )
+    )
     return asked[-1] - w[0], answers[0][0]
 
 

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsash.basics.arrays import Vectors
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
-from fedsash.methods import FedACG, FedAvg, FedCM, FedProx, LocalRun, Method, Mime, MimeLite, Step, Upload, Vectors
+from fedsash.methods import FedACG, FedAvg, FedCM, FedProx, LocalRun, Method, Mime, MimeLite, Step, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
 from support.worlds import SIZES, after, federation, mlp, quadratic_federation

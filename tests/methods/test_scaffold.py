@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import torch
 
+from fedsash.basics.arrays import Vectors
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, LocalRun, Scaffold, Step, Upload, Vectors
+from fedsash.methods import FedAvg, LocalRun, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
 from support.worlds import SIZES, after, federation
 

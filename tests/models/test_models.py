@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsash.basics.layout import Layout
-from fedsash.executors.direct import threads
+from fedsash.executors.devices import threads
 from fedsash.executors.gradients import OneByOne, Stacked
 from fedsash.local import Batch
 from fedsash.methods import FedAvg
@@ -87,9 +87,11 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
         return F.cross_entropy(output, y, reduction="none")
 
     with threads(1):
-        together = Stacked(models[0], loss, FedAvg(), "contiguous", True)(w, batch, {})
+        together = Stacked(module=models[0], loss=loss, method=FedAvg(), memory_format="contiguous", dropout=True)(
+            w, batch, {}
+        )
         for memory_format in ("contiguous", "channels_last"):
-            alone = OneByOne(models[0], loss, FedAvg(), memory_format, True)
+            alone = OneByOne(module=models[0], loss=loss, method=FedAvg(), memory_format=memory_format, dropout=True)
             for c in range(clients):
                 own = Batch(*(values[c : c + 1] for values in (batch.x, batch.y, batch.weights, batch.keys)))
                 torch.testing.assert_close(together[c], alone(w[c : c + 1], own, {})[0], rtol=1e-8, atol=1e-11)

@@ -12,15 +12,16 @@ import pytest
 import torch
 
 from fedsash.averages import Window
+from fedsash.basics.arrays import Vectors
 from fedsash.basics.fingerprint import differences
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Answers, Executor, Request
-from fedsash.executors import Engine, LocalEngine, Work
+from fedsash.executors import ClientWork, Engine, LocalEngine
 from fedsash.lab.checkpoints import MANIFEST, load, place, save, saved_rounds
 from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload, Vectors
+from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload
 from fedsash.sampling import Function, Uniform
 from support.executors import OneByOne
 from support.observing import final, go_on, observed, start
@@ -43,12 +44,12 @@ def test_versions_sizes_run_records_and_fingerprint_come_back(tmp_path: Path) ->
 class Counting(Engine):
     """An engine whose executor counts its requests, for good."""
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return Counter(work), []
 
 
 class Counter(OneByOne):
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: ClientWork) -> None:
         super().__init__(work)
         self.rounds = torch.zeros(0, dtype=torch.int64)
 

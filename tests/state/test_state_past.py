@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from fedsash import EMA, Broadcast, Checkpoint, Fork, Window, resume, run
-from fedsash.averages import Average, Keeps, State
+from fedsash.averages import Average, Retention
+from fedsash.basics.arrays import Vectors
 from fedsash.lab.checkpoints import StateError, load, save
 from support.worlds import after, federation, snapshot, trained
 
@@ -23,14 +24,14 @@ QUIET: dict[str, Any] = {"progress": False}
 class Last(Average):
     """The mean of the last model and the first one: an average of one's own whose tensor is called "models"."""
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         return {"models": torch.zeros(2, len(w), dtype=w.dtype), "seen": torch.tensor(0)}
 
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         state["models"][min(int(state["seen"]), 1)] = w
         state["seen"] += 1
 
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         return state["models"].mean(0)
 
 
@@ -38,20 +39,20 @@ class Last(Average):
 class Before(Average):
     """The model before the last one: the past of an average of one's own that is no window."""
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         return {"two": torch.zeros(2, dtype=torch.int64), "seen": torch.tensor(0)}
 
-    def keeps(self) -> Keeps:
-        return Keeps(2)
+    def retention(self) -> Retention:
+        return Retention(2)
 
-    def needs(self, state: State) -> list[int]:
+    def needs(self, state: Vectors) -> list[int]:
         return [round for round in state["two"].tolist() if round]
 
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         state["two"] = torch.tensor([int(state["two"][1]), round])
         state["seen"] += 1
 
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         return past[min(past)].clone()
 
 

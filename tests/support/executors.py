@@ -6,17 +6,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from fedsash.aggregation.sums import Sums
-from fedsash.exchange import Answers, Executor, Missing, Part, Reply, Request
-from fedsash.executors import Engine, Work
+from fedsash.aggregation.upload_sums import UploadSums
+from fedsash.exchange import Answers, Executor, Missing, PartialSum, Reply, Request
+from fedsash.executors import ClientWork, Engine
 from fedsash.federation import Federation
 
 
 class OneByOne(Executor):
     """A user's executor: a trainer that answers for one client at a time."""
 
-    def __init__(self, work: Work) -> None:
-        self._trainer = work.trainer(False, "contiguous")
+    def __init__(self, work: ClientWork) -> None:
+        self._trainer = work.trainer()
 
     def work(self, request: Request) -> Answers:
         for place in range(len(request.ids)):
@@ -27,26 +27,26 @@ class OneByOne(Executor):
 class Own(Engine):
     """A user's engine."""
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return OneByOne(work), ["engine: my own"]
 
 
 class InParts(Executor):
     """An executor that sums its clients up where they are, the last piece first."""
 
-    def __init__(self, work: Work, pieces: int) -> None:
+    def __init__(self, work: ClientWork, pieces: int) -> None:
         self._work, self._pieces = work, pieces
-        self._trainer = work.trainer(False, "contiguous")
+        self._trainer = work.trainer()
 
     def work(self, request: Request) -> Answers:
         training = self._work.training
-        whole = Sums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
-        parts: dict[int, Part] = {}
+        whole = UploadSums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
+        parts: dict[int, PartialSum] = {}
         for number in reversed(range(self._pieces)):
             places, sums = whole.piece(number)
             for place in places:
                 sums.take(self._trainer.answer(request.only(np.array([place])), np.array([place])))
-            parts[number] = sums.part()
+            parts[number] = sums.partial_sum()
         yield from (parts[number] for number in sorted(parts))
 
 
@@ -54,7 +54,7 @@ class InParts(Executor):
 class Cluster(Engine):
     """An engine that answers with parts."""
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return InParts(work, self.pieces), []
 
 
@@ -75,12 +75,12 @@ class Absent(Engine):
     who: tuple[int, ...] = ()
     job: str = "train"
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return Without(work, self), []
 
 
 class Without(OneByOne):
-    def __init__(self, work: Work, engine: Absent) -> None:
+    def __init__(self, work: ClientWork, engine: Absent) -> None:
         super().__init__(work)
         self._engine = engine
 
@@ -100,12 +100,12 @@ class Twice(Engine):
 
     times: int = 2
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         return Careless(work, self.times), []
 
 
 class Careless(OneByOne):
-    def __init__(self, work: Work, times: int) -> None:
+    def __init__(self, work: ClientWork, times: int) -> None:
         super().__init__(work)
         self._times = times
 

@@ -414,7 +414,7 @@ def run(
     w = f.start().w.numpy().copy()
     net = Net(f.data.train.x.numpy(), f.data.train.y.numpy())
     method = KINDS[kind](net, f, w, {name: value for name, value in options.items() if name not in rule})
-    batches = Batches(f.local.cut, f.data.clients, seed=f.seed, like=torch.empty(0, dtype=torch.float64))
+    batches = Batches(f.local.batching, f.data.clients, seed=f.seed, like=torch.empty(0, dtype=torch.float64))
     v = np.zeros_like(w)
     for t in range(rounds):
         ids = f.sampling.clients(t, f.data.sizes, f.seed)

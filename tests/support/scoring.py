@@ -11,7 +11,7 @@ from fedsash.aggregation import WeightedMean
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Ask, Evaluation, Evaluator, Scorer
 from fedsash.exchange import Answers, Request
-from fedsash.executors import Training, Work
+from fedsash.executors import ClientWork, Training
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg
 from fedsash.tasks import Loss
@@ -34,9 +34,18 @@ def asking(data: FederatedData, module: nn.Module, loss: Loss) -> Ask:
     """Clients whose trainer answers one by one, each with a batch of its own."""
     both = Evaluation(clients=True).splits(bool(data.held))
     training = Training(
-        module, data.problem, loss, FedAvg(), LocalTraining(), WeightedMean(), 0, batch=500, scored=both, sample=()
+        module=module,
+        problem=data.problem,
+        loss=loss,
+        method=FedAvg(),
+        local=LocalTraining(),
+        aggregation=WeightedMean(),
+        seed=0,
+        batch=500,
+        scored=both,
+        sample=(),
     )
-    trainer = Work(training, data).trainer(False, "contiguous")
+    trainer = ClientWork(training, data).trainer()
 
     def ask(request: Request) -> Answers:
         for place in range(len(request.ids)):

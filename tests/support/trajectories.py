@@ -8,7 +8,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from fedsash.averages import EMA, SWA, Average, Observer, Observers, State, Window
+from fedsash.averages import EMA, SWA, Average, Observer, Observers, Window
+from fedsash.basics.arrays import Vectors
 
 ONE_OF_EACH: list[Average] = [
     Window(1),
@@ -37,7 +38,7 @@ class Alone:
         self.averages, self.past = self._observers.init(w, folder)
 
     @property
-    def state(self) -> State:
+    def state(self) -> Vectors:
         return self.averages["it"]
 
     @property

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.aggregation import Aggregation, WeightedMean
-from fedsash.aggregation.sums import Sums
+from fedsash.aggregation.upload_sums import UploadSums
 from fedsash.exchange import Effort, Reply, largest_norms
 from fedsash.methods import Method, Upload
 
@@ -38,17 +38,18 @@ def rounds(draw: st.DrawFn) -> tuple[np.ndarray, Upload]:
     return sizes, upload
 
 
-def sums_of(sizes: Any, method: Method | None = None, rule: Aggregation | None = None, pieces: int = 1) -> Sums:
+def sums_of(sizes: Any, method: Method | None = None, rule: Aggregation | None = None, pieces: int = 1) -> UploadSums:
     """Empty sums of a round with as many clients as sizes."""
     sizes = np.asarray(sizes, dtype=np.int64)
-    return Sums(rule or WeightedMean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
+    return UploadSums(rule or WeightedMean(), method or TwoVectors(), np.arange(len(sizes)), sizes, pieces)
 
 
 def reply(first: int, upload: Upload, effort: Effort | None = None) -> Reply:
     """What the clients from place `first` on send up."""
     count = len(upload["delta"])
     places, none = np.arange(first, first + count), np.zeros(count, dtype=np.int64)
-    return Reply(places, upload, {}, largest_norms(upload, count), effort or Effort(none, none))
+    norms, effort = largest_norms(upload, count), effort or Effort(none, none)
+    return Reply(places=places, upload=upload, client_state={}, norms=norms, effort=effort)
 
 
 def aggregate(
@@ -58,7 +59,7 @@ def aggregate(
     method: Method | None = None,
     rule: Aggregation | None = None,
     effort: Effort | None = None,
-) -> Sums:
+) -> UploadSums:
     """The sums over a round that comes in blocks, split at the given places."""
     sums = sums_of(sizes, method, rule)
     bounds = [0, *sorted(blocks), len(sizes)]
@@ -70,6 +71,6 @@ def aggregate(
     return sums
 
 
-def updated(sums: Sums) -> Tensor:
+def updated(sums: UploadSums) -> Tensor:
     """The round's update."""
     return sums.update(sums.mean())

@@ -9,10 +9,11 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check
 from ..basics.typed import typed
 from ..exchange import Effort
-from ..methods import Upload, Vectors
+from ..methods import Upload
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Aggregation:
         return [i for i, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self.limit]
 
     @property
-    def keeps(self) -> bool:
+    def keeps_updates(self) -> bool:
         """Whether single updates are needed after the round, which takes memory for all of them."""
         return False
 
@@ -106,7 +107,7 @@ class FedGMA(Aggregation):
         check(0 <= self.threshold <= 1, "FedGMA.threshold", self.threshold, "must be between 0 and 1")
 
     @property
-    def keeps(self) -> bool:
+    def keeps_updates(self) -> bool:
         return self.mask == "code"
 
     def derive(self, upload: Upload, effort: Effort) -> Upload:

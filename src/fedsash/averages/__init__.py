@@ -1,9 +1,10 @@
 """Means of the trajectory of models: observed during training, without ever changing it."""
 
-from .base import Average, Keeps, State, check_names
+from ..basics.arrays import Vectors
+from .base import Average, Retention, check_names
 from .ema import EMA
 from .observer import Observer
-from .observers import Observers, Seen
+from .observers import AverageStates, Observers
 from .swa import SWA
 from .tracker import Tracker
 from .window import Window
@@ -15,12 +16,12 @@ __all__ = [
     "EMA",
     "SWA",
     "Average",
-    "Keeps",
+    "AverageStates",
     "Observer",
     "Observers",
-    "Seen",
-    "State",
+    "Retention",
     "Tracker",
+    "Vectors",
     "Window",
     "check_names",
 ]

@@ -9,17 +9,15 @@ from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check
-from ..basics.layout import Part
+from ..basics.layout import ModelSlice
 from ..basics.storage import Storage
 from ..basics.typed import typed
 
-State = dict[str, Tensor]
-"""What an average remembers, as named tensors; beyond it there are only the past models that it needs."""
-
 
 @dataclass(frozen=True)
-class Keeps:
+class Retention:
     """The most of the past that an average needs at once: the last `size` models of every `every`-th round, and where
     they are to lie (see `storage.rows`)."""
 
@@ -38,33 +36,33 @@ class Average(ABC):
     `"all"`, `"classifier"`, `"extractor"`, or a tuple of parameter names. The initial model `w_0` is never observed.
     No average keeps a reference to a vector that it is given, or gives one out.
 
-    An average that must see models again says at most how many (`keeps`) and, at any time, which (`needs`). They are
-    kept for it, once for all averages of the same slice, and given to it as `past`, by their rounds. `Observers` do so.
+    An average that must see models again says at most how many (`retention`) and, at any time, which (`needs`).
+    `Observers` keep them, once for all averages of the same slice, and give them to it as `past`, by their rounds.
     """
 
     _: KW_ONLY
-    part: Part = "all"
+    part: ModelSlice = "all"
 
     @abstractmethod
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         """The state before the first round, for models like `w` `[d]`."""
 
     @abstractmethod
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         """Put the model `w` `[d]` of `round` into the state, in place; `past` is what it needed before the round.
 
         Rounds come in increasing order, those only that it `observes`, and every value of `w` is finite.
         """
 
     @abstractmethod
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The average `[d]` of what has been observed, at least one model; `w` gives type and device."""
 
-    def keeps(self) -> Keeps | None:
+    def retention(self) -> Retention | None:
         """How much of the past it needs at most; None, the default: nothing."""
         return None
 
-    def needs(self, state: State) -> Collection[int]:
+    def needs(self, state: Vectors) -> Collection[int]:
         """The rounds whose models it must be given again."""
         return ()
 
@@ -72,18 +70,18 @@ class Average(ABC):
         """Whether the model after `round` finished rounds is one that this average takes."""
         return round >= 1
 
-    def value(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def value(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The average as a fresh vector `[d]`, of the type of `w`.
 
         `w` is the current model; it is the answer (a copy of it) as long as nothing has been observed.
         """
         return self.mean(state, w.detach(), past) if self.count(state) else w.detach().clone()
 
-    def count(self, state: State) -> int:
+    def count(self, state: Vectors) -> int:
         """How many models are in the average."""
         return int(state["seen"])
 
-    def retract(self, state: State, round: int, past: Mapping[int, Tensor]) -> State:
+    def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
         """Take the model of `round` out again; raises `ValueError` where single models are not kept."""
         raise RunError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can give one up")
 

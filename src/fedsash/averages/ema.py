@@ -9,9 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check
-from . import sums
-from .base import Average, State, check_vector
+from . import exact_sums
+from .base import Average, check_vector
 
 
 @dataclass(frozen=True)
@@ -38,14 +39,14 @@ class EMA(Average):
     def __post_init__(self) -> None:
         check(0 <= self.decay < 1, "EMA.decay", self.decay, "must be at least 0 and less than 1")
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         check_vector(w)
-        ema = sums.zeros(w)
+        ema = exact_sums.zero(w)
         if self.start == "initial":
             ema.copy_(w.detach())
         return {"ema": ema, "seen": torch.tensor(0)}
 
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         first = self.start == "first" and self.count(state) == 0
         if first or self.decay == 0:
             state["ema"].copy_(w)
@@ -53,6 +54,6 @@ class EMA(Average):
             state["ema"].lerp_(w.to(state["ema"]), 1 - self.decay)
         state["seen"] += 1
 
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         weight = 1 - self.decay ** self.count(state) if self.start == "zero" else 1.0
         return (state["ema"] / weight).to(w)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check
-from .base import Average, State
+from .base import Average
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,11 @@ class Observer:
         ascending = bool(bounds) and bounds[0] >= 0 and bounds == sorted(bounds)
         check(ascending, "Observer.ranges", self.ranges, "must be ascending ranges (start, stop), at least one")
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         """The average's state for models like `w` `[D]`."""
         return self.average.init(self.slice(w))
 
-    def value(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def value(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         """The current model `w` `[D]` with the slice replaced by its average, as a fresh vector."""
         mean = self.average.value(state, self.slice(w), past)
         if mean.shape == w.shape:

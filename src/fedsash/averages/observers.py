@@ -10,18 +10,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.storage import Storage
-from .base import Keeps, State
+from .base import Retention
 from .observer import Observer
 from .trajectory import Past, Trajectory
 
-log = logging.getLogger(__name__)
+_log = logging.getLogger(__name__)
 
 
-class Seen(Protocol):
+class AverageStates(Protocol):
     """Whatever holds what averages remember, by their names: a run's state, say."""
 
-    averages: dict[str, State]
+    averages: dict[str, Vectors]
     past: dict[str, Past]
 
 
@@ -37,18 +38,18 @@ class Observers:
         self._observers = dict(observers)
         self._apart = frozenset(apart)
 
-    def init(self, w: Tensor, folder: Path | None = None) -> tuple[dict[str, State], dict[str, Past]]:
+    def init(self, w: Tensor, folder: Path | None = None) -> tuple[dict[str, Vectors], dict[str, Past]]:
         """What averages remember before the first round, for models like `w` `[D]`; rows on disk lie in `folder`.
 
-        These are the `averages` and the `past` of a `Seen`; averages that need no past have none. Raises `OSError` if
-        the disk has no room for the models.
+        These are the `averages` and the `past` of `AverageStates`; averages that need no past have none. Raises
+        `OSError` if the disk has no room for the models.
         """
         states = {name: observer.init(w) for name, observer in self._observers.items()}
-        groups: dict[tuple[str, str, Storage], dict[str, Keeps]] = {}
+        groups: dict[tuple[str, str, Storage], dict[str, Retention]] = {}
         for name, observer in self._observers.items():
-            if (keeps := observer.average.keeps()) is not None:
-                key = observer.part(w), name if name in self._apart else "", keeps.storage
-                groups.setdefault(key, {})[name] = keeps
+            if (retention := observer.average.retention()) is not None:
+                key = observer.part(w), name if name in self._apart else "", retention.storage
+                groups.setdefault(key, {})[name] = retention
         past: dict[str, Past] = {}
         for (part, owner, storage), group in groups.items():
             like = self._observers[next(iter(group))].slice(w)
@@ -56,55 +57,55 @@ class Observers:
             past |= {name: trajectory.share() for name in group}
         return states, past
 
-    def observe(self, seen: Seen, w: Tensor, round: int) -> None:
+    def observe(self, states: AverageStates, w: Tensor, round: int) -> None:
         """Offer the model `w` `[D]` of `round` (1 = the first) to all averages but those apart, in place.
 
         Rounds come in increasing order. A slice with a value that is not finite is left out, with a warning: it would
         never leave a running sum again.
         """
-        self._offer([name for name in self._observers if name not in self._apart], seen, w, round)
+        self._offer([name for name in self._observers if name not in self._apart], states, w, round)
 
-    def observe_apart(self, name: str, seen: Seen, w: Tensor, round: int) -> None:
+    def observe_apart(self, name: str, states: AverageStates, w: Tensor, round: int) -> None:
         """Offer `w` `[D]` in place of the model of `round` to the average `name`, one of those apart."""
-        self._offer([name], seen, w, round)
+        self._offer([name], states, w, round)
 
-    def count(self, seen: Seen, name: str) -> int:
+    def count(self, states: AverageStates, name: str) -> int:
         """How many models are in an average."""
-        return self._observers[name].average.count(seen.averages[name])
+        return self._observers[name].average.count(states.averages[name])
 
-    def value(self, seen: Seen, name: str, w: Tensor) -> Tensor:
+    def value(self, states: AverageStates, name: str, w: Tensor) -> Tensor:
         """The current model `w` `[D]` with the slice of the average `name` replaced by it, as a fresh vector."""
-        return self._observers[name].value(seen.averages[name], w, seen.past.get(name, {}))
+        return self._observers[name].value(states.averages[name], w, states.past.get(name, {}))
 
-    def values(self, seen: Seen, w: Tensor) -> dict[str, Tensor]:
+    def values(self, states: AverageStates, w: Tensor) -> dict[str, Tensor]:
         """By its name the value of every average that has seen a model."""
-        return {name: self.value(seen, name, w) for name in self._observers if self.count(seen, name)}
+        return {name: self.value(states, name, w) for name in self._observers if self.count(states, name)}
 
-    def retract(self, seen: Seen, name: str, round: int) -> None:
+    def retract(self, states: AverageStates, name: str, round: int) -> None:
         """Take the model of `round` out of an average; nothing of it remains, unless another average needs it.
 
         Raises `ValueError` if the average keeps no single models, or not that one.
         """
-        average, state = self._observers[name].average, seen.averages[name]
-        past = seen.past.get(name)
+        average, state = self._observers[name].average, states.averages[name]
+        past = states.past.get(name)
         average.retract(state, round, past or {})
         if past is not None:
             past.rounds = average.needs(state)
             for row in past.trajectory.forget():
                 row.zero_()
 
-    def _offer(self, names: Iterable[str], seen: Seen, w: Tensor, round: int) -> None:
-        slices: dict[tuple[tuple[int, int], ...], Slice] = {}
+    def _offer(self, names: Iterable[str], states: AverageStates, w: Tensor, round: int) -> None:
+        slices: dict[tuple[tuple[int, int], ...], _Slice] = {}
         used: dict[Trajectory, Tensor] = {}
         for name in names:
-            observer, past = self._observers[name], seen.past.get(name)
-            average, state, ranges = observer.average, seen.averages[name], tuple(observer.ranges)
+            observer, past = self._observers[name], states.past.get(name)
+            average, state, ranges = observer.average, states.averages[name], tuple(observer.ranges)
             if not average.observes(round):
                 continue
             if ranges not in slices:
-                slices[ranges] = Slice(observer.slice(w.detach()))
+                slices[ranges] = _Slice(observer.slice(w.detach()))
             if not slices[ranges].finite:
-                log.warning("round %d: the model is not finite; %s leaves it out", round, type(average).__name__)
+                _log.warning("round %d: the model is not finite; %s leaves it out", round, type(average).__name__)
                 continue
             average.take(state, slices[ranges].w, round, past or {})
             if past is not None:
@@ -116,7 +117,7 @@ class Observers:
                 trajectory.put(round, piece)
 
 
-class Slice:
+class _Slice:
     """A slice `w` `[d]` of a model, and whether all of it is finite."""
 
     def __init__(self, w: Tensor) -> None:
@@ -125,7 +126,7 @@ class Slice:
         self.finite = bool(torch.stack(torch.aminmax(w)).isfinite().all())
 
 
-def _capacity(group: Iterable[Keeps]) -> int:
+def _capacity(group: Iterable[Retention]) -> int:
     """How many models averages need together: those that look at the same rounds need no more than the largest."""
     largest: dict[int, int] = {}
     for keeps in group:

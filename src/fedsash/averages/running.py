@@ -10,8 +10,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from . import sums
-from .base import State
+from ..basics.arrays import Vectors
+from . import exact_sums
 from .swa import SWA
 
 SUM = SWA(1)
@@ -22,14 +22,17 @@ Weights = NDArray[np.float64]
 
 @dataclass(eq=False)
 class RunningSum:
-    """S_n = w_1 + ... + w_n: the sum of the first n = `count` models, as `high + low`, float64 `[d]` (see `sums`)."""
+    """S_n = w_1 + ... + w_n: the sum of the first n = `count` models.
+
+    It is `high + low`, float64 `[d]` (see `exact_sums`).
+    """
 
     high: Tensor
     low: Tensor
     count: int
 
     @classmethod
-    def of(cls, state: State) -> RunningSum:
+    def of(cls, state: Vectors) -> RunningSum:
         """The sum in a state of `SUM`, on the host; it shares the state's memory where that is there, too."""
         return cls(state["high"].cpu(), state["low"].cpu(), int(state["seen"]))
 
@@ -46,9 +49,9 @@ class RunningSum:
         That is the value of a window of n - m models, which this sum's newest model ends.
         """
         high, low = self.high.clone(), self.low.clone()
-        sums.add(high, low, minus=earlier.high)
+        exact_sums.add(high, low, minus=earlier.high)
         low -= earlier.low
-        return sums.mean(high, low, self.count - earlier.count, like)
+        return exact_sums.mean(high, low, self.count - earlier.count, like)
 
 
 def combined(found: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:

@@ -9,9 +9,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check
-from . import sums
-from .base import Average, State, check_vector
+from . import exact_sums
+from .base import Average, check_vector
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class SWA(Average):
     The papers' t_0, a 0-based index, is `start - 1`: that round makes the first model. A schedule `Cyclic` with
     `start = t_0`, a multiple of `cycle`, is in step. Before the first collection it is the current model.
 
-    State: `high`, `low` float64 `[d]`, the sum (see `sums`); `seen` int64 `[]`, how many models are in it.
+    State: `high`, `low` float64 `[d]`, the sum (see `exact_sums`); `seen` int64 `[]`, how many models are in it.
     """
 
     start: int
@@ -43,9 +44,9 @@ class SWA(Average):
         check(self.start >= 1, "SWA.start", self.start, "must be at least 1")
         check(self.cycle >= 1, "SWA.cycle", self.cycle, "must be at least 1")
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         check_vector(w)
-        return {"high": sums.zeros(w), "low": sums.zeros(w), "seen": torch.tensor(0)}
+        return {"high": exact_sums.zero(w), "low": exact_sums.zero(w), "seen": torch.tensor(0)}
 
     def observes(self, round: int) -> bool:
         since = round - self.start
@@ -53,9 +54,9 @@ class SWA(Average):
             return since > 0 and since % self.cycle == 0
         return since >= 0 and since % self.cycle == self.cycle - 1
 
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        sums.add(state["high"], state["low"], plus=w)
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+        exact_sums.add(state["high"], state["low"], plus=w)
         state["seen"] += 1
 
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        return sums.mean(state["high"], state["low"], self.count(state), w)
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+        return exact_sums.mean(state["high"], state["low"], self.count(state), w)

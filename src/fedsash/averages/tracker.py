@@ -8,10 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ..basics.arrays import Vectors
 from ..basics.errors import RunError
 from ..basics.layout import Layout
 from ..basics.shown import Shown
-from .base import Average, State
+from .base import Average
 from .observer import Observer
 from .observers import Observers
 
@@ -66,13 +67,13 @@ class Tracker(Shown):
         """Write the average into another module of the same architecture."""
         self.layout.load(module, self.value())
 
-    def state_dict(self) -> State:
+    def state_dict(self) -> Vectors:
         """Round, average and the past models that it needs as named tensors, for `torch.save` or safetensors; not
         copies."""
         models = {f"{PAST}{round}": w for name in self.past for round, w in self.past[name].items()}
         return {"round": torch.tensor(self.round), **self.averages[ONLY], **models}
 
-    def load_state_dict(self, saved: State) -> None:
+    def load_state_dict(self, saved: Vectors) -> None:
         """Go on from a `state_dict` of a tracker of the same average; raises `ValueError` if it is of another."""
         expected = {name: t.shape for name, t in self.state_dict().items() if not name.startswith(PAST)}
         found = {name: t.shape for name, t in saved.items() if not name.startswith(PAST)}

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from ..basics import storage as storages
+from ..basics.arrays import Vectors
 from ..basics.errors import check
-from . import sums
-from .base import Average, Keeps, State, check_vector
+from . import exact_sums
+from .base import Average, Retention, check_vector
 
 
 @dataclass(frozen=True)
@@ -29,8 +30,8 @@ class Window(Average):
     matter of the run (`broadcast`), not of the window.
 
     A round costs the same whatever the size: the sum gains the new model and loses the oldest. It is kept at twice
-    float64's precision (see `sums`), so the mean is the exact one to one rounding, also after 10,000 rounds and after
-    values a billion times larger have passed through. The mean of a single model is that model, bitwise.
+    float64's precision (see `exact_sums`), so the mean is the exact one to one rounding, also after 10,000 rounds and
+    after values a billion times larger have passed through. The mean of a single model is that model, bitwise.
 
     `storage` is where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`). Windows of the
     same slice and storage share them, so that W = 5, 10 and 200 together keep 200.
@@ -48,47 +49,47 @@ class Window(Average):
         for name in ("size", "every", "start"):
             check(getattr(self, name) >= 1, f"Window.{name}", getattr(self, name), "must be at least 1")
 
-    def init(self, w: Tensor) -> State:
+    def init(self, w: Tensor) -> Vectors:
         check_vector(w)
         return {
             "rounds": torch.full((self.size,), -1),
             "seen": torch.tensor(0),
-            "high": sums.zeros(w),
-            "low": sums.zeros(w),
+            "high": exact_sums.zero(w),
+            "low": exact_sums.zero(w),
         }
 
     def observes(self, round: int) -> bool:
         return round >= self.start and round % self.every == 0
 
-    def take(self, state: State, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
         slot = int(state["seen"]) % self.size
         oldest = int(state["rounds"][slot])
-        sums.add(state["high"], state["low"], plus=w, minus=past[oldest] if oldest >= 0 else None)
+        exact_sums.add(state["high"], state["low"], plus=w, minus=past[oldest] if oldest >= 0 else None)
         state["rounds"][slot] = round
         state["seen"] += 1
 
-    def mean(self, state: State, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
+    def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         held = self.needs(state)
         if len(held) == 1:
             return past[held[0]].to(w.device, copy=True)
-        return sums.mean(state["high"], state["low"], len(held), w)
+        return exact_sums.mean(state["high"], state["low"], len(held), w)
 
-    def keeps(self) -> Keeps:
-        return Keeps(self.size, self.every, self.storage)
+    def retention(self) -> Retention:
+        return Retention(self.size, self.every, self.storage)
 
-    def needs(self, state: State) -> list[int]:
+    def needs(self, state: Vectors) -> list[int]:
         return [round for round in state["rounds"].tolist() if round >= 0]
 
-    def count(self, state: State) -> int:
+    def count(self, state: Vectors) -> int:
         return len(self.needs(state))
 
-    def retract(self, state: State, round: int, past: Mapping[int, Tensor]) -> State:
+    def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
         """Take the model of `round` out again: its slot is empty from now on, and the mean is over the rest.
 
         Nothing of the model remains in the state. Raises `ValueError` if the window doesn't hold that round.
         """
         held = sorted(self.needs(state))
         check(round in held, "Window.retract: round", round, f"not in the window, which holds {held or 'none'}")
-        sums.add(state["high"], state["low"], minus=past[round])
+        exact_sums.add(state["high"], state["low"], minus=past[round])
         state["rounds"][state["rounds"] == round] = -1
         return state

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from .errors import ModelError, SettingError
 from .private_torch import batch_norms, point
 
-Part = str | tuple[str, ...]
+ModelSlice = str | tuple[str, ...]
 """A slice of the model: `"all"`, `"classifier"`, `"extractor"`, or names of parameters or modules (see `ranges`)."""
 
 
@@ -130,7 +130,7 @@ class Layout:
             self._masks[word, device] = torch.cat(pieces).to(device)
         return self._masks[word, device]
 
-    def ranges(self, part: Part) -> list[tuple[int, int]]:
+    def ranges(self, part: ModelSlice) -> list[tuple[int, int]]:
         """The index ranges `[(start, stop), ...]` of a part of the model, in order, adjoining ones merged.
 
         `"all"` is the whole vector, `"classifier"` the last linear layer that trains (in the order of definition) and
@@ -152,7 +152,7 @@ class Layout:
                 ranges.append((start, stop))
         return ranges
 
-    def _members(self, part: Part) -> set[str]:
+    def _members(self, part: ModelSlice) -> set[str]:
         if part == "all":
             return set(self.names)
         if part in ("classifier", "extractor"):

@@ -20,7 +20,7 @@ from ..basics.typed import typed
 from ..data import encoded
 from ..data.encoded import EncodedImages
 from ..data.federated import Problem, Samples
-from ..exchange import Answers, Part, Reply, Request
+from ..exchange import Answers, PartialSum, Reply, Request
 from ..tasks import Loss
 
 Split = Literal["held_out", "clients"]
@@ -63,7 +63,7 @@ class Evaluation:
         return round % self.every == 0 or round > rounds - self.last
 
 
-@dataclass(repr=False)
+@dataclass(kw_only=True, repr=False)
 class Metrics(Shown):
     """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
 
@@ -158,11 +158,14 @@ class Evaluator:
             right, counted, loss, samples = (scores[key] for key in scored(split))
             if split == "held_out":
                 accuracy, mean = right.sum() / counted.sum(), loss.sum() / samples.sum()
-                found.append(Metrics(round, model, split, float(accuracy), float(mean)))
+                more: dict[str, Any] = {}
             else:
                 own = right / counted
-                worst = {"worst_tenth": float(np.sort(own)[: max(len(own) // 10, 1)].mean())}
-                found.append(Metrics(round, model, split, float(own.mean()), float((loss / samples).mean()), worst))
+                accuracy, mean = own.mean(), (loss / samples).mean()
+                more = {"worst_tenth": float(np.sort(own)[: max(len(own) // 10, 1)].mean())}
+            found.append(
+                Metrics(round=round, model=model, split=split, accuracy=float(accuracy), loss=float(mean), more=more)
+            )
         return found
 
     def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Metrics:
@@ -173,17 +176,21 @@ class Evaluator:
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
             more["domains"] = dict(zip(names, _shares(right, counted, test.domain, len(names)), strict=True))
-        return Metrics(round, model, "test", float(right.sum() / counted.sum()), float(losses.mean()), more)
+        accuracy, loss = float(right.sum() / counted.sum()), float(losses.mean())
+        return Metrics(round=round, model=model, split="test", accuracy=accuracy, loss=loss, more=more)
 
     def _scores(self, w: Tensor, round: int, ask: Ask) -> dict[str, Floats]:
         """What the clients that answer say of a model, one number each. Raises `RuntimeError` if one answers twice."""
         ids = np.arange(self._clients)
         heard, said = np.zeros(len(ids), dtype=np.bool_), []
-        with closing(ask(Request("evaluate", round, ids, w, {}, {}, np.zeros_like(ids)))) as answers:
+        request = Request(
+            job="evaluate", round=round, ids=ids, sent=w, server_state={}, client_state={}, last=np.zeros_like(ids)
+        )
+        with closing(ask(request)) as answers:
             for answer in answers:
-                if isinstance(answer, Part) or heard[answer.places].any():
+                if isinstance(answer, PartialSum) or heard[answer.places].any():
                     raise RuntimeError(
-                        "an executor must answer for each client once when it evaluates, and with no Part"
+                        "an executor must answer for each client once when it evaluates, and with no PartialSum"
                     )
                 heard[answer.places] = True
                 if isinstance(answer, Reply):

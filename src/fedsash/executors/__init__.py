@@ -3,8 +3,8 @@
 from .base import Engine
 from .devices import pick_device
 from .local_engine import LocalEngine
-from .training import Training, Work
+from .training import ClientWork, Training
 
 ENGINES: dict[str, type[Engine]] = {"local": LocalEngine}
 
-__all__ = ["ENGINES", "Engine", "LocalEngine", "Training", "Work", "pick_device"]
+__all__ = ["ENGINES", "ClientWork", "Engine", "LocalEngine", "Training", "pick_device"]

@@ -17,10 +17,10 @@ from ..basics.errors import check
 from ..data.encoded import EncodedImages
 from ..schedules import Constant
 from . import workers
-from .direct import threads
+from .devices import threads
 from .gradients import MemoryFormat
 from .local_engine import LocalEngine
-from .training import Work
+from .training import ClientWork
 
 STACKED_BYTES = 2**30
 """The parameters of the clients in one stack take up to about so much memory."""
@@ -55,7 +55,7 @@ class Candidate:
         return f"{how} {where}, {e.memory_format}"
 
 
-def resolve(engine: LocalEngine, work: Work, rounds: int | None = None) -> tuple[LocalEngine, list[str]]:
+def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) -> tuple[LocalEngine, list[str]]:
     """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
 
     Each way to train is tried for a few local steps; what a round costs follows from the steps that the clients of the
@@ -98,7 +98,7 @@ def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> st
     return line + ("; to be compiled" if compile else "")
 
 
-def _candidates(engine: LocalEngine, work: Work) -> list[Candidate]:
+def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
     """Every way to train, with what a round costs. Raises `RuntimeError` where the model can't be vectorised."""
     here = [np.isin(work.numbers, ids) for ids in work.training.sample]
     sample = [work.steps[some] for some in here if some.any()] or [work.steps[:1]]
@@ -113,7 +113,7 @@ def _candidates(engine: LocalEngine, work: Work) -> list[Candidate]:
     return candidates
 
 
-def _options(engine: LocalEngine, work: Work, per_round: int) -> Iterator[LocalEngine]:
+def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[LocalEngine]:
     """Every complete engine that agrees with what is set, the simplest first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     default = torch.get_num_threads()
@@ -138,7 +138,7 @@ def _options(engine: LocalEngine, work: Work, per_round: int) -> Iterator[LocalE
                     )
 
 
-def _block(engine: LocalEngine, work: Work, kind: str, share: int) -> int:
+def _block(engine: LocalEngine, work: ClientWork, kind: str, share: int) -> int:
     """How many clients are trained as one: a process's share of a round, if their parameters fit into memory."""
     if kind == "sequential":
         return 1
@@ -157,7 +157,7 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
     return float(max(loads))
 
 
-def _seconds_a_step(engine: LocalEngine, work: Work) -> float:
+def _seconds_a_step(engine: LocalEngine, work: ClientWork) -> float:
     """The time of one local step of a stack (or of one client), the shortest of two tries after a first."""
     client = replace(work.training.local, steps=1, epochs=1, schedule=Constant())
     trial = replace(work, training=replace(work.training, local=client))

@@ -10,7 +10,7 @@ from typing import Any
 from ..basics.errors import check
 from ..basics.typed import typed
 from ..exchange import Executor
-from .training import Work
+from .training import ClientWork
 
 
 @dataclass(frozen=True)
@@ -18,8 +18,8 @@ from .training import Work
 class Engine(ABC):
     """Where the clients of a round are trained, and how; it changes the speed, not the numbers.
 
-    A round's uploads are summed in `pieces` P fixed pieces (see `Sums`): on several machines each can then be summed
-    where its clients are. The bytes of a run depend on P.
+    A round's uploads are summed in `pieces` P fixed pieces (see `UploadSums`): on several machines each can then be
+    summed where its clients are. The bytes of a run depend on P.
     """
 
     _: KW_ONLY
@@ -29,7 +29,7 @@ class Engine(ABC):
         check(self.pieces >= 1, f"{type(self).__name__}.pieces", self.pieces, "must be at least 1")
 
     @abstractmethod
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """An executor at work, and lines that say what was chosen and why.
 
         `rounds` is the length of the run, if it is known.

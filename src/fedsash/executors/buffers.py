@@ -11,17 +11,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Ints
+from ..basics.arrays import Ints, Vectors
 from ..exchange import Job, Reply, Request
-from ..methods import Upload, Vectors
+from ..methods import Upload
 
 MOST_BYTES = 2**29
 """What is shared at most for the vectors of a round's clients."""
 
-Start = Literal["fork", "spawn"]
+StartMethod = Literal["fork", "spawn"]
+"""How worker processes begin (see `LocalEngine`)."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Buffers:
     """What a request says, and what up to `capacity` clients at a time answer to it.
 
@@ -29,7 +30,7 @@ class Buffers:
     clients send in each job.
     """
 
-    start: Start
+    start: StartMethod
     sent: Tensor
     server_state: Vectors
     client_state: Vectors
@@ -38,7 +39,14 @@ class Buffers:
 
     @classmethod
     def like(
-        cls, start: Start, request: Request, replies: dict[Job, Reply], scored: Sequence[str], least: int, most: int
+        cls,
+        request: Request,
+        replies: dict[Job, Reply],
+        *,
+        start: StartMethod,
+        scored: Sequence[str],
+        least: int,
+        most: int,
     ) -> Buffers:
         """Buffers of the shapes that one client's request and replies show, for `least` to `most` clients at a time."""
         trained = replies["train"]
@@ -80,7 +88,15 @@ class Buffers:
         evaluates = job == "evaluate"
         server = {} if evaluates else self.server_state
         clients = {} if evaluates else {name: value[rows] for name, value in self.client_state.items()}
-        return Request(job, round, ids, self.sent, server, clients, np.zeros_like(ids))
+        return Request(
+            job=job,
+            round=round,
+            ids=ids,
+            sent=self.sent,
+            server_state=server,
+            client_state=clients,
+            last=np.zeros_like(ids),
+        )
 
     def give(self, job: Job, rows: slice, reply: Reply) -> None:
         """Write a worker's reply."""
@@ -97,7 +113,7 @@ class Buffers:
         return upload, clients, self.norms[rows].clone()
 
 
-def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: Start) -> Tensor:
+def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:
     """Zeros that other processes share.
 
     Forked ones get anonymous memory, which, unlike the system's folder for shared memory, has no limit of its own.

@@ -16,7 +16,7 @@ from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..exchange import Executor
-from . import Engine, Training, Work
+from . import ClientWork, Engine, Training
 
 
 class Clients(Protocol):
@@ -56,7 +56,7 @@ class Clients(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Here:
+class LocalClients:
     """Clients whose samples are in this process; an engine trains them."""
 
     data: FederatedData
@@ -76,9 +76,9 @@ class Here:
         return any(map(len, self.data.held))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return self.engine.open(Work(training, self.data), rounds)
+        return self.engine.open(ClientWork(training, self.data), rounds)
 
-    def settled(self, began: Mapping[str, Any]) -> Here:
+    def settled(self, began: Mapping[str, Any]) -> LocalClients:
         return replace(self, engine=self.engine.settled(began))
 
     def fingerprint(self) -> dict[str, str]:
@@ -95,18 +95,20 @@ class Here:
         }
 
 
-def here(data: FederatedData, engine: Engine, device: torch.device, held_out: float, seed: int) -> Here:
+def local_clients(
+    data: FederatedData, engine: Engine, *, device: torch.device, held_out: float, seed: int
+) -> LocalClients:
     """Clients whose samples are on `device`, without the share `held_out` of each one's, which is drawn by `seed`.
 
     Raises `ValueError` if that is of no client a sample.
     """
-    clients = Here(data.to(device).hold_out(held_out, seed), engine)
+    clients = LocalClients(data.to(device).hold_out(held_out, seed), engine)
     right = f"must hold out a sample of the largest client, which has {data.sizes.max()}, or be 0"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients
 
 
-class Running:
+class LazyExecutor:
     """The executor that reaches clients: started when it is first needed, ended by `close`, and started again."""
 
     def __init__(self, clients: Clients, training: Callable[[], Training]) -> None:
@@ -128,7 +130,7 @@ class Running:
         return self._executor
 
     @property
-    def begun(self) -> Executor | None:
+    def started(self) -> Executor | None:
         """The executor, if it is at work."""
         return self._executor
 

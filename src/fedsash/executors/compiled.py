@@ -5,60 +5,83 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
 from ..basics.private_torch import compiled
-from ..local import Trainer
-from ..methods import Vectors
+from ..local import StepInputs, Trainer
 
-log = logging.getLogger("fedsash")
+_log = logging.getLogger("fedsash")
 
 UNROLLED = 4
-"""Where all clients take the same number of local steps, up to this one, they become one function together."""
+"""Where all clients take the same number of local steps in all rounds, up to this one, they become one function."""
 
 
 class CompiledSteps:
-    """`Trainer.steps` as machine code for the one shape that its padded blocks have.
+    """Local steps as machine code for the one shape that padded blocks have, `unrolled` steps at a time.
 
     The steps are first recorded as a flat graph of tensor operations (so methods may use any Python), then compiled
     by PyTorch's Inductor, which keeps the code on disk for the next run.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
-        self._steps = trainer.steps
+    def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
+        self._steps, self._unrolled = steps, unrolled
         self._run: Callable[..., Any] | None = None
+        self._by_step: list[bool] = []
 
-    def __call__(self, w: Tensor, v: Tensor | None, *rest: Tensor, vectors: tuple[Vectors, ...]) -> None:
-        moving = (w,) if v is None else (w, v)
-        tensors = [*moving, *rest, *(tensor for named in vectors for tensor in named.values())]
+    def __call__(self, inputs: StepInputs) -> None:
+        tensors = _tensors(inputs)
         if self._run is None:
-
-            def steps(*flat: Tensor) -> None:
-                left: Iterator[Tensor] = iter(flat)
-                w, v_or_none = next(left), None if v is None else next(left)
-                plain = [next(left) for _ in rest]
-                self._steps(w, v_or_none, *plain, vectors=[{name: next(left) for name in named} for named in vectors])
-
-            self._run = _compile(steps, tensors)
-        self._run(*tensors)
+            first = inputs.only(slice(0, self._unrolled))
+            self._by_step = [own is not whole for own, whole in zip(_tensors(first), tensors, strict=True)]
+            self._run = _compile(lambda *flat: self._steps(_filled(first, iter(flat))), _tensors(first))
+        count = len(inputs.rates)
+        if count == self._unrolled:
+            self._run(*tensors)
+            return
+        for k in range(0, count, self._unrolled):
+            steps = slice(k, k + self._unrolled)
+            self._run(*[t[steps] if cut else t for t, cut in zip(tensors, self._by_step, strict=True)])
 
 
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Let a trainer of stacked blocks run compiled steps, in blocks padded to `block` clients."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
-    steps = trainer.local.cut.numbers(trainer.batches.sizes, trainer.local.epochs)[0]
-    if steps.min() == steps.max() <= UNROLLED:
-        trainer.unrolled = int(steps.max())
+    local = trainer.local
+    steps = local.workload(trainer.batches.sizes).steps
+    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs
     trainer.padded = block
-    trainer.steps = CompiledSteps(trainer)
+    trainer.steps = CompiledSteps(trainer.steps, int(steps.max()) if same else 1)
 
 
 def cache_folder() -> Path:
     """Where compiled code is kept between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash" / "compiled"
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """All tensors in a dataclass or a dictionary, in the order of its fields."""
+    found: list[Tensor] = []
+    for own in (value if isinstance(value, dict) else vars(value)).values():
+        if isinstance(own, Tensor):
+            found.append(own)
+        elif isinstance(own, dict) or is_dataclass(own):
+            found += _tensors(own)
+    return found
+
+
+def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The value with other tensors in the places of its own."""
+    if isinstance(value, Tensor):
+        return next(tensors)
+    if isinstance(value, dict):
+        return {name: _filled(own, tensors) for name, own in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        return replace(value, **_filled(vars(value), tensors))
+    return value
 
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
@@ -68,5 +91,5 @@ def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[...,
     except RuntimeError as error:  # which class it is depends on PyTorch's version
         if "C++ compiler" not in str(error):
             raise
-        log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
+        _log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
         return steps

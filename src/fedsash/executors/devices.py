@@ -1,6 +1,9 @@
-"""The devices of this machine."""
+"""The devices and the threads of this machine."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -18,3 +21,17 @@ def pick_device(name: str) -> torch.device:
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+@contextmanager
+def threads(count: int | None) -> Iterator[None]:
+    """PyTorch with `count` threads (None: as many as it has), and with as many as before afterwards."""
+    before = torch.get_num_threads()
+    if count is None or before == count:
+        yield
+        return
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
+from ..basics.arrays import Vectors
 from ..basics.layout import Layout
 from ..local import Batch
-from ..methods import Method, Vectors
-from ..methods.base import overrides
+from ..methods import Method
 from ..tasks import Loss
 from .dropout import SeededDropout, seed_torch
 
@@ -29,7 +29,7 @@ class Objective:
 
     def __init__(self, module: nn.Module, loss: Loss, method: Method) -> None:
         self._loss, self._method = loss, method
-        self._adds = overrides(method, "objective")
+        self._adds = "objective" in method.overridden
         self.features = torch.empty(0)
         if self._adds:
             classifier = module.get_submodule(Layout(module).classifier)
@@ -49,7 +49,7 @@ class OneByOne:
     one = True
 
     def __init__(
-        self, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
+        self, *, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
     ) -> None:
         self._module = copy.deepcopy(module).train()
         self._layout = Layout(module)
@@ -61,7 +61,7 @@ class OneByOne:
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor:
         return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state)]).unsqueeze(0)
 
-    def cut(self, w: Tensor) -> Sequence[Tensor]:
+    def views(self, w: Tensor) -> Sequence[Tensor]:
         return list(self._layout.views(w[0]).values())
 
     def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
@@ -87,7 +87,7 @@ class Stacked:
     one = False
 
     def __init__(
-        self, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
+        self, *, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
     ) -> None:
         self._module = copy.deepcopy(module).train()
         self._layout = Layout(module)
@@ -102,7 +102,7 @@ class Stacked:
         gradient, self._features = self._gradient(w, x, batch.y, batch.weights, batch.keys, server_state)
         return gradient
 
-    def cut(self, w: Tensor) -> Sequence[Tensor]:
+    def views(self, w: Tensor) -> Sequence[Tensor]:
         return (w,)
 
     def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:

@@ -13,15 +13,15 @@ from ..basics.errors import check
 from ..exchange import Executor, Job, Reply
 from ..local import Trainer
 from .base import Engine
-from .buffers import Buffers
+from .buffers import Buffers, StartMethod
 from .compiled import compile_steps
-from .direct import Direct, threads
+from .devices import threads
 from .gradients import MemoryFormat
-from .training import Work
+from .in_process import InProcess
+from .training import ClientWork
 from .workers import Workers, can_fork, keep_freed_memory
 
 Kind = Literal["auto", "sequential", "vectorised"]
-Start = Literal["auto", "fork", "spawn"]
 Auto = Literal["auto"]
 
 
@@ -43,7 +43,7 @@ class LocalEngine(Engine):
     compile: bool | Auto = "auto"
     memory_format: MemoryFormat | Auto = "auto"
     threads: int | Auto = "auto"
-    start: Start = "auto"
+    start: StartMethod | Auto = "auto"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -59,7 +59,7 @@ class LocalEngine(Engine):
         """Whether nothing is left to choose."""
         return "auto" not in (self.kind, self.workers, self.block, self.compile, self.memory_format, self.threads)
 
-    def open(self, work: Work, rounds: int | None = None) -> tuple[Executor, list[str]]:
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """What is to be compiled is compiled here, before any worker is forked. Code is compiled for long runs only."""
         from .auto import resolve  # it needs this class
 
@@ -71,15 +71,15 @@ class LocalEngine(Engine):
         agrees = set(began) == set(asked) and all(value in ("auto", began[name]) for name, value in asked.items())
         return replace(self, **began) if agrees else self
 
-    def trainer(self, work: Work) -> Trainer:
+    def trainer(self, work: ClientWork) -> Trainer:
         """A trainer as this engine, which must be resolved, trains."""
         memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
-        trainer = work.trainer(self.kind == "vectorised", memory_format)
+        trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format)
         if self.compile is True and isinstance(self.block, int):
             compile_steps(trainer, self.block)
         return trainer
 
-    def _open(self, work: Work) -> Executor:
+    def _open(self, work: ClientWork) -> Executor:
         assert isinstance(self.block, int) and isinstance(self.workers, int) and isinstance(self.threads, int)
         if work.on_cpu:
             keep_freed_memory()
@@ -88,9 +88,9 @@ class LocalEngine(Engine):
             request, probed = work.first(trainer, work.numbers[:1])
             trained = trainer.answer(request, np.arange(1))
         if self.workers == 1:
-            return Direct(trainer, self.block, self.threads, asdict(self))
+            return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
-        start = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
+        start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
         if start == "spawn":
             work.training.check_picklable()
         least = self.workers * self.block
@@ -98,9 +98,9 @@ class LocalEngine(Engine):
         replies: dict[Job, Reply] = {"train": trained}
         if probed is not None:
             replies["probe"] = probed
-        buffers = Buffers.like(start, request, replies, trainer.scored, least, most)
+        buffers = Buffers.like(request, replies, start=start, scored=trainer.scored, least=least, most=most)
         make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
-        return Workers(trainer, make, self.workers, self.block, buffers, asdict(self))
+        return Workers(trainer, make, count=self.workers, block=self.block, buffers=buffers, described=asdict(self))
 
 
 def _itself(trainer: Trainer) -> Trainer:

@@ -20,13 +20,12 @@ from ..evaluation import Scorer, Split
 from ..exchange import Reply, Request
 from ..local import LocalTraining, Trainer
 from ..methods import Method
-from ..methods.base import overrides
 from ..tasks import Loss
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Stacked
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
     """All that those who train must know of a federation, but for the samples.
 
@@ -56,25 +55,26 @@ class Training:
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class ClientWork:
     """A training, and the samples that it has here."""
 
     training: Training
     data: FederatedData
 
-    def trainer(self, stacked: bool, memory_format: MemoryFormat) -> Trainer:
+    def trainer(self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous") -> Trainer:
         """A trainer of one client at a time, or of stacked ones."""
         t = self.training
         make = Stacked if stacked else OneByOne
-        gradient = make(t.module, t.loss, t.method, memory_format, self.draws_dropout)
-        scorer, layout = Scorer(t.module, t.loss, t.problem, t.batch), Layout(t.module)
+        gradient = make(
+            module=t.module, loss=t.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
+        )
         return Trainer(
-            t.method,
-            t.local,
-            self.data,
-            gradient,
-            scorer,
-            layout,
+            method=t.method,
+            local=t.local,
+            data=self.data,
+            gradient=gradient,
+            scorer=Scorer(t.module, t.loss, t.problem, t.batch),
+            layout=Layout(t.module),
             seed=t.seed,
             normalises=t.aggregation.normalises,
             splits=t.scored,
@@ -88,8 +88,16 @@ class Work:
         client_state = {
             name: value.expand(len(ids), *value.shape).clone() for name, value in method.client_state(w).items()
         }
-        request = Request("train", 0, ids, sent, server, client_state, np.zeros_like(ids))
-        if not overrides(method, "probe"):
+        request = Request(
+            job="train",
+            round=0,
+            ids=ids,
+            sent=sent,
+            server_state=server,
+            client_state=client_state,
+            last=np.zeros_like(ids),
+        )
+        if "probe" not in method.overridden:
             return request, None
         probed = trainer.answer(replace(request, job="probe"), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
@@ -111,7 +119,7 @@ class Work:
     @property
     def steps(self) -> Ints:
         """How many local steps each of these clients takes in a round."""
-        return self.training.local.cut.numbers(self.data.sizes, self.training.local.epochs)[0]
+        return self.training.local.workload(self.data.sizes).steps
 
     @property
     def on_cpu(self) -> bool:

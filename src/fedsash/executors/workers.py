@@ -21,7 +21,7 @@ from ..basics.arrays import Ints
 from ..exchange import Answer, Answers, Executor, Job, Reply, Request
 from ..local import Trainer
 from .buffers import Buffers
-from .direct import threads
+from .devices import threads
 
 Piece = tuple[int, Ints]
 """A part of a round that is trained as one: the place of its first client, and its clients."""
@@ -45,6 +45,7 @@ class Workers(Executor):
         self,
         trainer: Trainer,
         make: Callable[[], Trainer],
+        *,
         count: int,
         block: int,
         buffers: Buffers,
@@ -124,8 +125,11 @@ class Workers(Executor):
                 done.add(self._next(request.round))
             rows = slice(first, first + len(clients))
             upload, own, norms = self._buffers.taken(request.job, rows)
-            effort = self._trainer.effort(wave.only(rows))
-            yield Reply(np.arange(begin + first, begin + first + len(clients)), upload, own, norms, effort)
+            places, effort = (
+                np.arange(begin + first, begin + first + len(clients)),
+                self._trainer.effort(wave.only(rows)),
+            )
+            yield Reply(places=places, upload=upload, client_state=own, norms=norms, effort=effort)
             if self._request is not request:
                 raise RuntimeError("these clients can't go on: the executor has been asked for something else since")
 

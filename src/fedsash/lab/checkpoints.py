@@ -13,8 +13,8 @@ from typing import Any
 
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import RunError
-from ..methods import Vectors
 from ..state import Best, State, files_of
 
 FORMAT = 4

@@ -15,8 +15,8 @@ from ..basics.errors import check
 from ..basics.randomness import Purpose, fold, keys
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchPlan:
     """The batches of C clients for up to K local steps of up to B samples.
 
     `index` `[K, C, B]` numbers training samples. `weights` `[K, C, B]` is 1/b for the b samples of a batch, so that a
@@ -30,16 +30,31 @@ class Plan:
     count: Ints
     steps: Ints
 
-    def client(self, c: int) -> Plan:
+    def client(self, c: int) -> BatchPlan:
         """The plan of one client of the block, without the padding of the others."""
         k = int(self.steps[c])
         b = int(self.count[:k, c].max(initial=0))
         one = slice(c, c + 1)
-        return Plan(self.index[:k, one, :b], self.weights[:k, one, :b], self.count[:k, one], self.steps[one])
+        index, weights = self.index[:k, one, :b], self.weights[:k, one, :b]
+        return BatchPlan(index=index, weights=weights, count=self.count[:k, one], steps=self.steps[one])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Workload:
+    """What C clients do in a round, `[C]` each.
+
+    A client has `size` samples. It takes `steps` local steps, `per_epoch` of them in each pass over its samples, and
+    sees `samples` samples in all; one that it sees in two passes counts twice.
+    """
+
+    size: Ints
+    steps: Ints
+    per_epoch: Ints
+    samples: Ints
 
 
 @dataclass(frozen=True)
-class Cut:
+class Batching:
     """How a client's local training is cut into batches: what follows from its number of samples alone.
 
     Batches hold `batch` samples (`"full"`: all of them); the last, smaller one of a pass is kept, or dropped with
@@ -56,34 +71,50 @@ class Cut:
         size = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
         return size, np.maximum(sizes // size, 1) if self.drop_last else -(-sizes // size)
 
-    def numbers(self, sizes: Ints, epochs: int) -> tuple[Ints, Ints, Ints]:
-        """For clients of `sizes` `[C]` samples: their steps a round, their steps a pass, their samples a round."""
+    def workload(self, sizes: Ints, epochs: int) -> Workload:
+        """What clients of `sizes` `[C]` samples do in a round of so many epochs."""
         size, per_epoch = self.epoch(sizes)
         steps = per_epoch * epochs if self.steps is None else np.full_like(sizes, self.steps)
         per_pass = np.minimum(sizes, per_epoch * size)
         passes, more = np.divmod(steps, per_epoch)
-        return steps, per_epoch, passes * per_pass + np.minimum(more * size, per_pass)
+        samples = passes * per_pass + np.minimum(more * size, per_pass)
+        return Workload(size=sizes, steps=steps, per_epoch=per_epoch, samples=samples)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Positions:
+    """How the shuffled passes of some clients are cut into batches: the same in every round of so many epochs.
+
+    `passes` is how many are begun, `flat` `[K, C, B]` each sample's position in the flat result of `Batches._shuffle`;
+    the others are those of a `BatchPlan`.
+    """
+
+    passes: int
+    flat: Ints
+    weights: Tensor
+    count: Ints
+    steps: Ints
 
 
 class Batches:
     """Plans the batches of any clients in any round: a pure function of (seed, round, the client's number).
 
-    A client's samples are shuffled afresh in every pass and cut into batches as `cut` says. `clients[r]` are the
+    A client's samples are shuffled afresh in every pass and cut into batches as `batching` says. `clients[r]` are the
     indices of the samples of the client in row r, `numbers[r]` is its number in the whole federation (None: r), by
     which it draws; so a part of the clients draws what it would among all. `sizes` `[N]` counts the samples, and `like`
     gives the type and device of a plan's weights. All plans have the same `width`, the largest batch B of any client.
     """
 
     def __init__(
-        self, cut: Cut, clients: Sequence[Ints], *, seed: int, like: Tensor, numbers: Ints | None = None
+        self, batching: Batching, clients: Sequence[Ints], *, seed: int, like: Tensor, numbers: Ints | None = None
     ) -> None:
         self.sizes = np.array([len(c) for c in clients], dtype=np.int64)
-        self.cut, self._numbers = cut, numbers
+        self.batching, self._numbers = batching, numbers
         self._members = np.concatenate(clients)
         self._first = np.cumsum(self.sizes) - self.sizes
         self._seed, self._like = seed, like
-        self.width = int(np.minimum(cut.epoch(self.sizes)[0], self.sizes).max())
-        self._positions = lru_cache(maxsize=8)(self._positions_uncached)
+        self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
+        self._kept_positions = lru_cache(maxsize=8)(self._positions)
 
     def rows(self, ids: Ints) -> Ints:
         """The rows of the clients with the numbers `ids`; `ValueError` if one of them is not here."""
@@ -94,16 +125,16 @@ class Batches:
         check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
         return rows
 
-    def plan(self, round: int, ids: Ints, epochs: int) -> Plan:
+    def plan(self, round: int, ids: Ints, epochs: int) -> BatchPlan:
         """The plan of the clients `ids` `[C]` in round `round` (0-based), which may be any block of the round's."""
         rows = self.rows(ids)
         sizes = self.sizes[rows]
-        passes, position, weights, count, steps = self._positions(sizes.tobytes(), epochs)
-        order = self._shuffle(round, ids, sizes, passes)
-        index = self._members.take(order.take(position) + self._first[rows][:, None])
-        return Plan(index, weights, count, steps)
+        positions = self._kept_positions(tuple(sizes.tolist()), epochs)
+        order = self._shuffle(round, ids, sizes, positions.passes)
+        index = self._members.take(order.take(positions.flat) + self._first[rows][:, None])
+        return BatchPlan(index=index, weights=positions.weights, count=positions.count, steps=positions.steps)
 
-    def whole(self, ids: Ints, batch: int) -> Plan:
+    def whole(self, ids: Ints, batch: int) -> BatchPlan:
         """One pass over all samples of the clients, in chunks of `batch`; the weights of a client sum to 1."""
         rows = self.rows(ids)
         sizes = self.sizes[rows]
@@ -112,17 +143,12 @@ class Batches:
         valid = position < sizes[None, :, None]
         index = self._members[np.where(valid, position, 0) + self._first[rows][None, :, None]]
         weights = self._tensor(valid / sizes[None, :, None])
-        return Plan(index, weights, valid.sum(axis=2), -(-sizes // batch))
+        return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=-(-sizes // batch))
 
-    def _positions_uncached(self, sizes_bytes: bytes, epochs: int) -> tuple[int, Ints, Tensor, Ints, Ints]:
-        """How the shuffled epochs of clients of these sizes are cut into batches; the same in every round, hence kept.
-
-        Returns the number of epochs begun, each place's position in the flat result of `_shuffle` `[K, C, B]`, and the
-        plan's weights, count and steps.
-        """
-        sizes = np.frombuffer(sizes_bytes, dtype=np.int64)
-        size, per_epoch = self.cut.epoch(sizes)
-        steps = self.cut.numbers(sizes, epochs)[0]
+    def _positions(self, client_sizes: tuple[int, ...], epochs: int) -> _Positions:
+        sizes = np.array(client_sizes, dtype=np.int64)
+        size, per_epoch = self.batching.epoch(sizes)
+        steps = self.batching.workload(sizes, epochs).steps
         k = np.arange(steps.max())[:, None]
         epoch, batch = np.divmod(k, per_epoch)
         place = np.arange(self.width)
@@ -133,7 +159,7 @@ class Batches:
         longest, passes = int(sizes.max()), int(epoch[k < steps].max()) + 1
         row = np.arange(len(sizes))[:, None] * passes * longest
         flat = row + np.where(valid, epoch[:, :, None] * longest + position, 0)
-        return passes, flat, weights, count, steps
+        return _Positions(passes=passes, flat=flat, weights=weights, count=count, steps=steps)
 
     def _tensor(self, values: Floats) -> Tensor:
         return torch.from_numpy(values).to(self._like.dtype).to(self._like.device)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -15,7 +15,7 @@ from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
-from .batches import Cut
+from .batches import Batching, Workload
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class LocalTraining:
     """How every client trains: SGD with learning rate `lr` in batches of `batch` samples.
 
     A step follows the method's direction, clipped to norm `clip`, plus `weight_decay * w`, through an undamped
-    `momentum` that starts at zero in every round (PyTorch's ServerSGD). A round is `epochs` passes over the client's
+    `momentum` that starts at zero in every round (PyTorch's SGD). A round is `epochs` passes over the client's
     samples, or else `steps` steps; the last, smaller batch of a pass is kept unless `drop_last`. `schedule` moves the
     rate by round, `local_schedule` within a round.
     """
@@ -55,31 +55,40 @@ class LocalTraining:
         check(self.clip is None or self.clip > 0, "LocalTraining.clip", self.clip, "must be positive")
 
     @property
-    def cut(self) -> Cut:
-        """How a client's training is cut into batches."""
-        return Cut(self.batch, self.steps, self.drop_last)
+    def batching(self) -> Batching:
+        """How a client's samples are cut into batches."""
+        return Batching(self.batch, self.steps, self.drop_last)
 
-    def rates(self, lr: float, steps: Ints, method: Method) -> Floats:
-        """The learning rate of every step, `[K, C]`, in a round of rate `lr`; zero where a client has finished."""
-        k = np.arange(steps.max())[:, None]
-        schedules = filter(None, (self.local_schedule, method.local_schedule))
-        return np.where(k < steps, lr * np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)
+    def at(self, round: int) -> LocalTraining:
+        """These settings as `schedule` has them in a round (from 0): its learning rate, its number of epochs."""
+        if self.schedule == Constant():
+            return self
+        lr, epochs = self.schedule.lr(round, self.lr), self.schedule.epochs(round, self.epochs)
+        return replace(self, lr=lr, epochs=epochs, schedule=Constant())
 
-    def coefficients(self, lr: float, steps: Ints, method: Method) -> Floats:
-        """FedNova's normaliser a_i of clients that take `steps` `[C]` steps in a round of rate `lr`, `[C]`.
+    def workload(self, sizes: Ints) -> Workload:
+        """What clients of `sizes` `[C]` samples do in a round."""
+        return self.batching.workload(sizes, self.epochs)
+
+    def rates(self, steps: Ints, method: Method) -> Floats:
+        """The learning rate of each step of clients that take `steps` `[C]` of them, `[K, C]`; zero after the last."""
+        return self.lr * self._factors(steps, method)
+
+    def coefficients(self, steps: Ints, method: Method) -> Floats:
+        """FedNova's normaliser a_i of clients that take `steps` `[C]` steps, `[C]`.
 
         It is the sum of the weights, in units of `lr`, with which a client's gradients enter its update: what the
         update would be for gradients of -1, by the recursion of its momentum and of the method's proximal term. Weight
         decay is left out, as published.
         """
         moved = v = np.zeros(len(steps))
-        for eta in self.rates(1.0, steps, method):
-            v = self.momentum * v + 1 - method.proximal * lr * moved
+        for eta in self._factors(steps, method):
+            v = self.momentum * v + 1 - method.proximal * self.lr * moved
             moved = moved + eta * v
         return moved
 
     def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
-        """Move `w` `[C, D]` (and the momentum `v`) by one step of ServerSGD, in place."""
+        """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
         if self.clip is not None:
             norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
             direction = direction * (self.clip / norm).clamp(max=1.0)
@@ -91,3 +100,9 @@ class LocalTraining:
             w.sub_(lr * direction)
         else:
             w.sub_(direction, alpha=lr)
+
+    def _factors(self, steps: Ints, method: Method) -> Floats:
+        """What the schedules within a round make of the learning rate: a factor for each step, `[K, C]`."""
+        k = np.arange(steps.max())[:, None]
+        schedules = filter(None, (self.local_schedule, method.local_schedule))
+        return np.where(k < steps, np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)

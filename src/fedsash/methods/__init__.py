@@ -1,6 +1,6 @@
 """The federated methods, one file a family. A new method is one file here, one line below, and one test."""
 
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors
+from .base import LocalRun, Method, RoundMean, Step, Upload
 from .ewc import EWC
 from .fedacg import FedACG
 from .fedavg import FedAvg
@@ -57,5 +57,4 @@ __all__ = [
     "Scaffold",
     "Step",
     "Upload",
-    "Vectors",
 ]

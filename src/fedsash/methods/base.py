@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.layout import Layout
 from ..basics.typed import typed
 from ..schedules import LocalSchedule
-
-Vectors = dict[str, Tensor]
-"""Named tensors: `[D]` (or any shape) at the server, with a leading `C` for the clients of a block."""
 
 Upload = Vectors
 """What clients send: `"delta"` = w_local - w_sent `[C, D]`, and whatever else the method needs the mean of."""
@@ -24,8 +22,22 @@ Scalar = float | Tensor
 
 Weighting = Literal["samples", "uniform"]
 
+Hook = Literal[
+    "server_state",
+    "client_state",
+    "send",
+    "probe",
+    "round_state",
+    "direction",
+    "objective",
+    "after_step",
+    "upload",
+    "server_update",
+]
+"""A function of `Method` that a method may override."""
 
-@dataclass
+
+@dataclass(kw_only=True)
 class Step:
     """One local step of C clients side by side.
 
@@ -52,7 +64,7 @@ class Step:
     """`features()`: what entered the classifier when `grad` was asked last, `[C, B, d]`; only with an `objective`."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LocalRun:
     """The local training of C clients in one round, before its first step (`begin`) and after its last (`finish`).
 
@@ -87,7 +99,7 @@ class LocalRun:
         return self.delta / -self.lr_sum.clamp(min=torch.finfo(self.lr_sum.dtype).tiny)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class RoundMean:
     """What a round brought to the server.
 
@@ -116,6 +128,12 @@ class Method:
     _: KW_ONLY
     weighting: Weighting = "samples"
     uniform: ClassVar[tuple[str, ...]] = ()
+    overridden: ClassVar[frozenset[Hook]] = frozenset()
+    """The hooks that the method overrides, found when its class is made."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        cls.overridden = frozenset(hook for hook in get_args(Hook) if getattr(cls, hook) is not getattr(Method, hook))
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         """What the server remembers for the method at the start, given the first model `w` `[D]`."""
@@ -165,11 +183,6 @@ class Method:
     def local_schedule(self) -> LocalSchedule | None:
         """How the learning rate moves within a round, beside the client's own schedule; None: not at all."""
         return None
-
-
-def overrides(method: Method, hook: str) -> bool:
-    """Whether the method changes that function."""
-    return getattr(type(method), hook) is not getattr(Method, hook)
 
 
 def zeros(w: Tensor) -> Tensor:

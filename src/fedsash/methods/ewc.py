@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, zeros
 
 
 @dataclass(frozen=True)

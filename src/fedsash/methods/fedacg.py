@@ -6,9 +6,10 @@ from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
-from .base import Method, RoundMean, Step, Vectors, Weighting, zeros
+from .base import Method, RoundMean, Step, Weighting, zeros
 
 
 @dataclass(frozen=True)

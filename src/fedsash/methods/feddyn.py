@@ -8,9 +8,10 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors
+from .base import LocalRun, Method, RoundMean, Step, Upload
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
 """Adam's usual settings, for the calibration."""

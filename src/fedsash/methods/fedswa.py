@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
 from ..schedules import LocalSchedule, SawTooth
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 from .scaffold import variate
 
 

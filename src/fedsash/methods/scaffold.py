@@ -7,8 +7,9 @@ from typing import ClassVar, Literal
 
 from torch import Tensor
 
+from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 
 
 @dataclass(frozen=True)

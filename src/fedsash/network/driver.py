@@ -14,14 +14,14 @@ import torch
 from simpy import Environment
 from torch import Tensor, nn
 
+from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences, text
 from ..broadcast import Broadcast
 from ..data.federated import FederatedData
 from ..evaluation import Evaluation, Metrics
-from ..exchange import Ended, Outcome
+from ..exchange import Ended, RoundReport
 from ..federation import Federation
-from ..methods import Vectors
 from ..state import State
 from .chronicle import NetworkChronicle
 from .events import advance, begin
@@ -90,7 +90,7 @@ class Asynchronous:
         return self.federation.prepare(rounds, state)
 
     @torch.no_grad()
-    def round(self, state: State) -> tuple[State, Outcome]:
+    def round(self, state: State) -> tuple[State, RoundReport]:
         """Let events happen until the server has made its next step. The given state is used up."""
         site, learning = self._at_work(state)
         learning.begin(state)
@@ -100,7 +100,9 @@ class Asynchronous:
         if site.version == state.round:
             raise Ended(site.why)
         ids = np.array(learning.trained, dtype=np.int64)
-        return learning.state, Outcome(state.round, ids, learning.passed, learning.left_out)
+        return learning.state, RoundReport(
+            round=state.round, clients=ids, samples=learning.passed, refused=learning.left_out
+        )
 
     def evaluate(self, state: State) -> list[Metrics]:
         """The metrics of the model and all averages."""

@@ -22,7 +22,6 @@ from ..evaluation import Curvature
 from ..exchange import Reply, Request
 from ..federation import Federation
 from ..local import LocalTraining
-from ..methods.base import overrides
 from ..sampling import Sampling, Uniform
 from ..servers import ServerSGD
 from ..state import State
@@ -134,7 +133,10 @@ class Learning:
             return None if (client, number) in self.refused else self.ledger.make(None)
         self.trained.append(client)
         ids, w = np.array([client]), start.known
-        (reply,) = self.federation.executor.work(Request("train", number, ids, w, {}, {}, np.zeros_like(ids)))
+        request = Request(
+            job="train", round=number, ids=ids, sent=w, server_state={}, client_state={}, last=np.zeros_like(ids)
+        )
+        (reply,) = self.federation.executor.work(request)
         if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):
             self.refused.add((client, number))
             self.left_out.append(client)
@@ -150,7 +152,7 @@ class Learning:
 
 def passed_over(local: LocalTraining, sizes: Ints) -> Ints:
     """How many samples each client passes over in a training, `[N]`."""
-    return local.cut.numbers(sizes, local.epochs)[2]
+    return local.workload(sizes).samples
 
 
 def length(module: nn.Module) -> int:
@@ -170,7 +172,7 @@ def check_asynchronous(federation: Federation) -> None:
     """Raise `ValueError` for what has a meaning in rounds only: they go with the synchronous scheduler."""
     method, w = federation.method, federation.layout.flatten(federation.module)
     kept = bool(method.server_state(w, federation.layout)) or bool(method.client_state(w))
-    changed = [hook for hook in ("send", "probe", "upload", "server_update") if overrides(method, hook)]
+    changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "remembers or sums up by rounds: take the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)
     right = "an asynchronous scheduler moves the model itself: leave it out"

@@ -12,15 +12,14 @@ import torch
 from simpy import Environment
 from torch import Tensor
 
-from ..basics.arrays import Ints
+from ..basics.arrays import Ints, Vectors
 from ..basics.errors import check
 from ..basics.fingerprint import text
 from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
-from ..exchange import Answer, Answers, Ended, Executor, Missing, Part, Reply, Request
+from ..exchange import Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
 from ..executors import Training
 from ..executors.clients import Clients
-from ..methods import Vectors
 from .chronicle import NetworkChronicle
 from .events import advance, begin
 from .learning import Timing, gradient_norm, length, passed_over
@@ -220,7 +219,7 @@ def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
 
 def _placed(answer: Answer, came: Ints) -> Reply | Missing:
     """An answer for those that came, in the places of all."""
-    if isinstance(answer, Part):
+    if isinstance(answer, PartialSum):
         raise RuntimeError("an executor that sums up parts of a round can't stand behind a simulated network")
     return replace(answer, places=came[answer.places])
 

@@ -15,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from torch import Tensor
 
-from ..methods import Vectors
+from ..basics.arrays import Vectors
 
 
 class Vector:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...broadcast import Broadcast
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation, Metrics
-from ...exchange import Chronicle, Outcome
+from ...exchange import Chronicle, RoundReport
 from ...state import State
 
 
@@ -42,7 +42,7 @@ class Driver(Protocol):
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]: ...
 
-    def round(self, state: State) -> tuple[State, Outcome]: ...
+    def round(self, state: State) -> tuple[State, RoundReport]: ...
 
     def evaluate(self, state: State) -> list[Metrics]: ...
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ...basics.shown import Shown, html_table, text_table
 from ...state import State
-from ..report.table import HEADS, cells, notes
+from ..table import HEADS, cells, notes
 from .driver import Driver
 
 MOST_ROWS = 7

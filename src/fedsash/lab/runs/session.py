@@ -21,7 +21,7 @@ import torch
 
 from ...basics.errors import RunError, check
 from ...basics.fingerprint import differences
-from ...exchange import Chronicle, Ended, Outcome
+from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
 from ..partition import record
@@ -172,7 +172,7 @@ class Session:
             self.watch(state.round)
         return state
 
-    def _report(self, outcome: Outcome) -> None:
+    def _report(self, outcome: RoundReport) -> None:
         """Name what went wrong in a round, in the log (once for rounds like the one before) and in the metrics."""
         round, wrong = outcome.round + 1, (bool(outcome.refused), bool(outcome.missing), outcome.skipped)
         if wrong != self.wrong:

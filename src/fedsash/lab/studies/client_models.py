@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ...basics.arrays import Ints
 from ...basics.errors import check
-from ...exchange import Part, Reply
+from ...exchange import PartialSum, Reply
 from ...federation import Federation
 from ...state import State
 
@@ -43,7 +43,7 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
         request = federation.ask(state, probed=federation.collect(request))
     answers = list(federation.executor.work(request))
     right = "answers with sums over several clients: take one that shows single uploads"
-    check(not any(isinstance(each, Part) for each in answers), "engine", federation.engine, right)
+    check(not any(isinstance(each, PartialSum) for each in answers), "engine", federation.engine, right)
     replies = [answer for answer in answers if isinstance(answer, Reply)]
     good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
     check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")

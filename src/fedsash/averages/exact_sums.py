@@ -16,7 +16,7 @@ def exact_device(w: Tensor) -> torch.device:
     return torch.device("cpu") if w.device.type == "mps" else w.device
 
 
-def zeros(w: Tensor) -> Tensor:
+def zero(w: Tensor) -> Tensor:
     """A float64 vector of zeros as long as `w`."""
     return torch.zeros(w.shape, dtype=torch.float64, device=exact_device(w))
 

@@ -9,14 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints
+from ..basics.arrays import Floats, Ints, Vectors
 from ..basics.errors import RunError
-from ..exchange import Answer, Missing, Part, Reply, Request
-from ..methods import Method, Vectors
+from ..exchange import Answer, Missing, PartialSum, Reply, Request, RoundReport
+from ..methods import Method
 from . import Aggregation
 
 
-class Sums:
+class UploadSums:
     """The weighted sums of what the clients `ids` `[s]` of a round send, whose numbers of samples are `sizes` `[s]`.
 
     Clients are added in the round's order, whoever finishes first: the bytes of a sum depend on nothing but the round.
@@ -24,8 +24,8 @@ class Sums:
 
     With `pieces` P > 1 a round is cut into P fixed pieces of successive clients. Each is summed by itself, in order,
     and then added to those before it. So the bytes depend on P, and neither on who sums a piece nor on when it comes:
-    an executor on many machines answers with `Part`s, of which at most P wait for their turn, and one that answers
-    with replies comes to the same bytes at the same P.
+    an executor on many machines answers with a `PartialSum` for each, of which at most P wait for their turn, and one
+    that answers with replies comes to the same bytes at the same P.
     """
 
     def __init__(self, rule: Aggregation, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
@@ -38,7 +38,7 @@ class Sums:
         self._begin()
 
     @classmethod
-    def of(cls, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> Sums:
+    def of(cls, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> UploadSums:
         """Empty sums for the answers to a request, given all clients' `sizes` `[N]`; a probe's are averaged plainly."""
         sums = cls(rule, method, request.ids, sizes[request.ids], pieces)
         sums._plain = request.job == "probe"
@@ -64,13 +64,13 @@ class Sums:
         if isinstance(answer, Missing):
             self._hear(answer.places)
             self.missing |= dict.fromkeys(self.ids[answer.places].tolist(), answer.why)
-        elif isinstance(answer, Part):
+        elif isinstance(answer, PartialSum):
             self._merge(answer)
         else:
             self._hear(answer.places, ordered=True)
             self._add(answer)
 
-    def complete(self) -> Sums:
+    def complete(self) -> UploadSums:
         """These sums, when everybody has been heard of; raises `RuntimeError` if somebody has not."""
         if len(self._heard) < len(self.ids):
             left = [client for place, client in enumerate(self.ids.tolist()) if place not in self._heard]
@@ -88,6 +88,19 @@ class Sums:
         """The round's update `[D]`, which the rule makes of the means."""
         return self._rule.update(mean, self._single)
 
+    def report(self, round: int, probed: UploadSums | None = None) -> RoundReport:
+        """What the round was, with what was `probed` in it before, and why the model can't move, if it can't."""
+        refused, missing, ids = self.refused, self.missing, self.ids
+        if probed is not None:
+            refused, missing, ids = probed.refused + refused, probed.missing | missing, probed.ids
+        skipped = ""
+        if not self.accepted:
+            unusable = f"every upload was not finite, or longer than {self._rule.limit:g}"
+            skipped = "nobody answered" if len(missing) == len(ids) else unusable
+        return RoundReport(
+            round=round, clients=ids, samples=self.samples, refused=refused, missing=missing, skipped=skipped
+        )
+
     @property
     def accepted(self) -> int:
         """How many clients are in the mean."""
@@ -98,15 +111,15 @@ class Sums:
         """The places of the clients that are in the mean."""
         return np.array(self._accepted, dtype=np.int64)
 
-    def piece(self, number: int) -> tuple[Ints, Sums]:
-        """The places of a piece, and empty sums for it, to be filled where its clients are: see `part`."""
-        if self._rule.keeps and not self._plain:
-            raise RunError(f"{self._rule}: it needs every single update, which a part of a round does not hold")
+    def piece(self, number: int) -> tuple[Ints, UploadSums]:
+        """The places of a piece, and empty sums for it, to be filled where its clients are: see `partial_sum`."""
+        if self._rule.keeps_updates and not self._plain:
+            raise RunError(f"{self._rule}: it needs every single update, which a partial sum does not hold")
         piece = copy(self)
         piece._begin()
         return self._places_of(number), piece
 
-    def part(self) -> Part:
+    def partial_sum(self) -> PartialSum:
         """What has been added to the sums of a piece, as a message."""
         self._fold()
         names = self.client_state[0][1] if self.client_state else {}
@@ -114,7 +127,14 @@ class Sums:
         places = {client: place for place, client in enumerate(self.ids.tolist())}
         refused = np.array([places[client] for client in self.refused], dtype=np.int64)
         missing = {places[client]: why for client, why in self.missing.items()}
-        return Part(self.places, self._before, clients, self.samples, refused, missing)
+        return PartialSum(
+            accepted=self.places,
+            sums=self._before,
+            client_state=clients,
+            samples=self.samples,
+            refused=refused,
+            missing=missing,
+        )
 
     def _places_of(self, piece: int) -> Ints:
         return np.arange([0, *self._ends][piece], self._ends[piece])
@@ -142,7 +162,7 @@ class Sums:
         self._accepted += places.tolist()
         if clients:
             self.client_state.append((places, clients))
-        if self._rule.keeps and not self._plain:
+        if self._rule.keeps_updates and not self._plain:
             self._single += upload["delta"]
         derived = upload if self._plain else self._rule.derive(upload, effort)
         for piece, rows in self._by_piece(places):
@@ -160,14 +180,14 @@ class Sums:
         bounds = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(places)]
         return [(int(owner[a]), slice(a, b)) for a, b in pairwise(bounds)]
 
-    def _merge(self, part: Part) -> None:
+    def _merge(self, part: PartialSum) -> None:
         places = np.sort(np.concatenate([part.accepted, part.refused, [*part.missing]])).astype(np.int64)
         if not len(places):
             return
         piece = self._by_piece(places)[0][0]
         if not np.array_equal(places, self._places_of(piece)):
             raise RuntimeError(
-                f"a part of the places {places.tolist()} is none of the round's {len(self._ends)} pieces"
+                f"a partial sum over the places {places.tolist()} is none of the round's {len(self._ends)} pieces"
             )
         self._hear(places, ordered=True)
         self.refused += self.ids[part.refused].tolist()

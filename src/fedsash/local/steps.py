@@ -1,0 +1,158 @@
+"""One local step, from the numbers of its samples to the models that it has moved; the only loop over local steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import repeat
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Vectors
+from ..basics.layout import Layout
+from ..data.encoded import Pixels
+from ..data.transform import Transform
+from ..methods import Method, Step
+from .settings import LocalTraining
+
+
+@dataclass
+class Batch:
+    """The samples of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (a client's sum to 1), `keys` `[C]`."""
+
+    x: Tensor
+    y: Tensor
+    weights: Tensor
+    keys: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Draws:
+    """Which samples of `x` and `y` C clients see in K steps, and the keys of all that is random in them.
+
+    `index` and `weights` `[K, C, B]` are those of a `BatchPlan`, `keys` is int64 `[K, C]`. Step k sees the first
+    `widths[k]` of the B samples.
+    """
+
+    x: Pixels
+    y: Tensor
+    index: Tensor
+    weights: Tensor
+    keys: Tensor
+    widths: Sequence[int]
+
+    def only(self, steps: slice) -> Draws:
+        """Those of some of the steps."""
+        index, weights, keys = self.index[steps], self.weights[steps], self.keys[steps]
+        return replace(self, index=index, weights=weights, keys=keys, widths=self.widths[steps])
+
+    def batch(self, k: int, transform: Transform, dtype: torch.dtype, augment: bool = True) -> Batch:
+        """Gather, augment and normalise the samples of step k."""
+        width, keys = self.widths[k], self.keys[k]
+        index = self.index[k, :, :width]
+        flat = index.reshape(-1)
+        x, y = self.x.index_select(0, flat), self.y[flat]
+        if augment and transform.augments:
+            places = torch.arange(1, width + 1, device=keys.device)
+            x = transform.augment(x, (keys[:, None] + (places << 32)).reshape(-1))
+        x = transform.prepare(x).to(dtype)
+        x, y = x.view(*index.shape, *x.shape[1:]), y.view(*index.shape, *y.shape[1:])
+        return Batch(x, y, self.weights[k, :, :width], keys)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StepInputs:
+    """All that K local steps of C clients need, so that an engine may compile them.
+
+    The steps move `w` and its momentum `v` `[C, D]` in place. `rates` are their learning rates: `[K, C, 1]`, or K plain
+    floats for a single client, which take less time. The other fields are those of `Step`.
+    """
+
+    w: Tensor
+    v: Tensor | None
+    sent: Tensor
+    rates: list[float] | Tensor
+    draws: Draws
+    server_state: Vectors
+    client_state: Vectors
+    round_state: Vectors
+
+    def only(self, steps: slice) -> StepInputs:
+        """Those of some of the steps."""
+        return replace(self, rates=self.rates[steps], draws=self.draws.only(steps))
+
+
+class Gradient(Protocol):
+    """`gradient(w, batch, server_state)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
+
+    What the method adds to the loss may need the vectors that were sent, `server_state`.
+    """
+
+    one: bool
+    """Whether it takes one client at a time (C = 1)."""
+    dropout: bool
+    """Whether the model draws dropout, so that the steps need keys."""
+
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor: ...
+
+    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
+        """The same gradients in the pieces in which they are computed, not copied into one vector."""
+        ...
+
+    def views(self, w: Tensor) -> Sequence[Tensor]:
+        """Views of a vector, one for each of the `pieces`."""
+        ...
+
+    def features(self) -> Tensor:
+        """What entered the classifier in the last gradient, `[C, B, d]`, if the method's objective needs it."""
+        ...
+
+
+class LocalSteps:
+    """Takes the local steps of a method: a batch, the method's direction, the local optimiser's move."""
+
+    def __init__(
+        self, *, method: Method, local: LocalTraining, gradient: Gradient, transform: Transform, layout: Layout
+    ) -> None:
+        self._method, self._local, self._gradient = method, local, gradient
+        self._transform, self._layout = transform, layout
+        self._in_pieces = "direction" not in method.overridden and local.clip is None
+        self._has_after = "after_step" in method.overridden
+
+    def __call__(self, inputs: StepInputs) -> None:
+        """Take all the steps, in place."""
+        w, v, server_state = inputs.w, inputs.v, inputs.server_state
+        for k in range(len(inputs.rates)):
+            batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
+            step = Step(
+                w=w,
+                sent=inputs.sent,
+                lr=lr,
+                server_state=server_state,
+                client_state=inputs.client_state,
+                round_state=inputs.round_state,
+                y=batch.y,
+                weights=batch.weights,
+                layout=self._layout,
+                grad=partial(self._gradient, batch=batch, server_state=server_state),
+                features=self._gradient.features,
+            )
+            if self._in_pieces:
+                moments = repeat(None) if v is None else self._gradient.views(v)
+                pieces = self._gradient.pieces(w, batch, server_state)
+                for own, moment, direction in zip(self._gradient.views(w), moments, pieces, strict=False):
+                    self._local.advance(own, moment, direction, lr)
+            else:
+                self._local.advance(w, v, self._method.direction(step), lr)
+            if self._has_after:
+                self._method.after_step(step)
+
+    def full_gradient(self, w: Tensor, draws: Draws, server_state: Vectors) -> Tensor:
+        """The gradient `[C, D]` at `w` `[C, D]` over all that is drawn, without augmentation."""
+        total = torch.zeros_like(w)
+        for k in range(len(draws.index)):
+            total += self._gradient(w, draws.batch(k, self._transform, self._layout.dtype, augment=False), server_state)
+        return total

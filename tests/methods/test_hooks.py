@@ -1,0 +1,43 @@
+"""What a method's own class says of itself: which hooks it overrides, and a probe that sends nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+import torch
+
+from fedsash.basics.arrays import Vectors
+from fedsash.methods import METHODS, FedAvg, FedSAM, LocalRun, Method, Mime
+from support.worlds import ENGINES, after, federation
+
+
+@dataclass(frozen=True)
+class Silent(FedAvg):
+    """It asks its clients before the training, and none of them says anything."""
+
+    def probe(self, local: LocalRun) -> Vectors:
+        return {}
+
+
+@dataclass(frozen=True)
+class Nearer(FedSAM):
+    """A method of a user's own, which changes nothing more than the one it extends."""
+
+
+def test_a_class_knows_the_hooks_that_it_overrides() -> None:
+    assert Method.overridden == FedAvg.overridden == frozenset()
+    assert Silent.overridden == {"probe"} and "probe" in Mime.overridden
+    assert Nearer.overridden == FedSAM.overridden and "direction" in FedSAM.overridden
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_only_mime_probes(name: str) -> None:
+    assert ("probe" in METHODS[name].overridden) == (name == "mime")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_probe_that_sends_nothing_is_a_pass_that_changes_nothing(engine: str) -> None:
+    settings = {"engine": ENGINES[engine], "averages": {}}
+    silent, plain = (after(federation(method=method, **settings), 3).w for method in (Silent(), FedAvg()))
+    assert torch.equal(silent, plain)

@@ -101,7 +101,7 @@ from .lab.runs import (
     resume as resume,
     run as run,
 )
-from .lab.studies import (
+from .lab.studies.opened import (
     open_run as open_run,
 )
 from .local import (

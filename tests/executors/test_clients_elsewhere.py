@@ -75,11 +75,11 @@ class AtNodes(Executor):
             if fault == "away":
                 yield Missing(np.array([place]), "away")
                 continue
-            own = self._of(request, place) if request.clients is None else {}
-            asked = replace(request.only(np.array([place])), clients={name: v[None] for name, v in own.items()})
+            own = self._of(request, place) if request.client_state is None else {}
+            asked = replace(request.only(np.array([place])), client_state={name: v[None] for name, v in own.items()})
             reply = self._trainers[client].answer(asked, np.array([place]))
             if request.job == "train":
-                made = {name: rows[0] for name, rows in reply.clients.items()}
+                made = {name: rows[0] for name, rows in reply.client_state.items()}
                 self._nodes.kept[request.run_of(request.round + 1), client, request.round + 1] = made
             factor = {"nan": float("nan"), "huge": 1e9}.get(fault)
             upload = reply.upload if factor is None else {n: v * factor for n, v in reply.upload.items()}
@@ -87,7 +87,7 @@ class AtNodes(Executor):
             yield (
                 Missing(np.array([place]), "lost")
                 if fault == "lost"
-                else replace(reply, upload=upload, norms=norms, clients={})
+                else replace(reply, upload=upload, norms=norms, client_state={})
             )
 
     def _of(self, request: Request, place: int) -> Vectors:

@@ -39,7 +39,7 @@ def test_every_place_is_answered_once_in_the_rounds_order(name: str) -> None:
         assert np.concatenate([reply.places for reply in found]).tolist() == list(range(len(SIZES)))
         for reply in found:
             count = len(reply.places)
-            tensors = [*reply.upload.values(), *reply.clients.values(), reply.norms]
+            tensors = [*reply.upload.values(), *reply.client_state.values(), reply.norms]
             assert {len(t) for t in tensors} == {len(reply.effort.samples)} == {len(reply.effort.steps)} == {count}
             assert reply.effort.samples.tolist() == (2 * np.array(SIZES)[request.ids[reply.places]]).tolist()
             assert reply.effort.steps.tolist() == (2 * -(-np.array(SIZES)[request.ids[reply.places]] // 5)).tolist()
@@ -50,14 +50,14 @@ def test_an_answer_is_not_written_to_again(name: str) -> None:
     """Neither by the answers after it, nor by the next request, and the request stays as it was."""
     with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
         request, other = request_of(world), request_of(world, 1)
-        sent, state = request.sent.clone(), {name: rows.clone() for name, rows in (request.clients or {}).items()}
+        sent, state = request.sent.clone(), {name: rows.clone() for name, rows in (request.client_state or {}).items()}
         first = answers(world, request)
-        kept = [{name: value.clone() for name, value in (reply.upload | reply.clients).items()} for reply in first]
+        kept = [{name: value.clone() for name, value in (reply.upload | reply.client_state).items()} for reply in first]
         answers(world, other)
         for reply, before in zip(first, kept, strict=True):
-            assert all(torch.equal(value, before[name]) for name, value in (reply.upload | reply.clients).items())
+            assert all(torch.equal(value, before[name]) for name, value in (reply.upload | reply.client_state).items())
         assert torch.equal(request.sent, sent)
-        assert all(torch.equal(rows, state[name]) for name, rows in (request.clients or {}).items())
+        assert all(torch.equal(rows, state[name]) for name, rows in (request.client_state or {}).items())
 
 
 @EACH

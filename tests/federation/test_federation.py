@@ -242,7 +242,7 @@ def test_dropout_schedules_and_saw_tooth_agree_between_engines(engine: str) -> N
     client = LocalTraining(
         lr=0.1, batch=5, steps=7, schedule=Exponential(0.8), local_schedule=SawTooth(0.1), drop_last=True
     )
-    settings = {"model": mlp(dropout=0.4), "client": client}
+    settings = {"model": mlp(dropout=0.4), "local": client}
     reference = after(federation(**settings), 4).w
     torch.testing.assert_close(
         after(federation(**settings, engine=ENGINES[engine]), 4).w, reference, rtol=0, atol=1e-14

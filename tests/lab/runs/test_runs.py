@@ -253,7 +253,7 @@ def test_half_a_run_resumed_is_the_run_on_every_engine(
     engine: str, method: str, untested: dict[str, Any], tmp_path: Path
 ) -> None:
     client = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5)
-    settings = {"engine": ENGINES[engine], "method": METHODS[method], "client": client, "server": FedAdam()}
+    settings = {"engine": ENGINES[engine], "method": METHODS[method], "local": client, "server": FedAdam()}
     twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=2), **untested | settings)
 
 

@@ -177,14 +177,17 @@ def test_every_sampling_is_registered() -> None:
         (lambda: Uniform(fraction=1.5), r"Uniform\.count, fraction = \(0, 1\.5\)"),
         (lambda: Uniform(1, dropout=1.0), r"Uniform\.dropout = 1\.0: must be at least 0 and below 1"),
         (lambda: Weighted(0), r"Weighted\.count = 0: must be at least 1"),
-        (lambda: FixedClients(()), r"Fixed\.rounds = \(\): must hold at least one list"),
-        (lambda: FixedClients(((0, 1), (2, 2))), r"Fixed\.rounds\[1\] = \[2, 2\]: must hold distinct client ids"),
+        (lambda: FixedClients(()), r"FixedClients\.rounds = \(\): must hold at least one list"),
+        (
+            lambda: FixedClients(((0, 1), (2, 2))),
+            r"FixedClients\.rounds\[1\] = \[2, 2\]: must hold distinct client ids",
+        ),
         (
             lambda: FixedClients(((-1,),)),
-            r"Fixed\.rounds\[0\] = \[-1\]: must hold distinct client ids, integers of at least 0",
+            r"FixedClients\.rounds\[0\] = \[-1\]: must hold distinct client ids, integers of at least 0",
         ),
-        (lambda: FixedClients(((0.5,),)), r"Fixed\.rounds\[0\] = \[0\.5\]"),  # type: ignore[arg-type]
-        (lambda: FixedClients((0, 1)), r"Fixed\.rounds\[0\] = 0: must hold"),  # type: ignore[arg-type]
+        (lambda: FixedClients(((0.5,),)), r"FixedClients\.rounds\[0\] = \[0\.5\]"),  # type: ignore[arg-type]
+        (lambda: FixedClients((0, 1)), r"FixedClients\.rounds\[0\] = 0: must hold"),  # type: ignore[arg-type]
         (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:function'"),
         (lambda: Function("no_such_package:f"), r"can't be imported: No module named 'no_such_package'"),
         (lambda: Function("math:pi"), r"Function\.function = 'math:pi': must be a function"),
@@ -205,7 +208,7 @@ def test_impossible_settings_are_refused(make: Callable[[], object], message: st
     [
         (Uniform(5), r"Uniform\.count = 5: must be at most the number of clients, 4"),
         (Weighted(4), r"Weighted\.count = 4: must be at most the number of clients with samples, 3"),
-        (FixedClients(((0,), (4,))), r"Fixed\.rounds: highest id = 4: must be below 4"),
+        (FixedClients(((0,), (4,))), r"FixedClients\.rounds: highest id = 4: must be below 4"),
         (Uniform(2, trace=np.ones((2, 5), dtype=np.bool_)), r"Uniform\.trace: clients = 5: must be .* clients, 4"),
         (
             Function(lambda *_: [0, 0]),

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -44,7 +44,7 @@ def test_the_coefficient_of_momentum_is_its_closed_form(steps: int, m: float, lr
 
 
 @given(steps=tau, lr=st.floats(0.01, 1), mu=st.floats(0.01, 1))
-def test_the_coefficient_of_a_tether_is_its_closed_form(steps: int, lr: float, mu: float) -> None:
+def test_the_coefficient_of_a_proximal_term_is_its_closed_form(steps: int, lr: float, mu: float) -> None:
     expected = (1 - (1 - lr * mu) ** steps) / (lr * mu)
     for method in (FedProx(mu), FedACG(beta=mu), FedDyn(mu)):
         assert coefficient(LocalTraining(lr=lr), steps, method) == pytest.approx(expected, rel=1e-11)
@@ -157,7 +157,6 @@ def test_where_all_gradients_are_1_counting_steps_moves_by_their_mean_number(wei
     assert float(after(f, 1).w - f.start().w) == pytest.approx(-0.3 * mean, rel=1e-13)
 
 
-@settings(deadline=None)
 @given(round=rounds(), data=st.data(), kind=st.sampled_from(["coefficients", "steps"]))
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_fednova_is_its_formula_in_numpy_over_the_clients_that_are_accepted(

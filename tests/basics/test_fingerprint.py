@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from support.broadcasting import ALONE, noisy
 from torch import Tensor, nn
 
 from fedsash.aggregation import FedGMA, FedNova, WeightedMean
@@ -24,6 +23,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.local import LocalTraining
 from fedsash.servers import FedAdam, ServerSGD
+from support.broadcasting import ALONE, noisy
 from support.worlds import data, federation, mlp
 
 

@@ -15,9 +15,9 @@ import pytest
 import torch
 
 from fedsash.data import DATASETS, IID, Digits, Images
+from fedsash.data.catalogue import CATALOGUE
 from fedsash.data.formats import find, parquet
-from fedsash.data.images import Recipe, _content
-from fedsash.data.known import KNOWN
+from fedsash.data.images import ReadingSettings, _content
 from fedsash.data.source import hold_out
 from support.parquets import pixels, write
 
@@ -244,8 +244,8 @@ def test_the_hub_and_a_folder_give_the_same_tensors(
     assert {file.suffix for files in fetched.values() for file in files} == {".arrow"}
     local = find(str(path), ["train", "test"])
     assert parquet.present(fetched) == parquet.present(local.files) == ["image", "label", "domain"]
-    ours, info = _content(local, Recipe())
-    theirs, their_info = _content(replace(local, files=fetched), Recipe())
+    ours, info = _content(local, ReadingSettings())
+    theirs, their_info = _content(replace(local, files=fetched), ReadingSettings())
     assert info == their_info == {"y": ["a", "b"], "domain": ["x", "y"]}
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
@@ -265,7 +265,7 @@ def test_without_a_network_a_hub_name_says_what_to_fetch() -> None:
 
 
 def test_every_source_has_a_name_and_says_what_it_is() -> None:
-    assert {"digits", "images", "shakespeare", *KNOWN} == set(DATASETS)
+    assert {"digits", "images", "shakespeare", *CATALOGUE} == set(DATASETS)
     assert all((source.__doc__ or "").splitlines()[0].endswith(".") for source in DATASETS.values())
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.data import Images, Shakespeare
-from fedsash.data.named import Named
+from fedsash.data.published import Named
 from fedsash.lab.config import load, parse
 from support.places import ROOT
 

@@ -47,7 +47,7 @@ def test_feddyns_g_is_the_gradient_where_the_client_ended_as_far_as_it_minimised
 
 
 def test_feddyn_without_memory_is_uniform_fedprox() -> None:
-    """To 1e-12: the proximal is computed in another order."""
+    """To 1e-12: the proximal term is computed in another order."""
 
     class Forgetful(FedDyn):
         def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:

@@ -50,7 +50,7 @@ def world(method: Method, steps: int = K, clients: int = 3) -> Federation:
 
 
 def without_correction(mu: float = 0.0, eta: float = ETA) -> float:
-    """Where the mean of clients stops that each follow their own loss and a proximal."""
+    """Where the mean of clients stops that each follow their own loss and a proximal term."""
     weight = (1 - (1 - eta * (A + mu)) ** K) * A / (A + mu)
     return float((weight @ B) / weight.sum())
 

@@ -135,5 +135,5 @@ def test_an_adaptive_window_needs_clients_at_work_side_by_side() -> None:
     "settings", [{"start": 0}, {"increase": 0.0}, {"decrease": 1.0}, {"decrease": 0.0}, {"delay": 0.0}]
 )
 def test_settings_that_would_not_adapt_are_refused(settings: dict[str, float]) -> None:
-    with pytest.raises(ValueError, match=r"^AIMD\.\w+ = "):
+    with pytest.raises(ValueError, match=r"^AIMDWindow\.\w+ = "):
         AIMDWindow(**settings)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import pytest
 from numpy.typing import NDArray
 
 from fedsash.data.formats import find
-from fedsash.data.formats.table import Table
+from fedsash.data.formats.splits import ImageSplits
 
 Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
 
@@ -27,7 +27,12 @@ def pixels(n: int, *shape: int, seed: int = 0) -> Pixels:
     return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
-def table(folder: Path, test: str = "test") -> Table:
+def prepared(source: Any) -> torch.Tensor:
+    """What a model sees, `[n, channels, H, W]`."""
+    return source.transform.prepare(source.train.x)
+
+
+def table(folder: Path, test: str = "test") -> ImageSplits:
     return find(str(folder), ["train", test]).read({})
 
 

@@ -119,7 +119,7 @@ class Outline(HTMLParser):
         self.cells: list[str] = []
         self.tags: list[str] = []
         self.inside = False
-        self.broadcast(text)
+        self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)

@@ -20,10 +20,6 @@ from PIL import Image  # noqa: E402
 Pixels = NDArray[np.uint8]
 
 
-def pixels(n: int, shape: tuple[int, ...] = (6, 5, 3), seed: int = 0) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
-
-
 def encoded(image: Pixels | Image.Image) -> bytes:
     buffer = io.BytesIO()
     (image if isinstance(image, Image.Image) else Image.fromarray(image.squeeze())).save(buffer, "PNG")

@@ -7,11 +7,12 @@ from typing import Any
 
 from torch import Tensor
 
+from fedsash.basics.arrays import Ints
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.lab.checkpoints import save
 from fedsash.state import State
-from fedsash.testing import after, identical, quadratic_federation
+from fedsash.testing import after, identical, quadratic_federation, record
 from fedsash.testing import small_data as data
 from fedsash.testing import small_federation as federation
 from fedsash.testing import small_model as mlp
@@ -37,6 +38,8 @@ __all__ = [
     "mlp",
     "quadratic_federation",
     "quadratics",
+    "record",
+    "sampled",
     "trained",
 ]
 
@@ -55,6 +58,11 @@ ON_NETWORK: dict[str, Any] = {
     "scheduler": {"name": "fedwindow", "window": {"name": "aimd", "delay": 3.0}, "pipelined": True},
 }
 """A short experiment on a simulated network."""
+
+
+def sampled(world: Federation, round: int) -> Ints:
+    """The clients that take part in a round."""
+    return world.sampling.clients(round, world.sizes, world.seed)
 
 
 def learned(world: Federation, state: State) -> State:

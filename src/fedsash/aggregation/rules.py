@@ -61,10 +61,10 @@ class FedNova(Aggregation):
         w_{t+1} = w_t + tau * sum_i p_i * (w_i - w_t) / a_i,        tau = sum_i p_i * a_i
 
     For plain SGD a_i is the number of steps. Here it follows the exact recursion of local momentum, of the method's
-    proximal (FedProx, FedACG, FedDyn) and of a rate that moves within the round; published code adds the recursions of
-    momentum and proximal up, which is not exact. Weight decay is left out, as published. With equal steps it is the
-    mean. `tau = "steps"` takes sum_i p_i * K_i, as the official code does with FedProx. The weights p_i are the
-    method's; a global momentum is the server optimiser's.
+    proximal term (FedProx, FedACG, FedDyn) and of a rate that moves within the round; published code adds the
+    recursions of momentum and the proximal term up, which is not exact. Weight decay is left out, as published. With
+    equal steps it is the mean. `tau = "steps"` takes sum_i p_i * K_i, as the official code does with FedProx. The
+    weights p_i are the method's; a global momentum is the server optimiser's.
     """
 
     tau: Literal["coefficients", "steps"] = "coefficients"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from .datasets import DATASETS, Digits
 from .federated import FederatedData, Samples
 from .images import Images
-from .named import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
 from .partitions import (
     IID,
     PARTITIONS,
@@ -19,8 +19,8 @@ from .partitions import (
     Shards,
     Users,
 )
+from .published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
 from .source import Source
-from .sources import DATASETS, Digits
 from .text import Shakespeare
 from .transform import Transform
 

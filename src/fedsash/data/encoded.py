@@ -27,7 +27,7 @@ PIECE = 8
 """How many images of a batch a thread decodes at a time."""
 
 
-class Encoded:
+class EncodedImages:
     """Images as a uint8 tensor `[n, H, W, channels]` whose pixels are made when they are asked for, and not kept.
 
     Image i is the one in row `rows[i]` (without `rows`: in row i) of the part that `decoder` reads; the pixels come out
@@ -58,13 +58,13 @@ class Encoded:
         """Never: pixels are bytes."""
         return False
 
-    def to(self, device: torch.device | str) -> Encoded:
+    def to(self, device: torch.device | str) -> EncodedImages:
         """The same images, their pixels to come out on `device`."""
-        return Encoded(self.decoder, self.rows, device)
+        return EncodedImages(self.decoder, self.rows, device)
 
-    def only(self, index: Tensor) -> Encoded:
+    def only(self, index: Tensor) -> EncodedImages:
         """The images at `index` (int64 or bool), in that order, still encoded."""
-        return Encoded(self.decoder, self.rows[index.cpu().numpy()], self.device)
+        return EncodedImages(self.decoder, self.rows[index.cpu().numpy()], self.device)
 
     def __getitem__(self, index: Tensor | slice) -> Tensor:
         return _Batch(self, np.arange(len(self))[index if isinstance(index, slice) else index.cpu().numpy()]).pixels()
@@ -73,7 +73,7 @@ class Encoded:
         """The pixels of the images at `index` `[b]`, `[b, H, W, channels]`; `dim` is 0."""
         return self[index]
 
-    def ahead(self, batches: Iterable[Ints]) -> Encoded:
+    def ahead(self, batches: Iterable[Ints]) -> EncodedImages:
         """The same images for somebody who will select `batches`, one after another: the next ones are decoded already.
 
         `AHEAD` of them are at a time. Anything else may be selected in between.
@@ -81,7 +81,7 @@ class Encoded:
         return _Ahead(self, batches)
 
 
-Pixels: TypeAlias = Tensor | Encoded
+Pixels: TypeAlias = Tensor | EncodedImages
 """The samples' `x`: a tensor, or images that become one, a batch at a time."""
 
 
@@ -94,8 +94,8 @@ def split(x: Pixels, size: int) -> Iterable[Tensor]:
     return (ahead.index_select(0, torch.from_numpy(index)) for index in batches)
 
 
-class _Ahead(Encoded):
-    def __init__(self, x: Encoded, batches: Iterable[Ints]) -> None:
+class _Ahead(EncodedImages):
+    def __init__(self, x: EncodedImages, batches: Iterable[Ints]) -> None:
         super().__init__(x.decoder, x.rows, x.device)
         self._coming = (_Batch(x, index) for index in batches)
         self._begun = deque(islice(self._coming, AHEAD))
@@ -111,7 +111,7 @@ class _Ahead(Encoded):
 class _Batch:
     """The images at `index` of `x`, being decoded; one that is asked for twice is decoded once."""
 
-    def __init__(self, x: Encoded, index: Ints) -> None:
+    def __init__(self, x: EncodedImages, index: Ints) -> None:
         self.index, self._device = index, x.device
         rows, self._places = np.unique(x.rows[index], return_inverse=True)
         self._out = np.empty((len(rows), *x.decoder.shape), dtype=np.uint8)

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..tasks import Classification, Task
-from .encoded import Encoded, Pixels
+from .encoded import EncodedImages, Pixels
 from .transform import PLAIN, Transform
 
 CLASSIFICATION = Classification()
@@ -58,7 +58,7 @@ class Samples:
 
     def __getitem__(self, index: Tensor) -> Samples:
         """The samples at `index` (int64 or bool), in that order."""
-        return self._each(lambda x: x.only(index) if isinstance(x, Encoded) else x[index])
+        return self._each(lambda x: x.only(index) if isinstance(x, EncodedImages) else x[index])
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on `device`."""

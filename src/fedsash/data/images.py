@@ -13,10 +13,10 @@ from ..basics.errors import check, check_choice
 from ..basics.storage import free
 from . import formats
 from .cache import Content, cached
-from .encoded import Encoded, Pixels
+from .encoded import EncodedImages, Pixels
 from .federated import Samples
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode
-from .formats.table import numbered
+from .formats.splits import numbered
 from .source import Source, hold_out
 from .transform import PLAIN, Transform
 
@@ -28,7 +28,7 @@ SHARE = 0.25
 
 
 @dataclass(frozen=True)
-class Recipe:
+class ReadingSettings:
     """How a data set is read and what its images become; what is None or empty is as the files have it.
 
     `columns` names the columns of Parquet files, under `image`, `y`, `domain`, `user` and `coarse`. `counts` is the
@@ -50,48 +50,55 @@ class Recipe:
     decode: Decode = "auto"
 
 
-def load(path: str, recipe: Recipe, seed: int = 0) -> Source:
+def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
     """The images in a folder or on the hub; `seed` decides which are held out, where there is no split for it.
 
     What is decoded at once is kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
-    found = formats.find(path, [recipe.train_split, recipe.test_split])
-    there = recipe.test_split in ("test", *found.files)
-    check(there, "test_split", recipe.test_split, f"there is no such split in {path}")
+    found = formats.find(path, [settings.train_split, settings.test_split])
+    there = settings.test_split in ("test", *found.files)
+    check(there, "test_split", settings.test_split, f"there is no such split in {path}")
     files = [file for split in found.files.values() for file in split]
-    how = [list(found.files), dict(recipe.columns), vars(recipe.look), dict(recipe.counts), recipe.names, recipe.shape]
-    limit = {"auto": SHARE * free(torch.device("cpu")), "once": math.inf, "batches": 0.0}[recipe.decode]
-    content, info = cached(files, how, limit, lambda: _content(found, recipe, limit))
-    train = _samples(content, recipe.train_split, recipe.labels)
-    test = _samples(content, recipe.test_split, recipe.labels) if recipe.test_split in found.files else None
+    how = [
+        list(found.files),
+        dict(settings.columns),
+        vars(settings.look),
+        dict(settings.counts),
+        settings.names,
+        settings.shape,
+    ]
+    limit = {"auto": SHARE * free(torch.device("cpu")), "once": math.inf, "batches": 0.0}[settings.decode]
+    content, info = cached(files, how, limit, lambda: _content(found, settings, limit))
+    train = _samples(content, settings.train_split, settings.labels)
+    test = _samples(content, settings.test_split, settings.labels) if settings.test_split in found.files else None
     if test is None:
-        train, test = hold_out(train, recipe.test, seed)
-    names = tuple(info["y" if recipe.labels == "fine" else "coarse"])
-    return Source(train, test, len(names), recipe.transform, names, tuple(info.get("domain", ())))
+        train, test = hold_out(train, settings.test, seed)
+    names = tuple(info["y" if settings.labels == "fine" else "coarse"])
+    return Source(train, test, len(names), settings.transform, names, tuple(info.get("domain", ())))
 
 
-def _content(found: formats.Found, recipe: Recipe, limit: float = math.inf) -> Content:
+def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: float = math.inf) -> Content:
     """All splits: `split.x` (uint8 NHWC), `split.y` and so on, and the names of labels and domains.
 
     Images that would take `limit` bytes or more stay encoded.
     """
-    table = found.read(recipe.columns)
+    table = found.read(settings.columns)
     content: dict[str, Pixels] = {}
     info: dict[str, Any] = {}
     for key in ("y", "domain", "user", "coarse"):
         values = {split: part.columns[key] for split, part in table.parts.items() if key in part.columns}
         if values:
-            known = table.names.get(key) or (list(recipe.names) if key == "y" else None) or None
-            numbers, info[key] = numbered(key, values, known, recipe.counts.get(key))
+            known = table.names.get(key) or (list(settings.names) if key == "y" else None) or None
+            numbers, info[key] = numbered(key, values, known, settings.counts.get(key))
             content |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
-    decoders = {split: Decoder(part, recipe.look) for split, part in table.parts.items()}
+    decoders = {split: Decoder(part, settings.look) for split, part in table.parts.items()}
     for decoder in decoders.values():
         where, size = f"{decoder.part.where}: height and width of images", decoder.shape[:2]
-        check(recipe.shape in (None, size), where, size, f"must be {recipe.shape}")
+        check(settings.shape in (None, size), where, size, f"must be {settings.shape}")
     if sum(decoder.bytes for decoder in decoders.values()) < limit:
-        pixels = decode(table.parts, recipe.look)
+        pixels = decode(table.parts, settings.look)
         return content | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
-    return content | {f"{split}.x": Encoded(decoder) for split, decoder in decoders.items()}, info
+    return content | {f"{split}.x": EncodedImages(decoder) for split, decoder in decoders.items()}, info
 
 
 def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
@@ -158,5 +165,7 @@ class Images:
         columns = {"image": self.image, "y": self.label, "domain": self.domain}
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)
-        recipe = Recipe(columns, self.train_split, self.test_split, self.test, look, self.transform, decode=self.decode)
-        return load(self.path, recipe, seed)
+        settings = ReadingSettings(
+            columns, self.train_split, self.test_split, self.test, look, self.transform, decode=self.decode
+        )
+        return load(self.path, settings, seed)

@@ -16,7 +16,7 @@ from ..basics.arrays import Floats, Ints
 from ..basics.errors import check
 from ..basics.layout import Layout
 from ..data import encoded
-from ..data.encoded import Encoded
+from ..data.encoded import EncodedImages
 from ..data.federated import Problem, Samples
 from ..exchange import Answers, Part, Reply, Request
 from ..tasks import Loss
@@ -129,7 +129,7 @@ class Scorer:
 
 def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[Tensor, Tensor]]:
     """The samples, `size` at a time."""
-    if index is None or isinstance(samples.x, Encoded):
+    if index is None or isinstance(samples.x, EncodedImages):
         samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
         yield from zip(encoded.split(samples.x, size), torch.split(samples.y, size), strict=True)
     else:

@@ -14,7 +14,7 @@ import torch
 
 from ..basics.arrays import Ints
 from ..basics.errors import check
-from ..data.encoded import Encoded
+from ..data.encoded import EncodedImages
 from ..schedules import Constant
 from . import workers
 from .direct import threads
@@ -62,7 +62,7 @@ def resolve(engine: LocalEngine, work: Work, rounds: int | None = None) -> tuple
     first rounds take. `rounds` is the length of the run, if it is known: only long runs are compiled for. A model that
     can't be vectorised is trained one client at a time, with a line that says so.
     """
-    encoded = isinstance(work.data.train.x, Encoded)
+    encoded = isinstance(work.data.train.x, EncodedImages)
     right = 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
     check(not (encoded and engine.compile is True), "LocalEngine.compile", True, right)
     if engine.resolved:

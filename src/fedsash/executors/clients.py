@@ -13,7 +13,7 @@ import torch
 from ..basics.arrays import Ints
 from ..basics.errors import check
 from ..basics.fingerprint import text
-from ..data.encoded import Encoded
+from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..exchange import Executor
 from . import Engine, Training, Work
@@ -85,7 +85,7 @@ class Here:
         """Of the samples about a thousand, evenly spaced."""
         x, y = self.data.train.x, self.data.train.y
         some = slice(None, None, max(len(y) // 1000, 1))
-        pixels = x.rows[some] if isinstance(x, Encoded) else x[some]
+        pixels = x.rows[some] if isinstance(x, EncodedImages) else x[some]
         numbers = np.empty(0, dtype=np.int64) if self.data.numbers is None else self.data.numbers
         partition = np.concatenate([self.data.sizes, *self.data.clients, numbers])
         return {

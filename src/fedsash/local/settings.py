@@ -67,8 +67,8 @@ class LocalTraining:
         """FedNova's normaliser a_i of clients that take `steps` `[C]` steps in a round of rate `lr`, `[C]`.
 
         It is the sum of the weights, in units of `lr`, with which a client's gradients enter its update: what the
-        update would be for gradients of -1, by the recursion of its momentum and of the method's proximal. Weight decay
-        is left out, as published.
+        update would be for gradients of -1, by the recursion of its momentum and of the method's proximal term. Weight
+        decay is left out, as published.
         """
         moved = v = np.zeros(len(steps))
         for eta in self.rates(1.0, steps, method):

@@ -2,13 +2,15 @@
 
 from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors
 from .ewc import EWC
+from .fedacg import FedACG
 from .fedavg import FedAvg
+from .fedcm import FedCM
 from .feddyn import AdaBest, FedDyn
 from .fedfa import FedFA
 from .fedprox import FedProx
 from .fedsam import FedASAM, FedLESAM, FedSAM, MoFedSAM
 from .fedswa import FedMoSWA, FedSWA
-from .momentum import FedACG, FedCM, Mime, MimeLite
+from .mime import Mime, MimeLite
 from .scaffold import Scaffold
 
 METHODS: dict[str, type[Method]] = {

@@ -14,12 +14,12 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, zeros
 
 @dataclass(frozen=True)
 class EWC(Method):
-    """FedProx whose proximal is stronger where the other clients need a weight (after Kirkpatrick et al. 2017).
+    """FedProx whose proximal term is stronger where the other clients need a weight (after Kirkpatrick et al. 2017).
 
     `F` `[D]` is the importance of each weight to the clients of the last round, zero at first.
 
         step      w <- w - eta * (g(w) + mu * F * (w - w_t))
-        client    F_i = mean over its local steps of g^2, element-wise, g without the proximal
+        client    F_i = mean over its local steps of g^2, element-wise, g without the proximal term
         server    F <- mean F_i
 
     F_i is the usual estimate of the Fisher information's diagonal by squared gradients, here of batches, since those

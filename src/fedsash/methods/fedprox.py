@@ -12,10 +12,10 @@ from .base import Method, Step
 
 @dataclass(frozen=True)
 class FedProx(Method):
-    """FedAvg with a proximal to the received model (Li et al. 2020).
+    """FedAvg with a proximal term to the received model (Li et al. 2020).
 
     Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`; the proximal
-    passes through the local momentum. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
+    term passes through the local momentum. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
     """
 
     mu: float = 0.01

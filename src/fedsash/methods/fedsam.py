@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
-from .momentum import check_alpha, with_direction
+from .fedcm import check_share, with_direction
 
 TINY = 1e-16
 """Added to a norm before it divides, as in the published codes."""
@@ -76,7 +76,7 @@ class MoFedSAM(Method):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_alpha("MoFedSAM", self.alpha)
+        check_share("MoFedSAM", self.alpha)
         _check_rho("MoFedSAM", self.rho)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:

@@ -30,8 +30,11 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
     `settings` are those of a `Federation`. Raises `AssertionError` that names the part of the contract.
     """
     name, sizes = type(clients).__name__, clients.sizes
-    expect(sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()), name,
-           "sizes must be one int64 array of positive numbers")
+    expect(
+        sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()),
+        name,
+        "sizes must be one int64 array of positive numbers",
+    )
     expect(clients.data is None or clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data")
     found = clients.fingerprint()
     texts = all(isinstance(text, str) for text in (*found, *found.values()))

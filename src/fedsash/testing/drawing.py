@@ -57,8 +57,11 @@ def check_schedule(schedule: Schedule, **settings: Any) -> None:
     epochs = {t: schedule.epochs(t, 5) for t in range(ROUNDS)}
     valid = all(math.isfinite(rate) and rate >= 0 for rate in rates.values())
     expect(valid, schedule, "a rate must be finite and not negative")
-    expect(all(type(number) is int and number >= 1 for number in epochs.values()), schedule,
-           "a number of epochs must be whole and at least 1")
+    expect(
+        all(type(number) is int and number >= 1 for number in epochs.values()),
+        schedule,
+        "a number of epochs must be whole and at least 1",
+    )
     again = {t: (schedule.lr(t, 0.1), schedule.epochs(t, 5)) for t in reversed(range(ROUNDS))}
     expect(again == {t: (rates[t], epochs[t]) for t in range(ROUNDS)}, schedule, "it must be a pure function")
     still = set(epochs.values()) == {5}

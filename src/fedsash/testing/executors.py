@@ -151,8 +151,11 @@ def _shards(engine: Engine) -> None:
                 own = {number: expected[number] for number in numbers if number in expected}
                 expect(close(found, own, 1e-15), engine, "a shard of the clients must draw what the whole draws")
                 stranger = next(i for i in range(len(SIZES)) if i not in numbers)
-                expect(_refuses(part, request.only(np.array([stranger]))), engine,
-                       "who does not hold a client must raise ValueError that names it")
+                expect(
+                    _refuses(part, request.only(np.array([stranger]))),
+                    engine,
+                    "who does not hold a client must raise ValueError that names it",
+                )
 
 
 def _refuses(world: Federation, request: Request) -> bool:

@@ -109,10 +109,16 @@ def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: A
     for bad in (math.nan, math.inf, 10 * rule.limit):
         wrong = torch.tensor([bad, 0.1, 0.2], dtype=torch.float64)
         others = _moved(rule, [update, -2 * update, update, wrong])
-        expect(_same(others, _moved(rule, [update, -2 * update, update])), rule,
-               f"an upload that holds {bad} must be left out, and the round be that of the others")
-        expect(_same(_moved(rule, [wrong] * 3), torch.zeros_like(update)), rule,
-               "a round without an upload that can be used must leave the model where it is")
+        expect(
+            _same(others, _moved(rule, [update, -2 * update, update])),
+            rule,
+            f"an upload that holds {bad} must be left out, and the round be that of the others",
+        )
+        expect(
+            _same(_moved(rule, [wrong] * 3), torch.zeros_like(update)),
+            rule,
+            "a round without an upload that can be used must leave the model where it is",
+        )
     _check_type({"aggregation": rule})
     check_federation(tolerance, **{"aggregation": rule} | settings)
 

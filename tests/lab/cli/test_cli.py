@@ -96,7 +96,7 @@ def test_what_is_set_on_the_command_line_is_in_the_runs_config(experiment: Path,
     out = tmp_path / "run"
     main(["run", str(experiment), "--out", str(out), "--set", "local.lr=0.5", "--seed", "0", "--rounds", "1"])
     config = tomllib.loads((out / "config.toml").read_text())
-    assert config["client"]["lr"] == 0.5 and config["seed"] == 0 and config["rounds"] == 1
+    assert config["local"]["lr"] == 0.5 and config["seed"] == 0 and config["rounds"] == 1
 
 
 def test_no_progress_leaves_only_the_table(

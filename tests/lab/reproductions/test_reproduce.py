@@ -45,7 +45,7 @@ def test_without_any_data_there_is_the_table_with_the_reason_in_it(tmp_path: Pat
         (["ima-table-1", "--only", "rows=MNIST"], "there is no axis rows; did you mean row?"),
         (["ima-table-1", "--scale", "tiny", "--jobs", "0"], "jobs = 0"),
         (["ima-table-1", "--scale", "tiny", "--set", "rounds"], "--set rounds: must be KEY=VALUE"),
-        (["ima-table-1", "--scale", "tiny", "--set", "client.lrr=1"], "client.lrr"),
+        (["ima-table-1", "--scale", "tiny", "--set", "local.lrr=1"], "local.lrr"),
     ],
 )
 def test_a_wrong_command_is_one_line(

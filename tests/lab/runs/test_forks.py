@@ -81,7 +81,7 @@ def test_a_fork_of_a_round_that_is_not_saved_says_which_are(source: Path, tmp_pa
 
 
 def test_a_fork_of_another_experiment_is_refused(source: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="is of another experiment: server/m is missing there"):
+    with pytest.raises(ValueError, match="is of another experiment: optimiser/m is missing there"):
         start(observed(server=FedAdam()), 8, tmp_path / "b", fork=Fork(source, 4))
     assert not (tmp_path / "b" / "metrics.jsonl").exists()
 

@@ -85,7 +85,7 @@ def test_only_keeps_labels_of_an_axis_that_add_up_and_all_of_the_others() -> Non
         ({"seed": []}, {}, "axes.seed = []: must be a list of values"),
         ({"seed": [0, 1, 0]}, {}, "axes.seed = [0, 1, 0]: must not name a value twice"),
         ({"seed": [0, -1]}, {}, "seed=-1: seed = -1: must not be negative"),
-        ({"client.rate": [1]}, {}, "rate=1: unknown key client.rate"),
+        ({"local.rate": [1]}, {}, "rate=1: unknown key local.rate"),
         ({"seed": [0, 1]}, {"zip": [["seed", "sed"]]}, "zip: there is no axis sed; did you mean seed?"),
         ({"seed": [0, 1], "rounds": [1]}, {"zip": [["seed", "rounds"]]}, "as many labels each"),
         ({"seed": [0]}, {"zip": [["seed"], ["seed"]]}, "seed is in it twice"),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...basics.errors import check
 from . import folders, idx, leaf, listed, parquet, pickles
-from .table import Files, Form, Table
+from .splits import Files, Form, ImageSplits
 
 FORMS: dict[str, Form] = {
     "idx": idx,
@@ -22,19 +22,19 @@ FORMS: dict[str, Form] = {
 
 
 @dataclass(frozen=True)
-class Found:
+class DatasetFiles:
     """A data set's files, and the form in which they are."""
 
     form: Form
     folder: Path
     files: Files
 
-    def read(self, columns: Mapping[str, str | None]) -> Table:
+    def read(self, columns: Mapping[str, str | None]) -> ImageSplits:
         """What they hold."""
         return self.form.read(self.folder, self.files, columns)
 
 
-def find(path: str, splits: Sequence[str]) -> Found:
+def find(path: str, splits: Sequence[str]) -> DatasetFiles:
     """The files of each of the splits that is there: of a folder in any form, or of a data set on the hub.
 
     Raises `ValueError`, in one line that says what would be right, if there is no such folder, nothing in it that can
@@ -44,10 +44,10 @@ def find(path: str, splits: Sequence[str]) -> Found:
     if not folder.is_dir():
         is_path = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
         check(not is_path, "path", path, "there is no such folder")
-        return Found(parquet, folder, parquet.hub(path, splits))
+        return DatasetFiles(parquet, folder, parquet.hub(path, splits))
     folder = folder.resolve()
     form = next((form for form in FORMS.values() if form.matches(folder)), None)
     if form is None:
         right = "must hold train.parquet, train-images-idx3-ubyte, data_batch_1, all_data_0.json or images in folders"
         raise ValueError(f"path = {str(folder)!r}: {right}; there is nothing that can be read")
-    return Found(form, folder, form.files(folder, splits))
+    return DatasetFiles(form, folder, form.files(folder, splits))

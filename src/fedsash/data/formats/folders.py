@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...basics.errors import check
-from .table import Files, Part, Table, some, spellings
+from .splits import Files, ImageSplit, ImageSplits, some, spellings
 
 ENDINGS = (".png", ".jpg", ".jpeg")
 ANNOTATIONS = "*annotations.txt"
@@ -27,7 +27,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {splits[0]: _images(folder)}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
     """Each image's path; its class is the folder it is in, and its domain, if there is one, the folder around that.
 
     A folder `images` in between counts for nothing. A split with a file `*annotations.txt`, whose lines begin with an
@@ -38,8 +38,8 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table
         place = _place(folder, split) or folder
         listed = next(iter(place.glob(ANNOTATIONS)), None)
         columns_ = _by_folder(its, place) if listed is None else {"y": _by_list(its, listed)}
-        parts[split] = Part(its, {key: np.array(values) for key, values in columns_.items()}, str(place))
-    return Table(parts)
+        parts[split] = ImageSplit(its, {key: np.array(values) for key, values in columns_.items()}, str(place))
+    return ImageSplits(parts)
 
 
 def _place(folder: Path, split: str) -> Path | None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...basics.errors import check, one_line
-from .table import Files, Part, Pixels, Table, home
+from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 PREFIX = {"train": "train", "test": "t10k"}
 IMAGES, LABELS = 0x00000803, 0x00000801
@@ -35,15 +35,15 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return found
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
     """Images `[n, rows, columns, 1]` and their labels."""
     parts = {}
     for split, (images, labels) in files.items():
         pixels, y = _read(images, IMAGES), _read(labels, LABELS)
         right = f"must be {len(pixels)}, as many as there are images in {images.name}"
         check(len(y) == len(pixels), f"{labels}: number of labels", len(y), right)
-        parts[split] = Part(pixels[..., None], {"y": y}, str(images))
-    return Table(parts)
+        parts[split] = ImageSplit(pixels[..., None], {"y": y}, str(images))
+    return ImageSplits(parts)
 
 
 def _spellings(prefix: str, kind: str, dimensions: int) -> list[str]:

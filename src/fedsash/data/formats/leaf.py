@@ -12,7 +12,7 @@ import numpy as np
 
 from ...basics.errors import check, one_line
 from .pixels import progress
-from .table import Files, Part, Pixels, Table, home
+from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 
 def matches(folder: Path) -> bool:
@@ -33,7 +33,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {split: its for split, its in found.items() if its}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
     """Images `[n, H, H, 1]`, labels, and as `user` the name of the user whose sample it is."""
     parts = {}
     with progress("reading JSON", sum(map(len, files.values()))) as advance:
@@ -47,8 +47,8 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table
                 advance(1)
             check(len({pixels.shape[1:] for pixels in x}) == 1, str(its[0].parent), split, "images differ in size")
             columns_ = {"y": np.concatenate(y), "user": np.array(user)}
-            parts[split] = Part(np.concatenate(x), columns_, str(its[0].parent))
-    return Table(parts)
+            parts[split] = ImageSplit(np.concatenate(x), columns_, str(its[0].parent))
+    return ImageSplits(parts)
 
 
 def _users(file: Path) -> list[tuple[str, Pixels, Any]]:

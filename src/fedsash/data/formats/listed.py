@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from ...basics.errors import check
-from .table import Files, Part, Table
+from .splits import Files, ImageSplit, ImageSplits
 
 LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")
 """Where the image of an id lies: in one folder, or as Google Landmarks v2 is unpacked."""
@@ -28,7 +28,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {split: [*its, *_places(folder, its[0])] for split, its in found.items() if its}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
     """The path of each image, its class and, where the list has `user_id`, its user."""
     parts = {}
     for split, (listed, *images) in files.items():
@@ -38,8 +38,8 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table
         columns_ = {"y": np.array(values["class"]).astype(np.int64)}
         if "user_id" in values:
             columns_["user"] = np.array(values["user_id"])
-        parts[split] = Part(images, columns_, str(listed))
-    return Table(parts)
+        parts[split] = ImageSplit(images, columns_, str(listed))
+    return ImageSplits(parts)
 
 
 def _lists(folder: Path, split: str) -> list[Path]:

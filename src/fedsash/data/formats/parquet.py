@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import check, library, one_line
 from .pixels import EXTRA
-from .table import Files, Part, Table, some, spellings
+from .splits import Files, ImageSplit, ImageSplits, some, spellings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +55,7 @@ def hub(name: str, splits: Sequence[str]) -> Files:
     return {split: [Path(part["filename"]) for part in found[s].cache_files] for split, s in present.items() if s}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
     """The chosen columns; the images stay encoded. Names are those of the metadata's class labels."""
     import pyarrow as pa
 
@@ -69,9 +69,9 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table
     for split, table in tables.items():
         where = f"column {image!r} of {split}"
         values = {key: _values(table[column], f"column {column!r} of {split}") for key, column in chosen.items()}
-        parts[split] = Part(Rows(files[split], image, where, len(table)), values, where)
+        parts[split] = ImageSplit(Rows(files[split], image, where, len(table)), values, where)
     known = {key: features.get(column, {}).get("names") for key, column in chosen.items()}
-    return Table(parts, {key: names for key, names in known.items() if names})
+    return ImageSplits(parts, {key: names for key, names in known.items() if names})
 
 
 def present(files: Files) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...basics.errors import check, one_line
-from .table import Files, Part, Pixels, Table, home
+from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 BATCHES = {"train": [f"data_batch_{i}" for i in range(1, 6)], "test": ["test_batch"]}
 SIDE = 32
@@ -43,14 +43,14 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {split: files for split, files in found.items() if split in splits}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
     """Images `[n, H, W, channels]`, their labels and, of CIFAR-100, their coarse labels; names are those of `meta`."""
     parts = {}
     for split, its in files.items():
         batches = [_batch(file) for file in its]
         merged = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
-        parts[split] = Part(merged.pop("x"), merged, str(its[0]))
-    return Table(parts, _names(next(iter(files.values()))[0].parent))
+        parts[split] = ImageSplit(merged.pop("x"), merged, str(its[0]))
+    return ImageSplits(parts, _names(next(iter(files.values()))[0].parent))
 
 
 def _batch(file: Path) -> dict[str, NDArray[Any]]:

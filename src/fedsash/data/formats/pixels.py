@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...basics.errors import check, library, one_line
-from .table import Part, Pixels, Place
+from .splits import ImageSplit, Pixels, Place
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -49,7 +49,7 @@ class Decoder:
     Raises `ValueError`, which names the file or the row, for an image that can't be decoded or is not like the first.
     """
 
-    part: Part
+    part: ImageSplit
     look: Look
 
     @property
@@ -99,13 +99,13 @@ class Decoder:
         return image
 
 
-def decode(parts: dict[str, Part], look: Look) -> dict[str, Pixels]:
+def decode(parts: dict[str, ImageSplit], look: Look) -> dict[str, Pixels]:
     """The pixels of each split, uint8 `[n, H, W, channels]`, with a progress bar; `ValueError` names what is wrong."""
     with progress("decoding images", sum(len(part.images) for part in parts.values())) as advance:
         return {split: _decoded(part, look, advance) for split, part in parts.items()}
 
 
-def _decoded(part: Part, look: Look, advance: Callable[[int], None]) -> Pixels:
+def _decoded(part: ImageSplit, look: Look, advance: Callable[[int], None]) -> Pixels:
     decoder, count = Decoder(part, look), len(part.images)
     if (ready := decoder.ready) is not None:
         advance(count)

@@ -84,9 +84,9 @@ class _Course:
     def __init__(self, run: Planned) -> None:
         self.name, self.experiment = run.name, run.experiment
         self.table = run.experiment.table()
-        client = {key: value for key, value in self.table["client"].items() if key != "schedule"}
+        local = {key: value for key, value in self.table["local"].items() if key != "schedule"}
         rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
-        self.family = self.name if simulated(self.experiment) else _text(rest | {"client": client})
+        self.family = self.name if simulated(self.experiment) else _text(rest | {"local": local})
         waits, acts, begins = self._broadcast()
         schedule, own = self.experiment.local.schedule, self.experiment.local
         self.effects = [

@@ -60,7 +60,7 @@ GLANCE = {
     "partition": "partition",
     "model": "model",
     "method": "method",
-    "clients train with": "client",
+    "clients train with": "local",
     "who takes part": "sampling",
     "server": "server",
     "broadcast": "broadcast",

@@ -22,7 +22,7 @@ VALIDATION = ("valid", "val", "validation")
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class ImageSplit:
     """One split of `n` samples, nothing decoded yet.
 
     `images` are pixels, uint8 `[n, H, W, channels]`, or the place of each image: whoever wants to decode only what a
@@ -45,10 +45,10 @@ NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse 
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class ImageSplits:
     """All splits that were read, and the names that the files give to the numbers of a column."""
 
-    parts: dict[str, Part]
+    parts: dict[str, ImageSplit]
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -61,7 +61,7 @@ class Form(Protocol):
     def files(self, folder: Path, splits: Sequence[str]) -> Files:
         """The files of each of these splits that is there; `ValueError` if there is none of the first."""
 
-    def read(self, folder: Path, files: Files, columns: Mapping[str, str | None]) -> Table:
+    def read(self, folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
         """What the files hold. `columns` names the columns of files that have such names; `ValueError` in one line."""
 
 

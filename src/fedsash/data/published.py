@@ -13,9 +13,9 @@ import torch
 
 from ..basics.errors import check, check_choice
 from ..basics.randomness import Purpose, generator
+from .catalogue import CATALOGUE, DIGIT_FIVE
 from .federated import Samples
-from .images import Decode, Recipe, load
-from .known import DIGIT_FIVE, KNOWN
+from .images import Decode, ReadingSettings, load
 from .source import Source
 
 _log = logging.getLogger(__name__)
@@ -23,22 +23,22 @@ _CHOSEN = 2  # keeps this draw apart from the partition's own and from what is h
 
 
 @dataclass(frozen=True)
-class Named:
+class PublishedImages:
     """A published data set: `path` is a folder that has it, in any form; the default is its name on the hub."""
 
     path: str = ""
     name: ClassVar[str]
 
     @property
-    def recipe(self) -> Recipe:
+    def settings(self) -> ReadingSettings:
         """How it is read, and what its images become."""
-        return KNOWN[self.name].recipe
+        return CATALOGUE[self.name].settings
 
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which are held out, where there is no split for it."""
-        known = KNOWN[self.name]
+        known = CATALOGUE[self.name]
         check(bool(self.path or known.hub), "path", self.path, known.fetch)
-        source = load(self.path or known.hub, self.recipe, seed)
+        source = load(self.path or known.hub, self.settings, seed)
         found = (len(source.train), 0 if source.test is None else len(source.test))
         if known.sizes not in (None, found, (sum(found), 0)):
             line = "%s: %s training and %s test images, where the published data have %s and %s"
@@ -47,7 +47,7 @@ class Named:
 
 
 @dataclass(frozen=True)
-class MNIST(Named):
+class MNIST(PublishedImages):
     """MNIST: 60,000 + 10,000 grey digits of 28x28 (LeCun et al. 1998), values in [0, 1] (FedWindow).
 
     `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
@@ -57,7 +57,7 @@ class MNIST(Named):
 
 
 @dataclass(frozen=True)
-class FashionMNIST(Named):
+class FashionMNIST(PublishedImages):
     """Fashion-MNIST: 60,000 + 10,000 grey images of 28x28, 10 classes (Xiao et al. 2017), values in [0, 1] (IMA).
 
     `path` is a folder with its idx files, plain or `.gz`, or in the hub's form.
@@ -67,7 +67,7 @@ class FashionMNIST(Named):
 
 
 @dataclass(frozen=True)
-class CIFAR10(Named):
+class CIFAR10(PublishedImages):
     """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
 
     `path` is a folder with its pickles (`data_batch_1` ... `test_batch`), or in the hub's form. With `augment` clients
@@ -78,12 +78,12 @@ class CIFAR10(Named):
     name = "cifar10"
 
     @property
-    def recipe(self) -> Recipe:
-        return _plain_unless(self.augment, super().recipe)
+    def settings(self) -> ReadingSettings:
+        return _plain_unless(self.augment, super().settings)
 
 
 @dataclass(frozen=True)
-class CIFAR100(Named):
+class CIFAR100(PublishedImages):
     """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 classes in 20 groups (Krizhevsky 2009; WiMA, IMA, FedSWA).
 
     `path` is a folder with its pickles (`train`, `test`, `meta`), or in the hub's form. With `labels = "coarse"` the 20
@@ -99,12 +99,12 @@ class CIFAR100(Named):
         check_choice("CIFAR100.labels", self.labels, "fine", "coarse")
 
     @property
-    def recipe(self) -> Recipe:
-        return replace(_plain_unless(self.augment, super().recipe), labels=self.labels)
+    def settings(self) -> ReadingSettings:
+        return replace(_plain_unless(self.augment, super().settings), labels=self.labels)
 
 
 @dataclass(frozen=True)
-class FEMNIST(Named):
+class FEMNIST(PublishedImages):
     """FEMNIST: some 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
 
     `path` is a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form. Values
@@ -119,29 +119,12 @@ class FEMNIST(Named):
         check(0 <= self.test < 1, "FEMNIST.test", self.test, "must be at least 0 and below 1")
 
     @property
-    def recipe(self) -> Recipe:
-        return replace(super().recipe, test=self.test)
+    def settings(self) -> ReadingSettings:
+        return replace(super().settings, test=self.test)
 
 
 @dataclass(frozen=True)
-class Sized(Named):
-    """A data set of large images, which become `size x size` pixels when they are decoded, as `decode` says."""
-
-    size: int = 224
-    decode: Decode = field(default="auto", kw_only=True)
-
-    def __post_init__(self) -> None:
-        check(self.size >= 1, f"{type(self).__name__}.size", self.size, "must be at least 1")
-        check_choice(f"{type(self).__name__}.decode", self.decode, *get_args(Decode))
-
-    @property
-    def recipe(self) -> Recipe:
-        recipe = super().recipe
-        return replace(recipe, look=replace(recipe.look, size=self.size), decode=self.decode)
-
-
-@dataclass(frozen=True)
-class Landmarks(Sized):
+class Landmarks(PublishedImages):
     """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
 
     `path` is a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and
@@ -150,16 +133,21 @@ class Landmarks(Sized):
     on mirrored images, too. The paper does not state its input size; normalised as for ImageNet.
     """
 
+    size: int = 224
     augment: bool = True
+    decode: Decode = field(default="auto", kw_only=True)
     name = "landmarks"
 
+    def __post_init__(self) -> None:
+        _check_large(self)
+
     @property
-    def recipe(self) -> Recipe:
-        return _plain_unless(self.augment, super().recipe)
+    def settings(self) -> ReadingSettings:
+        return _plain_unless(self.augment, _large(super().settings, self.size, self.decode))
 
 
 @dataclass(frozen=True)
-class DigitFive(Named):
+class DigitFive(PublishedImages):
     """Digit-Five: digits of MNIST, SVHN, USPS, SynthDigits and MNIST-M, a domain each, 28x28 RGB (FedBN; IMA).
 
     `path` is a folder with a folder for each domain, `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals,
@@ -176,8 +164,8 @@ class DigitFive(Named):
 
     def load(self, seed: int = 0) -> Source:
         """The five domains, one after another; `seed` decides what is drawn and held out."""
-        check(self.path != "", "path", self.path, KNOWN[self.name].fetch)
-        sources = [load(str(folder), self.recipe, seed) for folder in self._folders()]
+        check(self.path != "", "path", self.path, CATALOGUE[self.name].fetch)
+        sources = [load(str(folder), self.settings, seed) for folder in self._folders()]
         train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
         test = [source.test for source in sources if source.test is not None]
         return replace(sources[0], train=_joined(train), test=_joined(test), domain_names=DIGIT_FIVE)
@@ -200,7 +188,7 @@ class DigitFive(Named):
 
 
 @dataclass(frozen=True)
-class PACS(Sized):
+class PACS(PublishedImages):
     """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
 
     `path` is a folder with a folder for each domain and in it one for each class, or in the hub's form. The shorter
@@ -208,20 +196,22 @@ class PACS(Sized):
     share `test` of each domain is held out.
     """
 
+    size: int = 224
     test: float = 0.1
+    decode: Decode = field(default="auto", kw_only=True)
     name = "pacs"
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        _check_large(self)
         check(0 <= self.test < 1, "PACS.test", self.test, "must be at least 0 and below 1")
 
     @property
-    def recipe(self) -> Recipe:
-        return replace(super().recipe, test=self.test)
+    def settings(self) -> ReadingSettings:
+        return replace(_large(super().settings, self.size, self.decode), test=self.test)
 
 
 @dataclass(frozen=True)
-class TinyImageNet(Sized):
+class TinyImageNet(PublishedImages):
     """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
 
     `path` is the folder `tiny-imagenet-200` as it is unpacked, or in the hub's form; its validation images are the test
@@ -231,15 +221,30 @@ class TinyImageNet(Sized):
 
     size: int = 64
     augment: bool = True
+    decode: Decode = field(default="auto", kw_only=True)
     name = "tiny_imagenet"
 
+    def __post_init__(self) -> None:
+        _check_large(self)
+
     @property
-    def recipe(self) -> Recipe:
-        return _plain_unless(self.augment, super().recipe)
+    def settings(self) -> ReadingSettings:
+        return _plain_unless(self.augment, _large(super().settings, self.size, self.decode))
 
 
-def _plain_unless(augment: bool, recipe: Recipe) -> Recipe:
-    return recipe if augment else replace(recipe, transform=replace(recipe.transform, crop=0, flip=False))
+def _check_large(data: Landmarks | PACS | TinyImageNet) -> None:
+    """Refuse a bad size, or a bad way of decoding, of a data set of large images."""
+    check(data.size >= 1, f"{type(data).__name__}.size", data.size, "must be at least 1")
+    check_choice(f"{type(data).__name__}.decode", data.decode, *get_args(Decode))
+
+
+def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:
+    """Of images that become `size x size` pixels when they are decoded, as `decode` says."""
+    return replace(settings, look=replace(settings.look, size=size), decode=decode)
+
+
+def _plain_unless(augment: bool, settings: ReadingSettings) -> ReadingSettings:
+    return settings if augment else replace(settings, transform=replace(settings.transform, crop=0, flip=False))
 
 
 def _joined(parts: list[Samples]) -> Samples:

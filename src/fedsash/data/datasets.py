@@ -10,7 +10,18 @@ import torch
 from ..basics.errors import check, library
 from .federated import Samples
 from .images import Images
-from .named import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, Named, TinyImageNet
+from .published import (
+    CIFAR10,
+    CIFAR100,
+    FEMNIST,
+    MNIST,
+    PACS,
+    DigitFive,
+    FashionMNIST,
+    Landmarks,
+    PublishedImages,
+    TinyImageNet,
+)
 from .source import Source, hold_out
 from .text import Shakespeare
 from .transform import Transform
@@ -43,7 +54,7 @@ class Digits:
         return Source(train, test, 10, Transform(), tuple("0123456789"))
 
 
-DATASETS: dict[str, type[Digits] | type[Images] | type[Named] | type[Shakespeare]] = {
+DATASETS: dict[str, type[Digits] | type[Images] | type[PublishedImages] | type[Shakespeare]] = {
     "digits": Digits,
     "images": Images,
     "mnist": MNIST,

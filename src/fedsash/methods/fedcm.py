@@ -1,0 +1,57 @@
+"""FedCM (Xu et al. 2021): each local step mixes in the last round's global direction."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from ..basics.errors import check
+from ..basics.layout import Layout
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
+
+
+@dataclass(frozen=True)
+class FedCM(Method):
+    """Client momentum: each step mixes in the last round's global direction (Xu et al. 2021).
+
+    `Delta` `[D]`, in units of a gradient, is zero at first; K_i is the number of the client's steps and eta its rate.
+
+        step      y <- y - eta * (alpha * g(y) + (1 - alpha) * Delta_t)
+        server    Delta_{t+1} = mean of (x_t - y_i) / (K_i * eta),    x_{t+1} = mean y_i
+
+    K_i * eta is the sum of the rates that the client used, of this round and its own (published codes take one K for
+    all, and one the next round's rate). Round 0 has no Delta: its steps are alpha times as long. Weight decay stands
+    outside the mixture and is part of Delta. `alpha = 1` is uniform FedAvg; the paper's `weighting` is uniform.
+    """
+
+    alpha: float = 0.1
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_share("FedCM", self.alpha)
+
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"Delta": zeros(w)}
+
+    def direction(self, step: Step) -> Tensor:
+        return torch.lerp(step.server_state["Delta"], step.grad(step.w), self.alpha)
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return with_direction(local), {}
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return received.update, {"Delta": received.mean["Delta"]}
+
+
+def with_direction(local: LocalRun) -> Upload:
+    """The client's update, and as `"Delta"` its mean direction, in units of a gradient."""
+    return {"delta": local.delta, "Delta": local.direction}
+
+
+def check_share(method: str, alpha: float) -> None:
+    """Raise `ValueError` unless `alpha` is a share of the clients' own gradient."""
+    check(0 < alpha <= 1, f"{method}.alpha", alpha, "must be above 0 and at most 1")

@@ -1,0 +1,96 @@
+"""Mime and MimeLite (Karimireddy et al. 2021): clients imitate the central optimiser."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from torch import Tensor
+
+from ..basics.errors import check
+from ..basics.layout import Layout
+from .base import LocalRun, Method, RoundMean, Step, Upload, Vectors, Weighting, zeros
+
+
+@dataclass(frozen=True)
+class Mime(Method):
+    """Clients imitate the central optimiser: frozen momentum and a variance correction (Karimireddy et al. 2021).
+
+    Before the training every client of the round sends grad f_i(x), over all its samples; `c` is their mean. The
+    server's momentum `m` `[D]` is zero at first and frozen during a round.
+
+        step      g = g_i(y; z) - g_i(x; z) + c             both on the same batch z, with the same dropout
+                  y <- y - eta * ((1 - beta) * g + beta * m)
+        server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * c
+
+    `beta = 0` is Mime-SGD, without m. `damped = False` leaves the factors (1 - beta) out, as FedJAX does: its
+    steps are 1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m.
+    The paper's `weighting` is uniform, FedJAX's is by samples; it concerns c as well.
+    """
+
+    beta: float = 0.9
+    damped: bool = True
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
+
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"m": zeros(w)} if self.beta else {}
+
+    def probe(self, local: LocalRun) -> Upload:
+        return {"c": local.full_grad(local.w)}
+
+    def direction(self, step: Step) -> Tensor:
+        g = step.grad(step.w) - step.grad(step.sent.expand_as(step.w)) + step.server_state["c"]
+        return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        server_state = received.server_state
+        m = {"m": _mix(server_state["c"], server_state["m"], self.beta, self.damped)} if self.beta else {}
+        return received.update, m
+
+
+@dataclass(frozen=True)
+class MimeLite(Method):
+    """Mime without the variance correction: frozen momentum only (Karimireddy et al. 2021).
+
+        step      y <- y - eta * ((1 - beta) * g_i(y) + beta * m)
+        server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * mean grad f_i(x)
+
+    grad f_i(x) is over all of the client's samples at the received model. `beta = 0` is MimeLite-SGD, which is
+    FedAvg. `damped`, `weighting` and weight decay as in `mime`.
+    """
+
+    beta: float = 0.9
+    damped: bool = True
+    _: KW_ONLY
+    weighting: Weighting = "uniform"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
+
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"m": zeros(w)} if self.beta else {}
+
+    def direction(self, step: Step) -> Tensor:
+        g = step.grad(step.w)
+        return _mix(g, step.server_state["m"], self.beta, self.damped) if self.beta else g
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        upload = {"delta": local.delta}
+        return upload | ({"grad": local.full_grad(local.sent.expand_as(local.w))} if self.beta else {}), {}
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        mean, server_state = received.mean, received.server_state
+        return received.update, {
+            "m": _mix(mean["grad"], server_state["m"], self.beta, self.damped)
+        } if self.beta else {}
+
+
+def _mix(g: Tensor, m: Tensor, beta: float, damped: bool) -> Tensor:
+    """The momentum `m` mixed with a gradient, damped or not."""
+    return torch.lerp(g, m, beta) if damped else torch.add(g, m, alpha=beta)

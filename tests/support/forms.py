@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fedsash.data.formats import find
@@ -24,7 +25,7 @@ Pixels = NDArray[np.uint8]
 
 
 def pixels(n: int, *shape: int, seed: int = 0) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+    return np.random.default_rng(seed).integers(0, 256, (n, *(shape or (6, 5, 3))), dtype=np.uint8)
 
 
 def prepared(source: Any) -> torch.Tensor:

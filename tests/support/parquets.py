@@ -11,11 +11,15 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from support.forms import pixels
+
 pa = pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
 pytest.importorskip("PIL", reason="fedsash[data] is not installed")
 
 import pyarrow.parquet as pq  # noqa: E402
 from PIL import Image  # noqa: E402
+
+__all__ = ["Image", "encoded", "pixels", "write"]
 
 Pixels = NDArray[np.uint8]
 

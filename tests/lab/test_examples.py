@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.data import Images, Shakespeare
-from fedsash.data.published import Named
+from fedsash.data.published import PublishedImages
 from fedsash.lab.config import load, parse
 from support.places import ROOT
 
@@ -49,7 +49,7 @@ def test_the_papers_experiments_load(path: Path) -> None:
 @pytest.mark.parametrize("path", [p for p in EXAMPLES if p.stem in FROM_A_FOLDER], ids=lambda p: p.stem)
 def test_examples_on_data_from_a_folder_load(path: Path) -> None:
     experiment = load(path)
-    assert isinstance(experiment.data, Images | Named | Shakespeare)
+    assert isinstance(experiment.data, Images | PublishedImages | Shakespeare)
     assert parse(experiment.table()) == experiment
 
 

@@ -77,7 +77,7 @@ AGGREGATED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
 
 
 def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float = 0.0) -> None:
-    """The model and all vectors that the naive account names; only FedLESAM's clients may have nothing to compare yet."""
+    """The model and all vectors that the naive account names; FedLESAM's clients may have nothing to compare yet."""
     expected = run(f, 5, kind, options, server_momentum=momentum, **TRAINING)
     with f:
         state = f.start()

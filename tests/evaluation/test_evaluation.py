@@ -115,7 +115,8 @@ def test_the_worst_tenth_is_the_mean_of_the_worst_of_them_and_of_at_least_one(cl
     hits, _ = outcomes(world.train.x, world.train.y)
     wrong, right = int(hits.argmin()), int(hits.argmax())
     clients_of = [np.array([right] * i + [wrong] * (clients - i)) for i in range(clients)]
-    world = replace(world, clients=clients_of)
+    shuffled = [clients_of[i] for i in np.random.default_rng(0).permutation(clients)]
+    world = replace(world, clients=shuffled)
     expected = np.mean(np.arange(worst) / clients)
     assert evaluate(world, clients=True)["clients"].more == {"worst_tenth": pytest.approx(expected)}
 

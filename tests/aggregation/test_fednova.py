@@ -93,11 +93,11 @@ def slope(**settings: Any) -> Federation:
 
 @pytest.mark.parametrize("method", [FedAvg(), FedProx(1.5), FedACG(beta=1.5), FedDyn(0.5), FedSWA(0.3)])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("local", [Flat(), SawTooth(0.2)])
-def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, momentum: float, local: Any) -> None:
-    client = LocalTraining(lr=0.3, batch=2, epochs=2, momentum=momentum, local_schedule=local)
+@pytest.mark.parametrize("schedule", [Flat(), SawTooth(0.2)])
+def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, momentum: float, schedule: Any) -> None:
+    local = LocalTraining(lr=0.3, batch=2, epochs=2, momentum=momentum, local_schedule=schedule)
     watched = Watched()
-    f = slope(method=method, local=client, aggregation=watched)
+    f = slope(method=method, local=local, aggregation=watched)
     after(f, 1)
     ids = f.sampling.clients(0, f.data.sizes, f.seed)
     steps = 2 * -(-f.data.sizes[ids] // 2)

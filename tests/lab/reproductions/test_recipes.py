@@ -142,7 +142,7 @@ def test_a_wrong_recipe_is_refused_in_one_line(wrong: dict[str, Any], line: str)
 
 def test_a_change_that_no_experiment_takes_names_the_run() -> None:
     given = recipe(changes=[{"where": {"method": "B"}, "set": {"local": {"lr": "fast"}}}])
-    with pytest.raises(ConfigError, match=r"seed=0,B: client\.lr"):
+    with pytest.raises(ConfigError, match=r"seed=0,B: local\.lr"):
         given.plan()
 
 

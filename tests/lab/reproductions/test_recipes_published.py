@@ -17,7 +17,7 @@ COUNTS |= {"ima-table-1": 12 * 8, "ima-table-2": 6 * 5, "ima-table-3": 8 * 5, "f
 GAINS = {
     "FedAvg": [5.3, 4.2, 4.9, 3.2, None, 1.5],
     "FedAvgM": [2.4, 2.2, 4.5, 2.2, 5.7, None],
-    "MIME ServerSGD": [5.7, 4.0, 11.5, 13.1, 3.1, None],
+    "MIME SGD": [5.7, 4.0, 11.5, 13.1, 3.1, None],
     "MIME SGDm": [1.6, 2.0, 4.3, 4.7, 2.7, None],
     "MIMELite": [3.4, 2.9, 4.7, 3.6, 6.4, None],
     "FedCM": [2.9, 6.3, 5.7, 4.0, None, None],

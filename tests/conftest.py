@@ -1,10 +1,14 @@
-"""Fixtures of several files."""
+"""Fixtures of several files, and how Hypothesis looks for counterexamples."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("fedsash", deadline=None)  # a machine may be busy
+settings.load_profile("fedsash")
 
 
 @pytest.fixture

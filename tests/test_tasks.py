@@ -25,7 +25,7 @@ from fedsash.methods import FedFA, Mime, Scaffold
 from fedsash.models import build
 from fedsash.sampling import Uniform
 from fedsash.tasks import PAD, NextCharacter
-from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, snapshot
+from support.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
 CHARACTERS, T = 6, 8
 USERS = (3, 5, 1, 4)
@@ -114,7 +114,7 @@ def test_accuracy_is_the_share_of_the_real_characters_of_all_sequences() -> None
 def test_engines_agree(method: Any) -> None:
     chosen = {} if method is None else {"method": method}
     one = after(federation(**chosen), 3)
-    assert snapshot(one) == snapshot(after(federation(**chosen, engine=WORKERS), 3))
+    assert identical(one, after(federation(**chosen, engine=WORKERS), 3))
     for (name, a), (_, b) in zip(
         one.tensors(), after(federation(**chosen, engine=VECTORISED), 3).tensors(), strict=True
     ):
@@ -132,7 +132,7 @@ def test_a_saved_state_trained_on_is_the_run_bitwise(engine: LocalEngine, tmp_pa
     place = checkpoints.save(after(federation(engine=engine), 2), tmp_path)
     again = federation(engine=engine)
     resumed = after(again, 2, checkpoints.load(place, again.start()))
-    assert snapshot(resumed) == snapshot(after(federation(engine=engine), 4))
+    assert identical(resumed, after(federation(engine=engine), 4))
 
 
 def test_training_learns_to_count() -> None:

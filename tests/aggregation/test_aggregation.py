@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.aggregation import WeightedMean
@@ -38,7 +38,6 @@ def assert_close(one: Upload, other: Upload, rtol: float = 1e-12) -> None:
         torch.testing.assert_close(value, other[name], rtol=rtol, atol=rtol, check_dtype=False)
 
 
-@settings(deadline=None)
 @given(round=rounds(), weighting=st.sampled_from(["samples", "uniform"]))
 def test_the_mean_is_numpys_weighted_average(round: Any, weighting: Any) -> None:
     sizes, upload = round
@@ -47,7 +46,6 @@ def test_the_mean_is_numpys_weighted_average(round: Any, weighting: Any) -> None
     assert_close(sums.mean(), expected(sizes, upload, weighting=weighting))
 
 
-@settings(deadline=None)
 @given(round=rounds())
 def test_float32_uploads_have_a_float32_mean_as_exact_as_that_allows(round: Any) -> None:
     sizes, upload = round
@@ -57,7 +55,6 @@ def test_float32_uploads_have_a_float32_mean_as_exact_as_that_allows(round: Any)
     assert_close(mean, expected(sizes, single), rtol=2e-6)
 
 
-@settings(deadline=None)
 @given(round=rounds(), data=st.data())
 def test_the_order_of_the_clients_does_not_matter(round: Any, data: st.DataObject) -> None:
     sizes, upload = round
@@ -66,14 +63,12 @@ def test_the_order_of_the_clients_does_not_matter(round: Any, data: st.DataObjec
     assert_close(aggregate(sizes[order], permuted).mean(), aggregate(sizes, upload).mean())
 
 
-@settings(deadline=None)
 @given(round=rounds(), scale=st.integers(1, 10**6))
 def test_only_the_ratios_of_the_sizes_matter(round: Any, scale: int) -> None:
     sizes, upload = round
     assert_close(aggregate(scale * sizes, upload).mean(), aggregate(sizes, upload).mean())
 
 
-@settings(deadline=None)
 @given(round=rounds())
 def test_equal_uploads_are_their_own_mean(round: Any) -> None:
     sizes, upload = round
@@ -81,7 +76,6 @@ def test_equal_uploads_are_their_own_mean(round: Any) -> None:
     assert_close(aggregate(sizes, same).mean(), {name: value[0] for name, value in upload.items()})
 
 
-@settings(deadline=None)
 @given(round=rounds(), data=st.data())
 def test_any_split_into_blocks_gives_the_same_mean_and_leaves_the_uploads_alone(round: Any, data: Any) -> None:
     sizes, upload = round
@@ -102,7 +96,6 @@ def test_sums_do_not_alias_the_uploads() -> None:
     assert sums.mean()["delta"].tolist() == [3, 3, 3]
 
 
-@settings(deadline=None)
 @given(round=rounds(), data=st.data())
 def test_bad_clients_are_left_out_named_and_the_others_weights_scaled_up(round: Any, data: st.DataObject) -> None:
     sizes, upload = round
@@ -144,7 +137,6 @@ def test_when_all_are_bad_nothing_is_accepted_and_there_is_no_mean(bad: float) -
     assert sums.accepted == 0 and sums.mean() == {}
 
 
-@settings(deadline=None)
 @given(values=st.lists(st.lists(finite | st.sampled_from(BAD), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_the_largest_norm_is_over_a_clients_vectors_and_not_a_number_if_one_is_not(values: list[list[float]]) -> None:
     x = torch.tensor(values, dtype=torch.float64)

@@ -18,7 +18,7 @@ from fedsash.methods import FedDyn, FedProx, Method, Scaffold
 from fedsash.schedules import SawTooth
 from fedsash.servers import FedAdam, ServerSGD
 from support.uploads import aggregate, updated
-from support.worlds import ENGINES, after, federation, snapshot
+from support.worlds import ENGINES, after, federation, identical
 
 RULES: dict[str, Aggregation] = {
     "nova": FedNova(),
@@ -47,7 +47,7 @@ def test_engines_agree_on_every_rule_with_servers_broadcasts_and_methods(rule: s
     states = {e: after(federation(**settings, aggregation=RULES[rule], engine=ENGINES[e]), 4) for e in ENGINES}
     one = states["sequential"]
     assert torch.isfinite(one.w).all() and not torch.equal(one.w, after(federation(**settings), 4).w)
-    assert snapshot(states["workers"]) == snapshot(one)
+    assert identical(states["workers"], one)
     for (name, a), (_, b) in zip(one.tensors(), states["vectorised"].tensors(), strict=True):
         torch.testing.assert_close(a, b, rtol=0, atol=1e-11, msg=lambda m, name=name: f"{name}: {m}")
 

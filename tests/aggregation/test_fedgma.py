@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.aggregation import FedGMA, WeightedMean
 from fedsash.methods import FedAvg
 from support.uploads import aggregate, updated
-from support.worlds import ENGINES, after, federation, snapshot
+from support.worlds import ENGINES, after, federation, identical
 
 
 @st.composite
@@ -87,7 +87,6 @@ def test_an_agreement_that_is_the_threshold_passes_it_in_float32(count: int, dat
     assert masked([1] * count, delta, FedGMA(threshold=threshold, mask="hard"), blocks).all()
 
 
-@settings(deadline=None)
 @given(round=updates(), threshold=thresholds, data=st.data())
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_soft_and_hard_masks_are_their_formula_in_numpy_over_the_clients_that_are_accepted(
@@ -124,7 +123,6 @@ def published(updates: np.ndarray, weights: np.ndarray, threshold: float) -> lis
     return result
 
 
-@settings(deadline=None)
 @given(round=updates(), threshold=thresholds, data=st.data())
 def test_the_codes_mask_is_a_plain_loop_over_parameters_and_clients(
     round: Any, threshold: float, data: st.DataObject
@@ -151,7 +149,6 @@ def test_the_codes_mask_takes_no_more_than_a_ten_thousandth_of_the_mean(round: A
     assert bool((got.abs() <= mean.abs() + 1e-16).all()), "what it changes, it changes the wrong way"
 
 
-@settings(deadline=None)
 @given(round=updates(), threshold=thresholds, mask=masks)
 def test_a_masked_update_can_be_asked_for_again(round: Any, threshold: float, mask: Any) -> None:
     sizes, delta = round
@@ -165,4 +162,4 @@ def test_a_run_with_a_threshold_of_zero_is_the_run_with_the_mean_bitwise(engine:
         after(federation(engine=ENGINES[engine], aggregation=rule), 3)
         for rule in (FedGMA(threshold=0.0), WeightedMean())
     )
-    assert snapshot(gma) == snapshot(mean)
+    assert identical(gma, mean)

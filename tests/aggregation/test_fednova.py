@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -157,7 +157,6 @@ def test_where_all_gradients_are_1_counting_steps_moves_by_their_mean_number(wei
     assert float(after(f, 1).w - f.start().w) == pytest.approx(-0.3 * mean, rel=1e-13)
 
 
-@settings(deadline=None)
 @given(round=rounds(), data=st.data(), kind=st.sampled_from(["coefficients", "steps"]))
 @pytest.mark.parametrize("weighting", ["samples", "uniform"])
 def test_fednova_is_its_formula_in_numpy_over_the_clients_that_are_accepted(

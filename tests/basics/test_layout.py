@@ -61,7 +61,7 @@ def covered(layout: Layout, part: ModelSlice) -> list[int]:
     return [i for start, stop in layout.ranges(part) for i in range(start, stop)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(
     shapes=st.lists(st.lists(st.integers(1, 4), max_size=4).map(tuple), min_size=1, max_size=6),
     dtype=st.sampled_from(FLOATS),
@@ -114,7 +114,7 @@ def test_frozen_parameters_and_buffers_stay_out_of_the_vector() -> None:
     assert bool(module.frozen.eq(1).all()) and not bool(module.fc.weight.any())
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(frozen=st.sets(st.integers(0, 4)))
 def test_only_what_trains_is_counted(frozen: set[int]) -> None:
     module = module_of([(2,), (3, 2), (), (1, 4), (5,)])
@@ -190,7 +190,7 @@ def test_parts_by_name_are_parameters_or_modules_in_the_vectors_order() -> None:
     assert layout.ranges("conv.bias") == [(25, 28)]
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_ranges_of_a_part_and_of_the_rest_cover_the_vector_once(data: st.DataObject) -> None:
     layout = Layout(module_of(data.draw(st.lists(st.lists(st.integers(1, 3), max_size=2).map(tuple), min_size=2))))

@@ -76,7 +76,6 @@ def test_tuples_that_differ_in_seed_purpose_length_or_number_share_no_stream() -
     assert len({generator(s, p, *t).integers(2**63) for s, p, t in tuples}) == len(tuples)
 
 
-@settings(deadline=None)
 @given(h=words, counter=st.integers(0, 2**32 - 1))
 def test_uniform_lies_in_the_unit_interval_on_its_grid(h: int, counter: int) -> None:
     u = uniform(torch.tensor(h), torch.tensor(counter))
@@ -84,7 +83,7 @@ def test_uniform_lies_in_the_unit_interval_on_its_grid(h: int, counter: int) -> 
     assert (u.double() * 2**24).frac() == 0
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(h=st.lists(words, min_size=1, max_size=5), counters=st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=5))
 def test_a_draw_does_not_depend_on_the_shape_it_is_drawn_in(h: list[int], counters: list[int]) -> None:
     table = uniform(torch.tensor(h)[:, None], torch.tensor(counters))

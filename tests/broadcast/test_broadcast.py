@@ -14,7 +14,7 @@ from fedsash.evaluation import Evaluation, Metrics
 from fedsash.lab.config import ConfigError, parse
 from fedsash.servers import FedAdam, Server, ServerSGD
 from support.broadcasting import ADAPTIVE, ALONE, AVERAGES, BOTH, EITHER, noisy, walk
-from support.worlds import ENGINES, after, data, federation, snapshot
+from support.worlds import ENGINES, after, data, federation, identical
 
 
 def held_out(metrics: list[Metrics]) -> dict[str, Metrics]:
@@ -80,7 +80,7 @@ def test_evaluating_more_or_less_often_changes_no_training_unless_the_broadcast_
     for state in (none, once, twice):
         state.best.clear()
         assert state.choice is None
-    assert snapshot(none) == snapshot(once) == snapshot(twice)
+    assert identical(none, once) and identical(once, twice)
 
 
 @pytest.mark.parametrize("broadcast", ADAPTIVE)
@@ -88,7 +88,7 @@ def test_workers_choose_and_train_as_the_sequential_engine_bitwise(broadcast: st
     one, other = (
         walk(noisy(broadcast=ADAPTIVE[broadcast], engine=ENGINES[e]), 9)[2] for e in ("sequential", "workers")
     )
-    assert snapshot(one) == snapshot(other) and one.choice == other.choice
+    assert identical(one, other) and one.choice == other.choice
 
 
 @pytest.mark.parametrize("broadcast", ADAPTIVE)

@@ -12,7 +12,7 @@ from fedsash.broadcast import Broadcast
 from fedsash.federation import Federation
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.broadcasting import walk
-from support.worlds import after, federation, snapshot
+from support.worlds import after, federation, identical
 
 SERVERS: dict[str, Server] = {
     "momentum": ServerSGD(lr=0.5, momentum=0.9),
@@ -59,11 +59,11 @@ def test_in_its_start_the_code_steps_from_empty_moments_and_forgets_that_it_did(
 @pytest.mark.parametrize("lr", [1.0, 0.7])
 def test_without_moments_code_and_before_are_the_same_bitwise(lr: float, start: int) -> None:
     code, before = (after(in_order(order, ServerSGD(lr=lr), start), 6) for order in ("code", "before"))
-    assert snapshot(code) == snapshot(before)
+    assert identical(code, before)
 
 
 @pytest.mark.parametrize("order", ["before", "code", "after"])
 def test_one_average_in_a_list_is_that_average_bitwise(order: Any) -> None:
     settings = {"averages": {"ima": Window(3)}, "server": FedAdam()}
     one, listed = (after(federation(**settings, broadcast=Broadcast(name, 2, order)), 5) for name in ("ima", ("ima",)))
-    assert snapshot(one) == snapshot(listed)
+    assert identical(one, listed)

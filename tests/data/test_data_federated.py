@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
 from fedsash.data import FederatedData, Samples, Transform
 from fedsash.evaluation import Evaluation
-from support.worlds import after, federation, snapshot
+from support.worlds import after, federation, identical
 from support.worlds import data as world
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
@@ -147,7 +147,6 @@ overlapping = st.lists(st.lists(st.integers(0, N - 1), min_size=1, max_size=30),
 """Clients that may hold the same sample, and one sample more than once, as rules that re-use samples make them."""
 
 
-@settings(deadline=None)
 @given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
 def test_no_client_trains_on_a_held_out_sample_and_each_keeps_at_least_one(
     clients: list[list[int]], fraction: float, seed: int
@@ -162,7 +161,6 @@ def test_no_client_trains_on_a_held_out_sample_and_each_keeps_at_least_one(
     assert set(held.tolist()) <= {index for own in clients for index in own}
 
 
-@settings(deadline=None)
 @given(clients=disjoint(), fraction=fractions, seed=seeds)
 def test_of_n_samples_a_client_gives_the_whole_part_of_its_fraction(
     clients: list[list[int]], fraction: float, seed: int
@@ -173,7 +171,6 @@ def test_of_n_samples_a_client_gives_the_whole_part_of_its_fraction(
     assert [len(own) for own in data.held] == (given if fraction else [])
 
 
-@settings(deadline=None)
 @given(clients=disjoint() | overlapping, fraction=fractions, seed=seeds)
 def test_what_is_held_out_is_a_function_of_the_data_and_the_seed(
     clients: list[list[int]], fraction: float, seed: int
@@ -213,7 +210,7 @@ def test_samples_that_are_held_out_are_evaluated_on_and_not_trained_on() -> None
     one, two = after(holding, 4), after(without, 4)
     splits = {m.split for m in holding.evaluate(one)}, {m.split for m in without.evaluate(two)}
     assert splits == ({"test", "held_out"}, {"test"})
-    assert snapshot(one) == snapshot(two)
+    assert identical(one, two)
 
 
 def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples() -> None:
@@ -227,7 +224,7 @@ def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples
 
 
 def test_a_run_that_holds_nothing_out_is_the_run_bitwise() -> None:
-    assert snapshot(after(federation(evaluation=Evaluation(held_out=0.0)), 4)) == snapshot(after(federation(), 4))
+    assert identical(after(federation(evaluation=Evaluation(held_out=0.0)), 4), after(federation(), 4))
 
 
 @pytest.mark.parametrize("fraction", [-0.1, 1.0, math.nan])

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 
 import pytest
 import torch
 
 from fedsash.data import Images
+from support.places import real
 
 pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
 pytest.importorskip("PIL", reason="fedsash[data] is not installed")
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-def real(name: str) -> str:
-    if "FEDSASH_DATA" not in os.environ:
-        pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")
-    return str(Path(os.environ["FEDSASH_DATA"]) / name)
 
 
 def test_cifar10() -> None:

@@ -32,7 +32,7 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
         write(at / "two" / "b" / "train.parquet", pixels(1), label=[0])
         return images("two/a", pixels(1)) and Images(str(at / "two"))
 
-    small = [pixels(1)[0], pixels(1, (4, 5, 3))[0]]
+    small = [pixels(1)[0], pixels(1, 4, 5, 3)[0]]
     palette = [Image.fromarray(pixels(1)[0]).quantize(4)]
     return {
         r"path = './nowhere': there is no such folder": lambda: Images("./nowhere"),

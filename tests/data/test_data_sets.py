@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import re
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +16,6 @@ import torch
 from fedsash.data import (
     CIFAR10,
     CIFAR100,
-    DATASETS,
     FEMNIST,
     IID,
     MNIST,
@@ -33,11 +29,11 @@ from fedsash.data import (
 )
 from fedsash.data.catalogue import CATALOGUE, DIGIT_FIVE
 from fedsash.data.published import PublishedImages
-from fedsash.lab.config import load, parse
 from support.forms import (
     classes,
     pixels,
     png,
+    prepared,
     write,
     write_cifar10,
     write_cifar100,
@@ -47,17 +43,8 @@ from support.forms import (
     write_leaf,
 )
 from support.parquets import write as write_parquet
-from support.places import ROOT
-
-PAGE = (ROOT / "docs" / "data.md").read_text()
-
 
 pytestmark = pytest.mark.usefixtures("cache")
-
-
-def prepared(source: Any) -> torch.Tensor:
-    """What a model sees, `[n, channels, H, W]`."""
-    return source.transform.prepare(source.train.x)
 
 
 # One form or another.
@@ -285,80 +272,3 @@ for name in {names}:
         hub = CATALOGUE[name].hub
         assert line.startswith(f"path = {hub!r}: is no folder here, and the hub did not give it (")
         assert f"hf download {hub} --repo-type dataset --local-dir FOLDER" in line
-
-
-# The page and the experiment file.
-
-
-def test_the_page_has_one_row_for_every_name_with_its_hub_and_its_counts() -> None:
-    table = {row.split("|")[1].strip(" `"): row for row in re.findall(r"^\| `\w+` .*\|$", PAGE, re.MULTILINE)}
-    assert (
-        {name for name, make in DATASETS.items() if issubclass(make, PublishedImages)}
-        == CATALOGUE.keys()
-        <= table.keys()
-    )
-    for name, known in CATALOGUE.items():
-        assert (f"`{known.hub}`" if known.hub else "none") in table[name]
-        assert all(f"{count:,}" in table[name] for count in known.sizes or () if count)
-        mean = known.settings.transform.mean
-        assert not mean or f"{mean[0]:g}" in table[name] or "ImageNet" in table[name]
-
-
-def test_an_experiment_file_names_them(tmp_path: Path) -> None:
-    write_cifar10(tmp_path)
-    file = tmp_path / "experiment.toml"
-    file.write_text(f'data = {{ name = "cifar10", path = {json.dumps(str(tmp_path))} }}\npartition.name = "iid"')
-    experiment = load(file)
-    assert experiment.data == CIFAR10(str(tmp_path))
-    assert parse(experiment.table()) == experiment
-    assert experiment.table()["data"] == {"name": "cifar10", "path": str(tmp_path), "augment": True}
-
-
-def test_what_a_name_needs_is_said_with_the_key_of_the_experiment_file(tmp_path: Path) -> None:
-    file = tmp_path / "experiment.toml"
-    file.write_text('data = { name = "digit_five" }')
-    with pytest.raises(ValueError, match=r"^data.path = '': the hub has no such set: fetch the five data sets"):
-        load(file).federation()
-
-
-# Real data.
-
-
-def real(name: str) -> str:
-    if "FEDSASH_DATA" not in os.environ:
-        pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")
-    return str(Path(os.environ["FEDSASH_DATA"]) / name)
-
-
-def test_real_cifar10_is_decoded_in_ten_seconds_and_read_again_in_one(caplog: pytest.LogCaptureFixture) -> None:
-    path = real("cifar10")
-    start = time.perf_counter()
-    source = CIFAR10(path).load()
-    first = time.perf_counter()
-    again = CIFAR10(path, augment=False).load()
-    second = time.perf_counter()
-    assert first - start < 20 and second - first < 2  # twice what a machine at rest needs
-    assert torch.equal(again.train.x, source.train.x)
-    assert source.train.y.bincount().tolist() == [5000] * 10
-    whole = prepared(again)
-    assert whole.mean((0, 2, 3)).tolist() == pytest.approx([0, 0, 0], abs=0.02)
-    assert whole.std((0, 2, 3)).tolist() == pytest.approx([1, 1, 1], abs=0.02)
-    assert caplog.text == ""
-
-
-def test_real_mnist_and_fashion_mnist_are_grey_images_of_ten_classes() -> None:
-    digits, clothes = MNIST(real("mnist10k")).load(), FashionMNIST(real("fashion_mnist")).load()
-    assert (digits.train.x.shape, clothes.train.x.shape) == ((8_000, 28, 28, 1), (60_000, 28, 28, 1))
-    assert clothes.test is not None and clothes.test.y.bincount().tolist() == [1000] * 10
-    assert clothes.label_names[9] == "Ankle boot"
-
-
-def test_real_pacs_is_shared_out_over_eighty_clients_of_one_domain_each() -> None:
-    source = PACS(real("pacs"), size=64).load(seed=1)
-    assert source.test is not None and source.test.domain is not None and source.train.domain is not None
-    data = source.partition(Domains(20, IID(20)), seed=1)
-    assert len(data.clients) == 80
-    domains = [source.train.domain[torch.from_numpy(client)].unique().tolist() for client in data.clients]
-    assert sorted(k for held in domains for k in held) == [k for k in range(4) for _ in range(20)]
-    share = source.test.domain.bincount() / (source.test.domain.bincount() + source.train.domain.bincount())
-    assert share.tolist() == pytest.approx([0.1] * 4, abs=1e-3)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from fedsash.data import DATASETS, Samples, Shakespeare, Users
 from fedsash.data.text import BOS, CHARACTERS, EOS, LENGTH, NAMES, OOV, _joined, sequences
 from fedsash.lab.config import load
 from fedsash.tasks import PAD, NextCharacter
-from support.places import ROOT
+from support.places import ROOT, real
 from support.worlds import after
 
 PLAY = """
@@ -239,16 +238,9 @@ def test_settings_out_of_range_are_refused() -> None:
 # The real text.
 
 
-@pytest.fixture
-def real() -> str:
-    if "FEDSASH_DATA" not in os.environ:
-        pytest.skip("FEDSASH_DATA names no folder with shakespeare/")
-    return str(Path(os.environ["FEDSASH_DATA"]) / "shakespeare")
-
-
-def test_the_real_text_has_its_roles_and_every_word(real: str) -> None:
-    source = Shakespeare(real, test=0).load()
-    text = (Path(real) / "input.txt").read_text()
+def test_the_real_text_has_its_roles_and_every_word() -> None:
+    source = Shakespeare(real("shakespeare"), test=0).load()
+    text = (Path(real("shakespeare")) / "input.txt").read_text()
     spoken: dict[str, list[str]] = {}
     for block in text.strip().split("\n\n"):
         role, _, speech = f"{block.strip()}\n".partition(":\n")
@@ -260,10 +252,12 @@ def test_the_real_text_has_its_roles_and_every_word(real: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_twelve_rounds_on_the_real_text_beat_the_characters_frequencies(real: str) -> None:
+def test_twelve_rounds_on_the_real_text_beat_the_characters_frequencies() -> None:
     """WiMA's setting, with 10 of 299 roles a round; evaluated on every tenth test sequence."""
     engine = ["engine.kind=sequential", "engine.workers=1", "engine.threads=1", "engine.compile=false"]
-    federation = load(ROOT / "examples" / "shakespeare.toml", [f"data.path={real}", *engine]).federation()
+    federation = load(
+        ROOT / "examples" / "shakespeare.toml", [f"data.path={real('shakespeare')}", *engine]
+    ).federation()
     train, test = federation.data.train.y, federation.data.test
     assert test is not None
     test = test[torch.arange(0, len(test), 10)]

@@ -37,7 +37,6 @@ alphas = st.floats(1e-9, 1e9) | st.sampled_from([1e-9, 0.05, 1.0, 1e9])
 seeds = st.integers(0, 2**40)
 
 
-@settings(deadline=None)
 @given(label_lists, st.integers(1, 40), alphas | st.just(0.0), st.integers(1, 4), seeds)
 def test_rules_without_reuse_use_every_sample_once_or_say_why_not(
     labels: Ints, clients: int, alpha: float, classes: int, seed: int
@@ -64,7 +63,6 @@ def test_rules_without_reuse_use_every_sample_once_or_say_why_not(
         assert same(parts, rule(labels, seed))
 
 
-@settings(deadline=None)
 @given(label_lists, st.integers(1, 40), alphas, seeds)
 def test_reuse_gives_everyone_the_same_number_of_samples(labels: Ints, clients: int, alpha: float, seed: int) -> None:
     if clients > len(labels):
@@ -96,7 +94,7 @@ def test_another_seed_gives_another_partition(rule: Rule) -> None:
 
 
 @given(st.integers(1, 12), st.integers(1, 6), seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_alpha_0_gives_one_class_each_where_sizes_divide(classes: int, clients_a_class: int, seed: int) -> None:
     labels = np.repeat(np.arange(classes), 3 * clients_a_class)
     parts = Dirichlet(classes * clients_a_class, 0)(labels, seed)

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.data import (
@@ -36,7 +36,6 @@ def same(a: list[Any], b: list[Any]) -> bool:
     return len(a) == len(b) and all(np.array_equal(p, q) for p, q in zip(a, b, strict=True))
 
 
-@settings(deadline=None)
 @given(st.lists(st.integers(0, 4), min_size=1, max_size=80).map(np.array), st.integers(1, 8), seeds)
 def test_each_domain_has_as_many_clients_and_shares_all_of_itself_among_them(
     domain: np.ndarray, k: int, seed: int

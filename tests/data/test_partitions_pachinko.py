@@ -21,7 +21,6 @@ trees = st.lists(st.tuples(st.integers(1, 30), st.integers(0, 3)), min_size=1, m
 seeds = st.integers(0, 2**40)
 
 
-@settings(deadline=None)
 @given(trees, st.integers(1, 8), st.integers(1, 12), concentrations, concentrations, seeds)
 def test_everyone_has_as_many_samples_and_no_sample_is_used_twice(
     tree: list[tuple[int, int]], clients: int, samples: int, alpha: float, beta: float, seed: int
@@ -53,7 +52,7 @@ def test_on_cifar100_every_image_is_used_once_and_another_seed_gives_another_par
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(1, 4), seeds)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_as_alpha_goes_to_0_each_client_holds_one_coarse_label_where_sizes_divide(
     branches: int, leaves: int, clients_a_branch: int, seed: int
 ) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.data import ClassPairs
@@ -15,7 +15,6 @@ seeds = st.integers(0, 2**40)
 label_lists = st.lists(st.integers(1, 60), min_size=2, max_size=8).map(lambda n: np.repeat(np.arange(len(n)), n))
 
 
-@settings(deadline=None)
 @given(label_lists, st.integers(1, 40), seeds)
 def test_client_i_holds_class_i_mod_c_and_at_most_one_other_in_even_shares(
     labels: np.ndarray, clients: int, seed: int

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.data import Quantity
@@ -14,7 +14,6 @@ LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 1000))
 seeds = st.integers(0, 2**40)
 
 
-@settings(deadline=None)
 @given(st.integers(1, 200), st.integers(1, 30), st.floats(1e-9, 1e9), st.integers(1, 9), seeds)
 def test_every_sample_is_used_once_and_everyone_has_the_minimum(
     samples: int, clients: int, alpha: float, min_size: int, seed: int

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.data import Samples, Source, Transform, Users
@@ -16,7 +16,6 @@ seeds = st.integers(0, 2**40)
 users = st.lists(st.sampled_from([0, 1, 2, 5, 40, 900]), min_size=1, max_size=60).map(np.array)
 
 
-@settings(deadline=None)
 @given(users, st.integers(1, 12), st.none() | st.integers(1, 8), seeds)
 def test_a_client_is_all_of_one_user_in_the_order_of_their_numbers(
     user: np.ndarray, min_samples: int, max_users: int | None, seed: int

@@ -19,10 +19,12 @@ from fedsash.data.federated import FederatedData, Problem
 from fedsash.exchange import Answers, Executor, Missing, Request
 from fedsash.executors import ClientWork, Training
 from fedsash.federation import Federation
+from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.state import State
-from support.worlds import SIZES, data, federation
+from fedsash.testing import check_clients
+from support.worlds import SIZES, data, federation, mlp
 
 FAULTS = ("none", "away", "lost", "nan", "huge")
 """A client answers; has not trained; has trained but its answer is lost; sends what the guard refuses."""
@@ -149,6 +151,11 @@ def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
+def test_they_pass_the_check_that_users_have_for_their_own(name: str) -> None:
+    check_clients(Nodes(data()), mlp(), method=METHODS[name], local=LocalTraining(lr=0.1, batch=5))
+
+
+@pytest.mark.parametrize("name", METHODS)
 def test_without_faults_the_bytes_are_those_of_the_simulation(name: str) -> None:
     world, _ = at_nodes(METHODS[name], {})
     with world, here(METHODS[name]) as simulation:
@@ -165,7 +172,7 @@ faults = st.dictionaries(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(name=st.sampled_from(sorted(METHODS)), faults=faults)
 def test_with_any_faults_the_run_is_that_of_those_whose_uploads_were_accepted(name: str, faults: Faults) -> None:
     world, nodes = at_nodes(METHODS[name], faults)
@@ -176,7 +183,7 @@ def test_with_any_faults_the_run_is_that_of_those_whose_uploads_were_accepted(na
     assert_equal_to(state, run_here(METHODS[name], faults, 6), nodes)
 
 
-@settings(deadline=None, max_examples=10)
+@settings(max_examples=10)
 @given(faults=faults, back=st.integers(0, 5), gone_on=st.integers(1, 3))
 def test_a_server_that_is_set_back_needs_no_word_to_the_nodes(faults: Faults, back: int, gone_on: int) -> None:
     """The nodes have newer versions by then; the server names those that count."""

@@ -18,6 +18,7 @@ from fedsash.executors.dropout import SeededDropout, draws_dropout
 from fedsash.executors.gradients import OneByOne, Stacked
 from fedsash.local import Batch
 from fedsash.methods import FedAvg
+from support.scoring import cross_entropy
 
 words = st.integers(-(2**63), 2**63 - 1)
 
@@ -128,7 +129,7 @@ def test_masks_differ_by_client_step_and_layer() -> None:
             assert abs(agree - 1000) < 6 * 500**0.5
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(h=words, b=st.integers(1, 6), padding=st.integers(0, 5), dims=st.integers(0, 3), p=st.floats(0.05, 0.95))
 def test_padding_a_batch_leaves_the_masks_of_its_samples(h: int, b: int, padding: int, dims: int, p: float) -> None:
     dropout = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)[dims]
@@ -141,7 +142,7 @@ def test_padding_a_batch_leaves_the_masks_of_its_samples(h: int, b: int, padding
     assert torch.equal(drawn(x)[:b], drawn(x[:b]))
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(h=st.lists(words, min_size=1, max_size=4), dims=st.integers(0, 3), p=st.floats(0.05, 0.95))
 def test_masks_under_vmap_are_those_of_each_client_alone(h: list[int], dims: int, p: float) -> None:
     dropout = (F.dropout, F.dropout1d, F.dropout2d, F.dropout3d)[dims]
@@ -166,10 +167,6 @@ class Net(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.fc(self.features(torch.tanh(self.channels(self.conv(x))).flatten(1)))
         return out
-
-
-def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
-    return F.cross_entropy(output, y, reduction="none")
 
 
 def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None:

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from fedsash.exchange import Request
-from fedsash.methods import LocalRun, Method, Scaffold, Upload
+from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
 from fedsash.tasks import Classification
-from support.executors import Own, answers, request_of
-from support.worlds import ENGINES, SIZES, SPAWNED, after, data, federation, mlp, snapshot
+from fedsash.testing import check_executor
+from support.executors import Cluster, Own, Twice, answers, request_of
+from support.worlds import ENGINES, SIZES, SPAWNED, after, data, federation, identical, mlp
 
 EVERYBODY = Uniform(len(SIZES))
 
@@ -32,48 +33,18 @@ EACH = pytest.mark.parametrize(
 
 
 @EACH
-def test_every_place_is_answered_once_in_the_rounds_order(name: str) -> None:
-    with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
-        request = request_of(world)
-        found = answers(world, request)
-        assert np.concatenate([reply.places for reply in found]).tolist() == list(range(len(SIZES)))
-        for reply in found:
-            count = len(reply.places)
-            tensors = [*reply.upload.values(), *reply.client_state.values(), reply.norms]
-            assert {len(t) for t in tensors} == {len(reply.effort.samples)} == {len(reply.effort.steps)} == {count}
-            assert reply.effort.samples.tolist() == (2 * np.array(SIZES)[request.ids[reply.places]]).tolist()
-            assert reply.effort.steps.tolist() == (2 * -(-np.array(SIZES)[request.ids[reply.places]] // 5)).tolist()
+def test_every_engine_passes_the_check_that_users_have_for_their_own(name: str) -> None:
+    check_executor(ALL[name])
 
 
-@EACH
-def test_an_answer_is_not_written_to_again(name: str) -> None:
-    """Neither by the answers after it, nor by the next request, and the request stays as it was."""
-    with federation(engine=ALL[name], sampling=EVERYBODY, method=Scaffold()) as world:
-        request, other = request_of(world), request_of(world, 1)
-        sent, state = request.sent.clone(), {name: rows.clone() for name, rows in (request.client_state or {}).items()}
-        first = answers(world, request)
-        kept = [{name: value.clone() for name, value in (reply.upload | reply.client_state).items()} for reply in first]
-        answers(world, other)
-        for reply, before in zip(first, kept, strict=True):
-            assert all(torch.equal(value, before[name]) for name, value in (reply.upload | reply.client_state).items())
-        assert torch.equal(request.sent, sent)
-        assert all(torch.equal(rows, state[name]) for name, rows in (request.client_state or {}).items())
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_an_engine_that_sums_up_where_its_clients_are_passes_it_too(pieces: int) -> None:
+    check_executor(Cluster(pieces=pieces))
 
 
-@EACH
-@pytest.mark.parametrize("taken", [0, 1])
-def test_a_request_that_is_given_up_leaves_no_trace(name: str, taken: int) -> None:
-    """The next request is answered as if it were the first, also while the old iterator is still there."""
-    with federation(engine=ALL[name], sampling=EVERYBODY) as world:
-        expected = [reply.upload["delta"] for reply in answers(world, request_of(world, 1))]
-        given_up = world.executor.work(request_of(world))
-        for _ in range(taken):
-            next(given_up)
-        again = [reply.upload["delta"] for reply in answers(world, request_of(world, 1))]
-        assert all(map(torch.equal, again, expected))
-        given_up.close()
-        again = [reply.upload["delta"] for reply in answers(world, request_of(world, 1))]
-        assert all(map(torch.equal, again, expected))
+def test_an_executor_that_breaks_the_contract_fails_the_check_with_a_sentence() -> None:
+    with pytest.raises(AssertionError, match=r"^Twice\(.*\): every place must be answered exactly once$"):
+        check_executor(Twice())
 
 
 @EACH
@@ -128,7 +99,7 @@ def test_an_exception_names_its_clients_and_the_next_request_is_answered(name: s
 def test_spawned_workers_give_the_bytes_of_forked_ones() -> None:
     settings: Any = {"method": Scaffold(), "sampling": EVERYBODY}
     spawned, forked = (after(federation(**settings, engine=engine), 3) for engine in (SPAWNED, ENGINES["workers"]))
-    assert snapshot(spawned) == snapshot(forked)
+    assert identical(spawned, forked)
 
 
 def test_what_cannot_be_sent_to_a_spawned_worker_is_refused_in_a_line() -> None:
@@ -182,23 +153,6 @@ def test_a_shard_holds_out_what_the_whole_holds_out() -> None:
         shard = data().shard(numbers).hold_out(0.4, seed=3)
         assert [own.tolist() for own in shard.held] == [whole.held[i].tolist() for i in numbers]
         assert [own.tolist() for own in shard.clients] == [whole.clients[i].tolist() for i in numbers]
-
-
-# What a method may say before the training.
-
-
-@dataclass(frozen=True)
-class Silent(Method):
-    """A method that overrides `probe` and has nothing to ask."""
-
-    def probe(self, local: LocalRun) -> Upload:
-        return {}
-
-
-@EACH
-def test_a_probe_that_sends_nothing_changes_nothing(name: str) -> None:
-    silent = after(federation(method=Silent(), engine=ALL[name]), 3).w
-    assert torch.equal(silent, after(federation(engine=ALL[name]), 3).w)
 
 
 def test_a_worker_that_died_between_two_rounds_is_named_and_the_next_round_has_others() -> None:

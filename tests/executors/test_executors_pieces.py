@@ -16,7 +16,7 @@ from fedsash.methods import FedAvg, Method, Scaffold
 from fedsash.sampling import Uniform
 from support.executors import Cluster
 from support.uploads import reply, sums_of
-from support.worlds import ENGINES, SEQUENTIAL, SIZES, after, federation, snapshot
+from support.worlds import ENGINES, SEQUENTIAL, SIZES, after, federation, identical
 
 EVERYBODY = Uniform(len(SIZES))
 
@@ -27,9 +27,9 @@ def test_parts_summed_elsewhere_give_the_bytes_of_replies_at_the_same_pieces(pie
     settings: Any = {"method": method, "sampling": EVERYBODY}
     replies = after(federation(**settings, engine=replace(SEQUENTIAL, pieces=pieces)), 4)
     parts = after(federation(**settings, engine=Cluster(pieces=pieces)), 4)
-    assert snapshot(parts) == snapshot(replies)
+    assert identical(parts, replies)
     workers = after(federation(**settings, engine=replace(ENGINES["workers"], pieces=pieces)), 4)
-    assert snapshot(workers) == snapshot(replies)
+    assert identical(workers, replies)
     one = after(federation(**settings, engine=SEQUENTIAL), 4).w
     torch.testing.assert_close(replies.w, one, rtol=0, atol=1e-14)
 

@@ -3,62 +3,115 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from fedsash.averages import AVERAGES as ALL_AVERAGES
 from fedsash.executors import LocalEngine
-from fedsash.lab import checkpoints
+from fedsash.federation import Federation
 from fedsash.local import LocalTraining
-from fedsash.state import State
-from support.choices import AGGREGATIONS, AVERAGES, BROADCASTS, METHODS, SERVERS
-from support.worlds import VECTORISED, WORKERS, after, federation
+from fedsash.sampling import SAMPLINGS as ALL_SAMPLINGS
+from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES
+from fedsash.servers import Server
+from fedsash.testing import (
+    check_aggregation,
+    check_average,
+    check_federation,
+    check_local_schedule,
+    check_method,
+    check_sampling,
+    check_schedule,
+    check_server,
+    close,
+    examples,
+    identical,
+)
+from fedsash.testing.strategies import federations, servers
+from support.choices import AGGREGATIONS, AVERAGES, BROADCASTS, METHODS, SAMPLINGS, SERVERS
+from support.worlds import after, federation
 
-CLIENT = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
 ADAPTIVE = ("adagrad", "adam", "yogi")
 
 
-def settings(method: str = "fedavg", server: str = "sgd", broadcast: str = "none", aggregation: str = "mean") -> Any:
+def chosen(method: str = "fedavg", server: str = "sgd", broadcast: str = "none", aggregation: str = "mean") -> Any:
     return {
         "method": METHODS[method],
         "server": SERVERS[server],
         "broadcast": BROADCASTS[broadcast],
         "aggregation": AGGREGATIONS[aggregation],
         "averages": AVERAGES,
-        "local": CLIENT,
+        "local": LOCAL,
     }
 
 
-def check_engines_and_resume(chosen: Any, tolerance: float, folder: Path) -> None:
-    """Finite; engines agree; the state after two rounds, saved, loaded and trained on, is that of four, bitwise."""
-    one = after(federation(**chosen), 4)
-    assert all(torch.isfinite(tensor).all() for _, tensor in one.tensors())
-    assert same(one, after(federation(**chosen, engine=WORKERS), 4))
-    for (name, a), (_, b) in zip(
-        one.tensors(), after(federation(**chosen, engine=VECTORISED), 4).tensors(), strict=True
-    ):
-        torch.testing.assert_close(a, b, rtol=0, atol=tolerance, msg=lambda m, name=name: f"{name}: {m}")
-    place = checkpoints.save(after(federation(**chosen), 2), folder)
-    again = federation(**chosen)
-    assert same(one, after(again, 2, checkpoints.load(place, again.start())))
+def of(registry: Any) -> Any:
+    """A test for every class in a registry and every choice that its fields leave."""
+    found = examples(registry)
+    return pytest.mark.parametrize("value", found.values(), ids=found)
+
+
+# Every registered thing by itself passes the checks that users have for their own.
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_passes_its_check(name: str) -> None:
+    check_method(METHODS[name])
+
+
+@pytest.mark.parametrize("name", AGGREGATIONS)
+def test_every_aggregation_passes_its_check(name: str) -> None:
+    check_aggregation(AGGREGATIONS[name])
+
+
+@pytest.mark.parametrize("name", SERVERS)
+def test_every_server_optimiser_passes_its_check(name: str) -> None:
+    check_server(SERVERS[name], 1e-11 if name in ADAPTIVE else 1e-13)
+
+
+@of(ALL_AVERAGES)
+def test_every_average_passes_its_check(value: Any) -> None:
+    check_average(value)
+
+
+@of(ALL_SAMPLINGS)
+def test_every_sampling_passes_its_check(value: Any) -> None:
+    check_sampling(value)
+
+
+@pytest.mark.parametrize("name", SAMPLINGS)
+def test_samplings_of_the_tests_pass_their_check(name: str) -> None:
+    check_sampling(SAMPLINGS[name])
+
+
+@of(SCHEDULES)
+def test_every_schedule_passes_its_check(value: Any) -> None:
+    check_schedule(value)
+
+
+@of(LOCAL_SCHEDULES)
+def test_every_schedule_by_step_passes_its_check(value: Any) -> None:
+    check_local_schedule(value)
+
+
+# Two at a time.
 
 
 @pytest.mark.parametrize("broadcast", ["none", "after"])
 @pytest.mark.parametrize("server", ["sgd", "momentum", "adam", "yogi"])
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_with_every_server_and_broadcast(method: str, server: str, broadcast: str, tmp_path: Path) -> None:
+def test_every_method_with_every_server_and_broadcast(method: str, server: str, broadcast: str) -> None:
     # Adaptive servers divide by tiny moments, which blows rounding up; the others keep it where it was.
-    check_engines_and_resume(settings(method, server, broadcast), 1e-10 if server in ADAPTIVE else 1e-13, tmp_path)
+    check_federation(1e-10 if server in ADAPTIVE else 1e-13, **chosen(method, server, broadcast))
 
 
 @pytest.mark.parametrize("broadcast", BROADCASTS)
 @pytest.mark.parametrize("server", SERVERS)
-def test_every_broadcast_with_every_server(server: str, broadcast: str, tmp_path: Path) -> None:
-    check_engines_and_resume(
-        settings("scaffold-II", server, broadcast), 1e-11 if server in ADAPTIVE else 1e-13, tmp_path
-    )
+def test_every_broadcast_with_every_server(server: str, broadcast: str) -> None:
+    check_federation(1e-11 if server in ADAPTIVE else 1e-13, **chosen("scaffold-II", server, broadcast))
 
 
 def with_aggregation(method: str, aggregation: str) -> Any:
@@ -70,19 +123,30 @@ def with_aggregation(method: str, aggregation: str) -> Any:
 @pytest.mark.parametrize(
     "method, aggregation", list(itertools.starmap(with_aggregation, itertools.product(METHODS, AGGREGATIONS)))
 )
-def test_every_method_with_every_aggregation(method: str, aggregation: str, tmp_path: Path) -> None:
-    check_engines_and_resume(settings(method, "momentum", "ema", aggregation), 1e-13, tmp_path)
+def test_every_method_with_every_aggregation(method: str, aggregation: str) -> None:
+    check_federation(**chosen(method, "momentum", "ema", aggregation))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("method, workers", [*((method, 1) for method in METHODS), ("scaffold-II", 2)])
 def test_compiled_steps_agree(method: str, workers: int) -> None:
     engine = LocalEngine("vectorised", workers, 3, True, "contiguous", 1)
-    compiled = after(federation(**settings(method), engine=engine), 4)
-    for (name, a), (_, b) in zip(after(federation(**settings(method)), 4).tensors(), compiled.tensors(), strict=True):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-12, msg=lambda m, name=name: f"{name}: {m}")
+    compiled = after(federation(**chosen(method), engine=engine), 4)
+    assert close(after(federation(**chosen(method)), 4), compiled, 1e-12)
 
 
-def same(a: State, b: State) -> bool:
-    """Whether two states are the same bytes."""
-    return all(n == m and torch.equal(x, y) for (n, x), (m, y) in zip(a.tensors(), b.tensors(), strict=True))
+# Anything with anything, drawn.
+
+
+@settings(max_examples=25)
+@given(world=federations())
+def test_a_federation_of_anything_repeats_its_bytes(world: Federation) -> None:
+    assert identical(after(world, 3), after(world, 3))
+
+
+@settings(max_examples=10)
+@given(server=servers(), rounds=st.integers(1, 3))
+def test_a_server_optimiser_never_changes_the_first_round_of_its_clients(server: Server, rounds: int) -> None:
+    with federation(server=server) as one, federation() as other:
+        mine, plain = one.ask(one.start()), other.ask(other.start())
+    assert identical([mine.ids, mine.sent], [plain.ids, plain.sent])

@@ -17,7 +17,7 @@ from fedsash.local import LocalTraining
 from fedsash.methods import Scaffold
 from fedsash.schedules import Exponential, Mild
 from support.broadcasting import ALONE, noisy
-from support.worlds import after, federation, learned, mlp, snapshot
+from support.worlds import after, federation, identical, learned, mlp, record
 
 HOLDING: Any = {"evaluation": Evaluation(held_out=0.4), "method": Scaffold()}
 
@@ -38,9 +38,9 @@ def test_replacing_a_setting_gives_the_federation_made_with_it() -> None:
     replaced = replace(federation(**HOLDING, seed=0), seed=1)
     assert replaced.sizes.tolist() == made.sizes.tolist()
     assert [h.tolist() for h in replaced.training_data.held] == [h.tolist() for h in made.training_data.held]
-    assert snapshot(after(replaced, 3)) == snapshot(after(made, 3))
+    assert identical(after(replaced, 3), after(made, 3))
     again = replace(made, seed=0)
-    assert snapshot(after(again, 3)) == snapshot(after(federation(**HOLDING, seed=0), 3))
+    assert identical(after(again, 3), after(federation(**HOLDING, seed=0), 3))
 
 
 def test_a_replaced_federation_has_an_executor_of_its_own() -> None:
@@ -62,12 +62,12 @@ def test_evaluating_twice_changes_nothing() -> None:
     """Not the state, not the training after it, and not what an adaptive broadcast decides."""
     with noisy(broadcast=ALONE) as world:
         state = after(world, 3)
-        kept = snapshot(state)
+        kept = record(state)
         one, two = world.evaluate(state), world.evaluate(state)
-        assert one == two and snapshot(state) == kept and not state.best
+        assert one == two and identical(state, kept) and not state.best
         assert state.choice is not None and state.choice.better == 0
         assert learned(world, state).best.keys() == {"model", "wima", "ema"}
-        assert snapshot(state) == kept, "what is learned is in the state that `learn` gives back"
+        assert identical(state, kept), "what is learned is in the state that `learn` gives back"
 
 
 def test_learning_from_an_evaluation_keeps_the_first_of_equally_good_models() -> None:

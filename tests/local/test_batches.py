@@ -56,7 +56,6 @@ def naive_epoch(n: int, batch: int | str, drop_last: bool) -> list[int]:
     return [s for s in sizes if s == b] or sizes if drop_last else sizes
 
 
-@settings(deadline=None)
 @given(case=cases(), round=rounds)
 def test_every_epoch_sees_each_sample_once_or_drops_the_last_batch(case: Any, round: int) -> None:
     batches, clients, how, epochs = case
@@ -73,7 +72,6 @@ def test_every_epoch_sees_each_sample_once_or_drops_the_last_batch(case: Any, ro
                 assert sorted(seen) == sorted(own)
 
 
-@settings(deadline=None)
 @given(case=cases(), round=rounds)
 def test_weights_are_the_batch_mean_and_zero_on_padding_of_the_clients_own_samples(case: Any, round: int) -> None:
     batches, clients, _, epochs = case
@@ -90,7 +88,6 @@ def test_weights_are_the_batch_mean_and_zero_on_padding_of_the_clients_own_sampl
         assert set(plan.index[:, i].ravel().tolist()) <= set(own.tolist())
 
 
-@settings(deadline=None)
 @given(case=cases(), round=rounds, data=st.data())
 def test_a_clients_plan_does_not_depend_on_the_block_it_is_in(case: Any, round: int, data: st.DataObject) -> None:
     batches, clients, _, epochs = case
@@ -107,7 +104,6 @@ def test_a_clients_plan_does_not_depend_on_the_block_it_is_in(case: Any, round: 
         assert torch.equal(one.weights[:, 0], block.weights[: block.steps[c], c, : one.weights.shape[2]])
 
 
-@settings(deadline=None)
 @given(case=cases(), round=rounds)
 def test_steps_and_samples_are_what_the_plans_hold(case: Any, round: int) -> None:
     batches, clients, _, epochs = case
@@ -118,7 +114,6 @@ def test_steps_and_samples_are_what_the_plans_hold(case: Any, round: int) -> Non
     assert np.array_equal(batches.sizes, [len(own) for own in clients])
 
 
-@settings(deadline=None)
 @given(case=cases(), chunk=st.integers(1, 15), data=st.data())
 def test_whole_passes_over_all_samples_in_order_with_weights_that_sum_to_one(
     case: Any, chunk: int, data: st.DataObject
@@ -136,7 +131,7 @@ def test_whole_passes_over_all_samples_in_order_with_weights_that_sum_to_one(
         assert batches_of(one, 0) == batches_of(plan, c)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(sizes=st.lists(st.integers(1, 20), min_size=1, max_size=4), round=rounds, epochs=st.integers(1, 3), seed=seeds)
 def test_full_is_one_batch_of_all_samples_an_epoch(sizes: list[int], round: int, epochs: int, seed: int) -> None:
     clients = clients_of(sizes)
@@ -147,7 +142,6 @@ def test_full_is_one_batch_of_all_samples_an_epoch(sizes: list[int], round: int,
         assert all(sorted(b) == sorted(own) for c, own in enumerate(clients) for b in batches_of(plan, c))
 
 
-@settings(deadline=None)
 @given(case=cases(), round=rounds)
 def test_plans_are_pure(case: Any, round: int) -> None:
     batches, clients, _, epochs = case
@@ -156,7 +150,7 @@ def test_plans_are_pure(case: Any, round: int) -> None:
     assert np.array_equal(batches.plan(round, everyone(clients), epochs).index, plan.index)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(round=rounds, seed=seeds)
 def test_epochs_rounds_clients_and_seeds_are_shuffled_differently(round: int, seed: int) -> None:
     """Of 30! orders, two are the same about never."""
@@ -181,7 +175,7 @@ def test_every_place_is_equally_likely_for_every_sample() -> None:
     assert ((counts - 120.0) ** 2 / 120).sum() < 70
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(case=cases(), more=st.integers(1, 4), round=rounds)
 def test_more_steps_go_on_where_fewer_end(case: Any, more: int, round: int) -> None:
     batches, clients, how, _ = case

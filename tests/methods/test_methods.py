@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, LocalRun, Method, Scaffold, Step
 from fedsash.sampling import Uniform
-from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation
+from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")
 ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
@@ -30,10 +29,6 @@ MEMORIES = [
     FedMoSWA(option="II"),
 ]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
-
-
-def sampled(f: Federation, round: int) -> np.ndarray:
-    return f.sampling.clients(round, f.data.sizes, f.seed)
 
 
 def test_fedavg_with_one_full_batch_step_of_all_clients_is_gradient_descent() -> None:

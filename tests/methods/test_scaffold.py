@@ -5,24 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from fedsash.basics.arrays import Vectors
-from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, LocalRun, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
-from support.worlds import SIZES, after, federation
+from support.worlds import SIZES, after, federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
-
-
-def sampled(f: Federation, round: int) -> np.ndarray:
-    return f.sampling.clients(round, f.data.sizes, f.seed)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])

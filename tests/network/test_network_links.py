@@ -120,7 +120,7 @@ def naive_ends(times: list[float], sizes: list[float]) -> list[float]:
 
 
 @given(st.lists(st.tuples(st.floats(0, 10), st.floats(0.01, 20)), min_size=1, max_size=12))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_fair_sharing_is_the_fluid_written_out(jobs: list[tuple[float, float]]) -> None:
     times, sizes = np.array(sorted(time for time, _ in jobs)), np.array([size for _, size in jobs])
     spent, channel = sojourns(Link(RATE), times, sizes)
@@ -133,7 +133,7 @@ def test_fair_sharing_is_the_fluid_written_out(jobs: list[tuple[float, float]]) 
     st.sampled_from(["fair", "first-come"]),
     st.floats(0, 12),
 )
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 def test_every_byte_that_left_has_arrived_or_is_lost_or_on_its_way(
     jobs: list[tuple[float, float, float]], sharing: str, until: float
 ) -> None:

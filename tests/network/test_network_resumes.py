@@ -42,7 +42,7 @@ from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam
 from support.observing import Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.script import Script, tell
-from support.worlds import data, federation, snapshot
+from support.worlds import data, federation, identical, record
 
 SIZES = (7, 12, 3, 20, 9, 1, 8, 8)
 ROUGH = Network(
@@ -214,14 +214,14 @@ def test_a_request_that_is_given_up_has_taken_no_time(name: str) -> None:
         next(answers)
         answers.close()
         state, _ = world.round(state)
-        found, time = snapshot(state), world.chronicle.measures(2)  # type: ignore[union-attr]
+        found, time = record(state), world.chronicle.measures(2)  # type: ignore[union-attr]
     plain = driver(name)
     assert isinstance(plain, Federation)
     state = plain.start()
     with plain:
         for _ in range(2):
             state, _ = plain.round(state)
-        assert (snapshot(state), plain.chronicle.measures(2)) == (found, time)  # type: ignore[union-attr]
+        assert identical(state, found) and plain.chronicle.measures(2) == time  # type: ignore[union-attr]
 
 
 def test_evaluating_takes_no_simulated_time() -> None:

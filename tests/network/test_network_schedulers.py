@@ -35,7 +35,7 @@ from fedsash.network.site import Site
 from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
-from support.worlds import after, data, federation, snapshot
+from support.worlds import after, data, federation, identical
 
 EVEN = Network(Link(1e9), clients=SimulatedClients(seconds=1.0))
 """No congestion to speak of."""
@@ -86,7 +86,7 @@ def test_synchronous_without_congestion_is_the_federation_bit_for_bit(settings: 
     settings = {"averages": {"w": Window(3)}, "sampling": Uniform(4)} | settings
     world = federation(**settings)
     found = after(replace(world, data=OnNetwork(world.clients, UNEVEN)), 5)
-    assert snapshot(found) == snapshot(after(federation(**settings), 5))
+    assert identical(found, after(federation(**settings), 5))
 
 
 def test_a_deadline_makes_the_round_of_those_who_came() -> None:

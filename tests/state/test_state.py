@@ -17,7 +17,7 @@ from fedsash.lab.checkpoints import StateError, cut, load, load_newest, save, sa
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.state import Best, State
-from support.worlds import after, bits, data, federation, learned, listing, mlp, snapshot, trained
+from support.worlds import after, bits, data, federation, identical, learned, listing, mlp, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
 
@@ -52,10 +52,10 @@ def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, t
     state = after(world, 5)
     state = learned(world, state)
     state.samples, state.seconds, state.training_seconds, state.forked = 123, 0.1 + 0.2, 1 / 3, 2
-    expected = snapshot(state)
+    expected = record(state)
     loaded = load(save(state, tmp_path), world.start(tmp_path))
-    assert snapshot(loaded) == expected
-    assert snapshot(after(world, 3, loaded)) == snapshot(after(world, 3, state))
+    assert identical(loaded, expected)
+    assert identical(after(world, 3, loaded), after(world, 3, state))
 
 
 def test_float32_stays_float32(tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_float32_stays_float32(tmp_path: Path) -> None:
     state = after(world, 3)
     loaded = load(save(state, tmp_path), world.start())
     assert loaded.w.dtype == loaded.past["w"][3].dtype == torch.float32
-    assert snapshot(loaded) == snapshot(state)
+    assert identical(loaded, state)
 
 
 def _single(world: FederatedData) -> FederatedData:
@@ -96,7 +96,7 @@ def test_any_numbers_come_back_bitwise(
     full.last[0] = 5
     empty = state([0.0] * len(w), [0.0] * len(c))
     loaded = load(save(full, tmp_path_factory.mktemp("state")), empty)
-    assert snapshot(loaded) == snapshot(full)
+    assert identical(loaded, full)
 
 
 def test_a_state_is_safetensors_and_json_and_readable_by_those_who_may_read_the_folder(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_what_was_loaded_does_not_depend_on_the_files_any_more(tmp_path: Path) -
     loaded = load(tmp_path / "00000004", world.start())
     for path in (tmp_path / "00000004").iterdir():
         os.truncate(path, 0)
-    assert snapshot(loaded) == snapshot(state)
+    assert identical(loaded, state)
 
 
 # Which files there are.
@@ -144,7 +144,7 @@ def test_a_window_whose_state_before_lost_a_file_is_written_again(tmp_path: Path
     state = trained(world, 2, tmp_path)
     (tmp_path / "00000002" / "past-all-00000002.safetensors").unlink()
     state = after(world, 1, state)
-    assert snapshot(load(save(state, tmp_path), world.start())) == snapshot(state)
+    assert identical(load(save(state, tmp_path), world.start()), state)
 
 
 def test_a_retracted_model_is_in_no_later_state(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_retracted_model_is_in_no_later_state(tmp_path: Path) -> None:
     state = after(world, 1, state)
     place = save(state, tmp_path)
     assert sorted(path.name for path in place.glob("past-*")) == [f"past-all-0000000{i}.safetensors" for i in (1, 3)]
-    assert snapshot(load(place, world.start())) == snapshot(state)
+    assert identical(load(place, world.start()), state)
 
 
 def test_the_last_two_states_and_those_to_keep_stay(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_a_state_can_be_saved_again(tmp_path: Path) -> None:
     state = trained(world, 4, tmp_path)
     save(state, tmp_path)
     assert saved_rounds(tmp_path) == [2, 4]
-    assert snapshot(load(tmp_path / "00000004", world.start())) == snapshot(state)
+    assert identical(load(tmp_path / "00000004", world.start()), state)
 
 
 # States of other experiments.
@@ -203,12 +203,12 @@ def test_a_state_of_another_experiment_is_refused_in_one_line(other: str, tmp_pa
     trained(federation(**HERE), 2, tmp_path)
     settings = HERE | different | ({"sampling": _all_clients()} if "data" in different else {})
     start = federation(**settings).start()
-    before = snapshot(start)
+    before = record(start)
     with pytest.raises(StateError, match=line) as caught:
         load_newest(tmp_path, start)
     assert str(caught.value).startswith(f"{tmp_path / '00000002'} is of another experiment: ")
     assert "\n" not in str(caught.value)
-    assert snapshot(start) == before
+    assert identical(start, before)
 
 
 def _all_clients() -> Any:

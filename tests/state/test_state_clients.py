@@ -22,7 +22,7 @@ from fedsash.basics.storage import Storage, client_rows, rows
 from fedsash.lab.checkpoints import StateError, UnreadableError, load, load_newest, place, save
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.state import State
-from support.worlds import after, bits, federation, snapshot
+from support.worlds import after, bits, federation, identical, record
 
 CLIENTS = 6
 SHAPES: dict[str, tuple[int, ...]] = {"vector": (5,), "number": (), "prototypes": (3, 2)}
@@ -77,7 +77,7 @@ Rounds = list[tuple[set[int], bool]]
 any_rounds = st.lists(st.tuples(st.sets(st.integers(0, CLIENTS - 1)), st.booleans()), max_size=8)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(rounds=any_rounds)
 def test_a_state_writes_the_clients_of_its_rounds_and_links_the_others(
     rounds: Rounds, tmp_path_factory: pytest.TempPathFactory
@@ -96,7 +96,7 @@ def test_a_state_writes_the_clients_of_its_rounds_and_links_the_others(
         assert saved.keys() == {f"client-{i}.{last[i]:08d}.safetensors" for i in range(CLIENTS) if last[i]}
         linked = {name for name, file in saved.items() if name in before and file.st_ino == before[name].st_ino}
         assert {int(name.removeprefix("client-").split(".")[0]) for name in saved.keys() - linked} == new
-        assert snapshot(load(place(folder, state.round), remembering())) == snapshot(state)
+        assert identical(load(place(folder, state.round), remembering()), state)
         before, new = saved, set()
 
 
@@ -127,7 +127,7 @@ def test_a_client_that_never_took_part_has_no_file_and_remembers_what_it_began_w
     saved = save(state, tmp_path)
     assert files(saved).keys() == {"client-1.00000001.safetensors", "client-4.00000001.safetensors"}
     loaded = load(saved, remembering(value=0.25))
-    assert snapshot(loaded) == snapshot(state)
+    assert identical(loaded, state)
     assert all(bool((memory[[0, 2, 3, 5]] == 0.25).all()) for memory in loaded.client_state.values())
 
 
@@ -138,7 +138,7 @@ def test_a_method_whose_clients_remember_nothing_has_no_files_of_clients(tmp_pat
 def test_a_window_may_have_a_clients_name(tmp_path: Path) -> None:
     world = federation(method=Scaffold(), averages={f"client-{i}": Window(3) for i in range(CLIENTS)})
     state = after(world, 3)
-    assert snapshot(load(save(state, tmp_path), world.start())) == snapshot(state)
+    assert identical(load(save(state, tmp_path), world.start()), state)
 
 
 def test_a_client_whose_file_the_state_before_lost_is_written_again(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_a_client_whose_file_the_state_before_lost_is_written_again(tmp_path: Pa
     round_of(state, {0, 1})
     (save(state, tmp_path) / "client-0.00000001.safetensors").unlink()
     round_of(state, {1})
-    assert snapshot(load(save(state, tmp_path), remembering())) == snapshot(state)
+    assert identical(load(save(state, tmp_path), remembering()), state)
 
 
 @pytest.mark.parametrize("harm", [Path.unlink, lambda path: os.truncate(path, 100)])
@@ -159,7 +159,7 @@ def test_a_missing_or_damaged_file_of_a_client_is_named(harm: Callable[[Path], N
     with pytest.raises(UnreadableError) as caught:
         load(path.parent, fresh)
     assert str(caught.value) == f"{path} is missing or damaged"
-    assert snapshot(fresh) == snapshot(remembering())
+    assert identical(fresh, remembering())
 
 
 OTHERS: dict[str, tuple[State, str]] = {
@@ -179,7 +179,7 @@ OTHERS: dict[str, tuple[State, str]] = {
 def test_the_memory_of_other_clients_is_refused_in_one_line(other: str, tmp_path: Path) -> None:
     """Also before any client took part, when there is no file of a client."""
     start, line = OTHERS[other]
-    before = snapshot(start)
+    before = record(start)
     state = remembering()
     for ids in (set[int](), {2}):
         round_of(state, ids)
@@ -187,7 +187,7 @@ def test_the_memory_of_other_clients_is_refused_in_one_line(other: str, tmp_path
         with pytest.raises(StateError) as caught:
             load_newest(tmp_path, start)
         assert str(caught.value) == f"{saved} is of another experiment: client_state/{line}"
-        assert snapshot(start) == before
+        assert identical(start, before)
 
 
 # Far more than fits into memory.

@@ -28,7 +28,7 @@ from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from fedsash.state import State
 from support.script import Script, tell
-from support.worlds import after, federation, listing, snapshot, trained
+from support.worlds import after, federation, identical, listing, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
 
@@ -103,16 +103,16 @@ def test_a_damaged_state_is_found_and_the_one_before_used(
 ) -> None:
     world, source = saved
     folder = shutil.copytree(source, tmp_path / "state")
-    good = snapshot(load(folder / "00000002", world.start()))
+    good = record(load(folder / "00000002", world.start()))
     path = min((folder / "00000004").glob(file))
     harm(path)
     untouched = world.start()
-    before = snapshot(untouched)
+    before = record(untouched)
     with pytest.raises(UnreadableError):
         load(folder / "00000004", untouched)
-    assert snapshot(untouched) == before
+    assert identical(untouched, before)
     state, notes = load_newest(folder, untouched)
-    assert snapshot(state) == good
+    assert identical(state, good)
     assert len(notes) == 1 and "\n" not in notes[0]
     assert notes[0].startswith(str(folder / "00000004")) and notes[0].endswith("; using the state before it")
     if harm is other_format:
@@ -132,12 +132,12 @@ def test_any_flipped_bit_is_found(
     content = bytearray(path.read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(content)
-    expected = snapshot(load(source / "00000004", world.start()))
+    expected = record(load(source / "00000004", world.start()))
     try:
         loaded = load(place, world.start())
     except UnreadableError:
         return
-    assert path.name == "state.json" and snapshot(loaded) == expected  # white space
+    assert path.name == "state.json" and identical(loaded, expected)  # white space
 
 
 def test_an_empty_folder_in_place_of_a_state_is_damage(saved: tuple[Federation, Path], tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_leaves_the_states_as_they_were(small_disk: Path) -> None:
     world = federation(averages={"w": Window(3)})
     state = trained(world, 4, small_disk)
-    before, at_four = listing(small_disk), snapshot(state)
+    before, at_four = listing(small_disk), record(state)
     filler = small_disk / "filler"
     for free in (1 << 12, 0):
         filler.write_bytes(b"")
@@ -202,7 +202,7 @@ def test_a_full_disk_leaves_the_states_as_they_were(small_disk: Path) -> None:
         with pytest.raises(OSError, match=r"No space left|can't be written"):
             save(replace(after(world, 1, load_newest(small_disk, world.start())[0]), round=5), small_disk)
         assert [name for name in listing(small_disk) if name != "filler"] == before
-        assert snapshot(load_newest(small_disk, world.start())[0]) == at_four
+        assert identical(load_newest(small_disk, world.start())[0], at_four)
     filler.unlink()
     save(after(world, 2, load_newest(small_disk, world.start())[0]), small_disk)
     assert saved_rounds(small_disk) == [4, 6]
@@ -211,7 +211,7 @@ def test_a_full_disk_leaves_the_states_as_they_were(small_disk: Path) -> None:
 def test_a_file_that_may_not_grow_leaves_the_states_as_they_were(tmp_path: Path) -> None:
     world = federation(averages={"w": Window(3)})
     state = trained(world, 4, tmp_path)
-    before, at_four = listing(tmp_path), snapshot(state)
+    before, at_four = listing(tmp_path), record(state)
     large = replace(state, round=5, server_state={"c": torch.zeros(1000, 1000)})
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
@@ -221,7 +221,7 @@ def test_a_file_that_may_not_grow_leaves_the_states_as_they_were(tmp_path: Path)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert listing(tmp_path) == before
-    assert snapshot(load_newest(tmp_path, world.start())[0]) == at_four
+    assert identical(load_newest(tmp_path, world.start())[0], at_four)
 
 
 def saves_until_killed(folder: str) -> None:
@@ -269,6 +269,6 @@ def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
         state, notes = load_newest(folder, _numbered(0))
         assert state.round == newest and not notes
         if newest:
-            assert snapshot(state) == snapshot(_numbered(newest))
+            assert identical(state, _numbered(newest))
         save(_numbered(newest + 1), folder)
         assert not list(folder.glob(".*")), "the next save clears up after a killed one"

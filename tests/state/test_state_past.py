@@ -15,7 +15,7 @@ from fedsash import EMA, Broadcast, Checkpoint, Fork, Window, resume, run
 from fedsash.averages import Average, Retention
 from fedsash.basics.arrays import Vectors
 from fedsash.lab.checkpoints import StateError, load, save
-from support.worlds import after, federation, snapshot, trained
+from support.worlds import after, federation, identical, trained
 
 QUIET: dict[str, Any] = {"progress": False}
 
@@ -74,7 +74,7 @@ def test_an_average_of_ones_own_may_need_the_past(tmp_path: Path) -> None:
     value = world.models(state)["own"]
     assert torch.equal(value, state.past["w"][3]) and state.past["own"].trajectory is state.past["w"].trajectory
     loaded = load(tmp_path / "00000004", world.start())
-    assert snapshot(loaded) == snapshot(state) and torch.equal(world.models(loaded)["own"], value)
+    assert identical(loaded, state) and torch.equal(world.models(loaded)["own"], value)
 
 
 def test_windows_of_5_to_200_are_200_files(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_windows_of_5_to_200_are_200_files(tmp_path: Path) -> None:
     place = save(state, tmp_path)
     assert files(place) == [f"past-all-{round:08d}.safetensors" for round in range(51, 251)]
     loaded = load(place, world.start())
-    assert snapshot(loaded) == snapshot(state) and loaded.past["w5"].trajectory.room == 200
+    assert identical(loaded, state) and loaded.past["w5"].trajectory.room == 200
 
 
 def test_windows_of_one_part_share_files_whatever_their_storage(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_windows_of_one_part_share_files_whatever_their_storage(tmp_path: Path) 
     part = state.past["c"].trajectory.part
     expected = [f"past-all-0000000{i}" for i in (1, 2, 3)] + [f"past-{part}-0000000{i}" for i in (2, 3)]
     assert files(place) == sorted(f"{name}.safetensors" for name in expected)
-    assert snapshot(load(place, world.start())) == snapshot(state)
+    assert identical(load(place, world.start()), state)
 
 
 def test_only_the_models_that_are_still_needed_are_loaded(tmp_path: Path) -> None:
@@ -143,10 +143,10 @@ def test_what_a_fed_window_alone_has_seen_stays_its_own_in_a_fork_that_broadcast
     assert not torch.equal(source.past["fed"][4], source.past["w"][4])
     world = federation(averages=averages)
     loaded = load(tmp_path / "source" / "state" / "00000004", world.start())
-    assert snapshot(loaded) == snapshot(source)
+    assert identical(loaded, source)
     settings: dict[str, Any] = {"checkpoint": Checkpoint(1), "fork": Fork(tmp_path / "source", 4), **QUIET}
     fork = run(world, 5, out=tmp_path / "fork", **settings).state
     assert torch.equal(fork.past["fed"][5], fork.past["w"][5]), "from here on it sees what the others see"
     assert torch.equal(fork.past["fed"][4], source.past["fed"][4])
     again = load(tmp_path / "fork" / "state" / "00000005", federation(averages=averages).start())
-    assert snapshot(again) == snapshot(fork)
+    assert identical(again, fork)

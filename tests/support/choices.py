@@ -28,8 +28,9 @@ from fedsash.methods import (
 from fedsash.methods import METHODS as REGISTERED
 from fedsash.sampling import FixedClients, Sampling, Uniform, Weighted
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
+from fedsash.testing import examples
 
-METHODS: dict[str, Method] = {
+CHOSEN: dict[str, Method] = {
     "fedavg": FedAvg(),
     "fedavg-uniform": FedAvg(weighting="uniform"),
     "fedprox": FedProx(0.2),
@@ -55,7 +56,10 @@ METHODS: dict[str, Method] = {
     "fedmoswa-I": FedMoSWA(0.2, 1.3, 0.4, "I"),
     "fedmoswa-II": FedMoSWA(0.2, 1.3, 0.4),
 }
-assert {type(method) for method in METHODS.values()} == set(REGISTERED.values()), "a method is missing here"
+METHODS = CHOSEN | examples(
+    {name: method for name, method in REGISTERED.items() if method not in map(type, CHOSEN.values())}
+)
+"""Every registered method, those that are not chosen above with their defaults."""
 
 AGGREGATIONS: dict[str, Aggregation] = {
     "mean": WeightedMean(),

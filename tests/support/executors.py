@@ -31,14 +31,17 @@ class Own(Engine):
         return OneByOne(work), ["engine: my own"]
 
 
-class InParts(Executor):
+class InParts(OneByOne):
     """An executor that sums its clients up where they are, the last piece first."""
 
     def __init__(self, work: ClientWork, pieces: int) -> None:
+        super().__init__(work)
         self._work, self._pieces = work, pieces
-        self._trainer = work.trainer()
 
     def work(self, request: Request) -> Answers:
+        if request.job == "evaluate":
+            yield from super().work(request)
+            return
         training = self._work.training
         whole = UploadSums.of(request, training.aggregation, training.method, self._work.data.sizes, self._pieces)
         parts: dict[int, PartialSum] = {}

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from fedsash.data.formats import find
@@ -24,7 +25,12 @@ Pixels = NDArray[np.uint8]
 
 
 def pixels(n: int, *shape: int, seed: int = 0) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
+    return np.random.default_rng(seed).integers(0, 256, (n, *(shape or (6, 5, 3))), dtype=np.uint8)
+
+
+def prepared(source: Any) -> torch.Tensor:
+    """What a model sees, `[n, channels, H, W]`."""
+    return source.transform.prepare(source.train.x)
 
 
 def table(folder: Path, test: str = "test") -> ImageSplits:

@@ -11,17 +11,17 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from support.forms import pixels
+
 pa = pytest.importorskip("pyarrow", reason="fedsash[data] is not installed")
 pytest.importorskip("PIL", reason="fedsash[data] is not installed")
 
 import pyarrow.parquet as pq  # noqa: E402
 from PIL import Image  # noqa: E402
 
+__all__ = ["Image", "encoded", "pixels", "write"]
+
 Pixels = NDArray[np.uint8]
-
-
-def pixels(n: int, shape: tuple[int, ...] = (6, 5, 3), seed: int = 0) -> Pixels:
-    return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
 def encoded(image: Pixels | Image.Image) -> bytes:

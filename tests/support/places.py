@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import pytest
 
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 DOCS = ROOT / "docs"
+
+
+def real(name: str) -> str:
+    """The folder of a real data set; the test is skipped where there are none."""
+    if "FEDSASH_DATA" not in os.environ:
+        pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")
+    return str(Path(os.environ["FEDSASH_DATA"]) / name)

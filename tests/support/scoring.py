@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 from fedsash.aggregation import WeightedMean
 from fedsash.data.federated import FederatedData
@@ -22,6 +23,11 @@ def evaluator(data: FederatedData, module: nn.Module, loss: Loss, **settings: An
     evaluation = Evaluation(**settings)
     scorer = Scorer(module, loss, data.problem, evaluation.batch)
     return Evaluator(scorer, data.problem, len(data.clients), evaluation.splits(bool(data.held)))
+
+
+def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
+    """The loss of classification, one number a sample."""
+    return F.cross_entropy(output, y, reduction="none")
 
 
 def unasked(request: Request) -> Answers:

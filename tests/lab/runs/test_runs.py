@@ -1,31 +1,26 @@
 from __future__ import annotations
 
 import json
-import os
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from fedsash import (
-    Broadcast,
     Checkpoint,
     Evaluation,
     LocalEngine,
-    LocalTraining,
     WeightedMean,
     Window,
     run,
 )
 from fedsash.evaluation import Metrics
-from fedsash.lab.checkpoints import load_newest, saved_rounds
-from fedsash.methods import FedAvg, FedProx, Method, Scaffold
-from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
-from support.observing import AVERAGES, EVERY, Crash, crash_at, final, go_on, observed, rows, start
-from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, data, federation
+from fedsash.lab.checkpoints import saved_rounds
+from fedsash.methods import Scaffold
+from fedsash.servers import FedAdam
+from support.observing import AVERAGES, EVERY, final, go_on, observed, rows, start
+from support.worlds import SEQUENTIAL, federation
 
 # A run and its folder.
 
@@ -194,140 +189,3 @@ def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nothing holds no run to resume"):
         go_on(federation(), 4, tmp_path / "nothing")
     assert not list(tmp_path.iterdir())
-
-
-# A run that was stopped and resumed is the run that was not.
-
-METHODS: dict[str, Method] = {"FedAvg": FedAvg(), "FedProx": FedProx(0.1), "I": Scaffold("I"), "II": Scaffold("II")}
-SERVERS: dict[str, Server] = {
-    "ServerSGD": ServerSGD(),
-    "momentum": ServerSGD(momentum=0.9),
-    "FedAdagrad": FedAdagrad(),
-    "FedAdam": FedAdam(bias_correction="flower"),
-    "FedYogi": FedYogi(),
-}
-BROADCASTS: dict[str, Broadcast | None] = {
-    "no broadcast": None,
-    "after": Broadcast("window", start=2),
-    "before": Broadcast("window", start=2, order="before"),
-}
-
-
-def twice_as_far(tmp_path: Path, n: int, **settings: Any) -> None:
-    """run(2n) is run(n), save, resume to 2n, to the byte."""
-    whole, halves = tmp_path / "whole", tmp_path / "halves"
-    start(observed(**settings), 2 * n, whole)
-    start(observed(**settings), n, halves)
-    go_on(observed(**settings), 2 * n, halves)
-    assert final(halves) == final(whole)
-
-
-@pytest.fixture(scope="module")
-def untested() -> dict[str, Any]:
-    """Settings for runs that are evaluated at the clients only, and so draw no picture."""
-    return {"data": replace(data(), test=None), "evaluation": Evaluation(every=1, clients=True)}
-
-
-@pytest.mark.parametrize("broadcast", BROADCASTS)
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("method", METHODS)
-def test_half_a_run_resumed_is_the_run(
-    method: str, server: str, broadcast: str, untested: dict[str, Any], tmp_path: Path
-) -> None:
-    twice_as_far(
-        tmp_path, 2, method=METHODS[method], server=SERVERS[server], broadcast=BROADCASTS[broadcast], **untested
-    )
-
-
-@pytest.mark.parametrize("order", ["after", "before"])
-@pytest.mark.parametrize("average", AVERAGES)
-def test_half_a_run_resumed_is_the_run_whatever_is_fed(
-    average: str, order: Any, untested: dict[str, Any], tmp_path: Path
-) -> None:
-    twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=3, order=order), server=FedAdam(), **untested)
-
-
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("engine", ["vectorised", "workers"])
-def test_half_a_run_resumed_is_the_run_on_every_engine(
-    engine: str, method: str, untested: dict[str, Any], tmp_path: Path
-) -> None:
-    local = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5)
-    settings = {"engine": ENGINES[engine], "method": METHODS[method], "local": local, "server": FedAdam()}
-    twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=3), **untested | settings)
-
-
-@pytest.mark.parametrize("round", [1, 2, 3, 4, 6, 7])
-def test_a_crash_at_any_round_changes_nothing(round: int, tmp_path: Path) -> None:
-    start(observed(), 7, tmp_path / "whole", every=3)
-    with pytest.raises(Crash):
-        start(observed(), 7, tmp_path / "crashed", every=3, callbacks=[crash_at(round)])
-    assert saved_rounds(tmp_path / "crashed" / "state") == [r for r in (3, 6) if r < round]
-    result = go_on(observed(), 7, tmp_path / "crashed", every=3)
-    assert final(tmp_path / "crashed") == final(tmp_path / "whole")
-    assert result.history == rows(tmp_path / "whole")
-
-
-def test_a_finished_run_resumed_stays_as_it_is(tmp_path: Path) -> None:
-    first = start(observed(), 4, tmp_path)
-    before = final(tmp_path)
-    second = go_on(observed(), 4, tmp_path)
-    assert final(tmp_path) == before and not second.interrupted
-    assert second.summary["models"] == first.summary["models"] and second.state.seconds == first.state.seconds
-
-
-def test_a_damaged_state_costs_rounds_but_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    whole, damaged = tmp_path / "whole", tmp_path / "damaged"
-    start(observed(), 8, whole, every=2)
-    start(observed(), 6, damaged, every=2)
-    newest = damaged / "state" / "00000006"
-    for path in (newest / "past-all-00000005.safetensors", newest / "state.safetensors"):
-        os.truncate(path, 100)
-    result = go_on(observed(), 8, damaged, every=2)
-    assert caplog.messages == [
-        f"{newest / 'past-all-00000005.safetensors'} is missing or damaged; using the state before it"
-    ]
-    assert final(damaged) == final(whole) and result.history == rows(whole)
-    for round in saved_rounds(damaged / "state"):
-        again, notes = load_newest(damaged / "state", observed().start())
-        assert again.round == 8 and not notes, f"the damage lives on in state {round}"
-
-
-def test_where_all_states_are_damaged_the_run_is_left_as_it_is(tmp_path: Path) -> None:
-    start(observed(), 4, tmp_path, every=2)
-    for path in tmp_path.glob("state/*/state.json"):
-        path.unlink()
-    before = (tmp_path / "metrics.jsonl").read_bytes()
-    with pytest.raises(
-        ValueError, match=r"there is no usable state: .*00000004/state.json is missing or damaged; .*00000002"
-    ):
-        go_on(observed(), 8, tmp_path)
-    assert (tmp_path / "metrics.jsonl").read_bytes() == before
-    assert saved_rounds(tmp_path / "state") == [2, 4]
-
-
-def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
-    start(observed(), 2, tmp_path)
-    before = final(tmp_path)
-    with pytest.raises(ValueError, match=r"00000002 is of another experiment: .* missing there"):
-        go_on(observed(method=Scaffold(), server=FedAdam()), 4, tmp_path)
-    assert final(tmp_path) == before
-
-
-def test_stale_states_of_a_beginning_that_was_killed_are_not_used(tmp_path: Path) -> None:
-    start(observed(), 4, tmp_path / "fresh", every=2)
-    start(observed(seed=4), 6, tmp_path / "stale", every=2)
-    (tmp_path / "stale" / "metrics.jsonl").unlink()
-    start(observed(), 4, tmp_path / "stale", every=2)
-    assert final(tmp_path / "stale") == final(tmp_path / "fresh")
-    assert saved_rounds(tmp_path / "stale" / "state") == [2, 4]
-
-
-def test_a_resumed_run_keeps_the_engine_that_was_measured_for_it(tmp_path: Path) -> None:
-    start(observed(engine=VECTORISED), 6, tmp_path / "whole")
-    start(observed(engine=VECTORISED), 3, tmp_path / "auto")
-    resumed = go_on(observed(engine=LocalEngine(threads=1)), 6, tmp_path / "auto")
-    assert LocalEngine(**resumed.summary["engine"]) == VECTORISED
-    assert final(tmp_path / "auto") == final(tmp_path / "whole")
-    other = go_on(observed(engine=LocalEngine("sequential", workers=1)), 7, tmp_path / "auto")
-    assert other.summary["engine"]["kind"] == "sequential", "what is asked for counts more"

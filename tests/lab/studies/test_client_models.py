@@ -20,7 +20,7 @@ from fedsash.methods import AdaBest, FedACG, FedAvg, FedDyn, FedMoSWA, FedSWA, M
 from fedsash.sampling import Uniform
 from support.choices import METHODS
 from support.executors import Cluster
-from support.worlds import ENGINES, SIZES, after, federation, mlp, quadratic_federation, snapshot
+from support.worlds import ENGINES, SIZES, after, federation, identical, mlp, quadratic_federation, record
 
 ADDS_ITS_MEAN = [
     name for name, method in METHODS.items() if not isinstance(method, FedDyn | AdaBest | FedSWA | FedMoSWA)
@@ -51,11 +51,11 @@ def test_every_engine_gives_the_client_models(engine: LocalEngine) -> None:
 def test_training_a_rounds_clients_leaves_the_state_and_the_round_as_they_were(name: str) -> None:
     with federation(method=METHODS[name], averages={"wima": Window(2)}) as f:
         state = after(f, 3)
-        before = snapshot(state)
+        before = record(state)
         client_models(f, state)
-        assert snapshot(state) == before
-        watched = snapshot(f.round(state)[0])
-    assert watched == snapshot(after(federation(method=METHODS[name], averages={"wima": Window(2)}), 4))
+        assert identical(state, before)
+        watched = record(f.round(state)[0])
+    assert identical(watched, after(federation(method=METHODS[name], averages={"wima": Window(2)}), 4))
 
 
 def test_a_client_of_a_quadratic_arrives_where_its_closed_form_says() -> None:

@@ -1,0 +1,42 @@
+"""Small worlds and checks for your own methods, averages, servers, engines and clients.
+
+`check_method(Mine())`, say, raises `AssertionError` with one sentence that names the identity that does not hold. The
+library's own tests are calls of these functions. `fedsash.testing.strategies`, for Hypothesis, is imported by itself.
+"""
+
+from .averages import check_average
+from .clients import check_clients
+from .drawing import check_local_schedule, check_partition, check_sampling, check_schedule
+from .equality import Comparison, close, equal, identical, record
+from .examples import examples
+from .executors import check_executor
+from .fakes import FakeClients
+from .federations import check_federation
+from .methods import check_aggregation, check_method, check_server
+from .worlds import after, quadratic_federation, small_data, small_federation, small_model
+
+__all__ = [
+    "Comparison",
+    "FakeClients",
+    "after",
+    "check_aggregation",
+    "check_average",
+    "check_clients",
+    "check_executor",
+    "check_federation",
+    "check_local_schedule",
+    "check_method",
+    "check_partition",
+    "check_sampling",
+    "check_schedule",
+    "check_server",
+    "close",
+    "equal",
+    "examples",
+    "identical",
+    "quadratic_federation",
+    "record",
+    "small_data",
+    "small_federation",
+    "small_model",
+]

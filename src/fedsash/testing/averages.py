@@ -1,0 +1,102 @@
+"""Identities of averages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..averages import Average
+from ..broadcast import Broadcast
+from .equality import identical, record
+from .expect import expect
+from .federations import check_federation
+from .trajectories import Alone, follow, trajectory
+from .worlds import after, small_federation
+
+ROUNDS = 12
+
+
+def check_average(average: Average, **settings: Any) -> None:
+    """Check that an average keeps the identities of every one in `AVERAGES`.
+
+    - Before it has seen a model its value is the current one, bitwise; `w_0` is never seen.
+    - It is a mean: in no coordinate it lies beyond the models so far.
+    - Its value has the shape and type of the model, in float64, float32 and bfloat16.
+    - It keeps copies and gives out copies: what is done to a model or to a value later does not change it.
+    - It asks for models that it has seen, and for no more than it says in `keeps`.
+    - Two averages that see the same models are the same bytes.
+    - Observing changes nothing: the training has the bytes of one without it.
+    - Of the classifier alone, it leaves the rest of the model as it is.
+    - It keeps those of `check_federation`, when it looks on and when it is broadcast.
+
+    `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
+    """
+    for dtype in (torch.float64, torch.float32, torch.bfloat16):
+        _check_values(average, trajectory(ROUNDS, dtype=dtype))
+    _check_copies(average)
+    _check_past(average)
+    _check_training(average, settings)
+    for broadcast in (None, Broadcast("it", 2)):
+        chosen: dict[str, Any] = {"averages": {"it": average}, "broadcast": broadcast}
+        check_federation(**chosen | settings)
+
+
+def _check_values(average: Average, models: Tensor) -> None:
+    alone = Alone(average, models[0])
+    expect(not average.observes(0), average, "the model before the first round must not be observed")
+    slack = 8 * torch.finfo(models.dtype).eps
+    for round, w in enumerate(models[1:], start=1):
+        if alone.count == 0:
+            same = identical(alone.value(w), w)
+            expect(same, average, "before it has seen a model, its value must be the current one")
+        value, seen = alone.observe(w, round).value(w), models[: round + 1].double()
+        alike = (value.shape, value.dtype) == (w.shape, w.dtype)
+        expect(alike, average, f"its value must have the model's shape and type {w.dtype}")
+        low, high = seen.amin(0) - slack, seen.amax(0) + slack
+        within = bool(((value.double() >= low) & (value.double() <= high)).all())
+        expect(within, average, f"after round {round} a coordinate lies beyond all models so far: it must be a mean")
+    same = identical(follow(average, models).state, alone.state)
+    expect(same, average, "two averages that see the same models must be the same bytes")
+
+
+def _check_copies(average: Average) -> None:
+    models, given = trajectory(ROUNDS), trajectory(ROUNDS)
+    expected, w = follow(average, models).value(models[-1]), given[-1].clone()
+    alone = follow(average, given)
+    given.zero_()
+    expect(identical(alone.value(w), expected), average, "it must keep copies of the models that it is given")
+    alone.value(w).fill_(7.0)
+    expect(identical(alone.value(w), expected), average, "it must give out copies, which may be changed")
+
+
+def _check_past(average: Average) -> None:
+    models = trajectory(ROUNDS)
+    alone, retention = Alone(average, models[0]), average.retention()
+    for round, w in enumerate(models[1:], start=1):
+        needs = set(average.needs(alone.observe(w, round).state))
+        seen = {t for t in range(1, round + 1) if average.observes(t)}
+        expect(needs <= seen, average, f"it needs the models of {sorted(needs - seen)}, which it has not observed")
+        most = retention.size if retention is not None else 0
+        expect(len(needs) <= most, average, f"it needs {len(needs)} models, and `retention` says at most {most}")
+
+
+def _check_training(average: Average, settings: dict[str, Any]) -> None:
+    plain = small_federation(**settings)
+    training = after(plain, 4)
+    watched = after(small_federation(**settings | {"averages": {"it": average}}), 4)
+    names = ("w", "optimiser", "server_state", "client_state")
+    one, other = ({name: getattr(state, name) for name in names} for state in (training, watched))
+    expect(identical(one, other), average, "observing must change nothing in the training")
+    world = small_federation(**settings | {"averages": {"it": replace(average, part="classifier")}})
+    state = after(world, 4)
+    value, rest = world.models(state).get("it", state.w), torch.ones(len(state.w), dtype=torch.bool)
+    for start, stop in world.layout.ranges("classifier"):
+        rest[start:stop] = False
+    same = identical(value[rest], state.w[rest])
+    expect(same, average, "an average of the classifier must leave the rest of the model as it is")
+    before = record(state)
+    world.models(state)
+    expect(identical(state, before), average, "asking for its value must change nothing")

@@ -1,0 +1,68 @@
+"""The contract of clients, wherever they live."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+from torch import nn
+
+from ..exchange import Executor
+from ..executors.clients import Clients
+from ..federation import Federation
+from ..sampling import Uniform
+from .equality import identical
+from .executors import first_request, places_of
+from .expect import expect
+
+
+def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
+    """Check that clients keep the contract of `Clients`, in a federation that trains `model` on the CPU.
+
+    - `sizes` are int64 `[N]` and positive, and stay the same; where `data` are here, they are theirs.
+    - The fingerprint holds texts by name, and is the same again.
+    - `settled` gives clients of the same sizes, whatever an executor has described.
+    - Their executor answers every place of a request exactly once.
+    - A run repeats its bytes, and so does one whose server is set back two rounds and goes on from there. Where
+      clients keep their own state, that is state by version, and no request brings any.
+
+    `settings` are those of a `Federation`. Raises `AssertionError` that names the part of the contract.
+    """
+    name, sizes = type(clients).__name__, clients.sizes
+    expect(
+        sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()),
+        name,
+        "sizes must be one int64 array of positive numbers",
+    )
+    expect(clients.data is None or clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data")
+    found = clients.fingerprint()
+    texts = all(isinstance(text, str) for text in (*found, *found.values()))
+    expect(texts and clients.fingerprint() == found, name, "the fingerprint must hold the same texts each time")
+    defaults: dict[str, Any] = {"sampling": Uniform(len(sizes)), "device": "cpu"}
+    world = Federation(model, clients, **defaults | settings)
+    with world:
+        expect(isinstance(world.executor, Executor), name, "open must give an Executor")
+        settled = clients.settled(world.described()).sizes.tolist()
+        expect(settled == sizes.tolist(), name, "settled must give clients of the same sizes")
+        request = first_request(world)
+        places = [place for answer in world.executor.work(request) for place in places_of(answer)]
+        expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
+        expect(not clients.remember or not world.start().client_state, name, "who remembers must be sent no state")
+        _set_back(world, name)
+
+
+def _set_back(world: Federation, name: str) -> None:
+    state = world.start()
+    for _ in range(2):
+        state, _ = world.round(state)
+    saved = copy.deepcopy(state)
+    for _ in range(2):
+        state, _ = world.round(state)
+    for _ in range(2):
+        saved, _ = world.round(saved)
+    expect(identical(saved, state), name, "a server that is set back must come to the same bytes again")
+    again = world.start()
+    for _ in range(4):
+        again, _ = world.round(again)
+    expect(identical(again, state), name, "a run must repeat its bytes")

@@ -1,0 +1,109 @@
+"""Identities of samplings, schedules and partitions: pure functions of what they are given."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..basics.arrays import Ints
+from ..local import LocalTraining
+from ..sampling import Sampling
+from ..schedules import LocalSchedule, Schedule
+from .equality import identical, record
+from .expect import expect
+from .federations import check_federation
+from .worlds import SIZES
+
+ROUNDS = 30
+
+
+def check_sampling(sampling: Sampling, sizes: Sequence[int] = SIZES, **settings: Any) -> None:
+    """Check that a sampling keeps the identities of every one in `SAMPLINGS`, for clients of these sizes.
+
+    - A round's clients are distinct numbers of clients, int64, in ascending order, and among those that are asked.
+    - It is a pure function of (round, sizes, seed): rounds may be drawn in any order, and sizes stay as they are.
+    - It keeps those of `check_federation`, where it fits the small federation's six clients.
+
+    `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
+    """
+    given = np.array(sizes, dtype=np.int64)
+    drawn = {round: sampling.clients(round, given, 3) for round in range(ROUNDS)}
+    for round, ids in drawn.items():
+        valid = ids.dtype == np.int64 and identical(np.unique(ids), ids) and set(ids.tolist()) <= {*range(len(sizes))}
+        expect(valid, sampling, f"round {round} must have distinct client ids, int64 and ascending, not {ids}")
+        asked = set(sampling.draw(round, given, 3).tolist())
+        expect(set(ids.tolist()) <= asked, sampling, "only those who are asked may answer")
+    again = {round: sampling.clients(round, given, 3) for round in reversed(range(ROUNDS))}
+    expect(identical(drawn, again), sampling, "it must be a pure function: the same clients in any order of rounds")
+    expect(given.tolist() == list(sizes), sampling, "it must leave the sizes as they are")
+    if len(sizes) == len(SIZES):
+        check_federation(**{"sampling": sampling} | settings)
+
+
+def check_schedule(schedule: Schedule, **settings: Any) -> None:
+    """Check that a schedule by round keeps the identities of every one in `SCHEDULES`.
+
+    - Rates are finite and not negative, numbers of epochs are whole and at least 1.
+    - It is a pure function of (round, rate): rounds may be asked for in any order.
+    - It says in `moves_epochs` whether it changes the number of epochs.
+    - It keeps those of `check_federation`.
+
+    `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
+    """
+    rates = {t: schedule.lr(t, 0.1) for t in range(ROUNDS)}
+    epochs = {t: schedule.epochs(t, 5) for t in range(ROUNDS)}
+    valid = all(math.isfinite(rate) and rate >= 0 for rate in rates.values())
+    expect(valid, schedule, "a rate must be finite and not negative")
+    expect(
+        all(type(number) is int and number >= 1 for number in epochs.values()),
+        schedule,
+        "a number of epochs must be whole and at least 1",
+    )
+    again = {t: (schedule.lr(t, 0.1), schedule.epochs(t, 5)) for t in reversed(range(ROUNDS))}
+    expect(again == {t: (rates[t], epochs[t]) for t in range(ROUNDS)}, schedule, "it must be a pure function")
+    still = set(epochs.values()) == {5}
+    expect(still or schedule.moves_epochs, schedule, "moves_epochs must say that it changes the number of epochs")
+    check_federation(**{"local": LocalTraining(lr=0.1, batch=5, epochs=2, schedule=schedule)} | settings)
+
+
+def check_local_schedule(schedule: LocalSchedule, **settings: Any) -> None:
+    """Check that a schedule by local step keeps the identities of every one in `LOCAL_SCHEDULES`.
+
+    - The factors `[C, K]` of all steps that are taken are finite and not negative.
+    - Clients side by side have the factors of each one alone.
+    - It keeps those of `check_federation`.
+
+    `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
+    """
+    k, steps = np.arange(8), np.array([[8], [3], [1]])
+    together = schedule.factors(k, steps)
+    expect(together.shape == (3, 8), schedule, "k [8] and steps [3, 1] must give factors [3, 8]")
+    taken = together[k < steps]
+    expect(bool(np.isfinite(taken).all() and (taken >= 0).all()), schedule, "a factor must be finite and not negative")
+    alone = np.concatenate([schedule.factors(k, steps[[client]]) for client in range(3)])
+    expect(identical(together, alone), schedule, "clients side by side must have the factors of each one alone")
+    check_federation(**{"local": LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=schedule)} | settings)
+
+
+def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
+    """Check that a partition keeps the identities of every one in `PARTITIONS`.
+
+    - Every client has at least one sample, and all indices are those of samples, int64.
+    - It is a pure function of what it is given and the seed, and leaves that as it is.
+
+    `given` are the arrays `[n]` that the rule is called with, before the seed; labels of five classes for 600 samples,
+    unless others are given. Raises `AssertionError` that names the identity.
+    """
+    given = given or (np.random.default_rng(0).integers(0, 5, 600),)
+    before = record(given)
+    for seed in range(3):
+        clients = list(rule(*given, seed))
+        whole = all(len(own) > 0 and own.dtype == np.int64 for own in clients)
+        expect(whole, rule, "every client must have at least one sample, by int64 indices")
+        indices = np.concatenate(clients)
+        expect(indices.min() >= 0 and indices.max() < len(given[0]), rule, "indices must be those of samples")
+        expect(identical(clients, list(rule(*given, seed))), rule, "it must be a pure function of labels and seed")
+    expect(identical(given, before), rule, "it must leave what it is given as it is")

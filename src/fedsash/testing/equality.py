@@ -1,0 +1,147 @@
+"""Three equalities of states, runs' folders and results: the same bytes, equal numbers, close numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "fingerprint", "oldest", "folder"}
+"""Names of what two runs with the same numbers need not share: the clock, and what tells one run from another."""
+
+Record = dict[str, Any]
+"""Every value of a thing by a path-like name: tensors, numbers, texts, and the bytes of files."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What a comparison found; true where there is no difference."""
+
+    differences: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return not self.differences
+
+    def __str__(self) -> str:
+        more = len(self.differences) - 3
+        return "; ".join(self.differences[:3]) + (f"; and {more} more" if more > 0 else "") or "no difference"
+
+
+def identical(a: object, b: object) -> Comparison:
+    """Whether two things are the same bytes: of all tensors with type and shape, of all numbers, of all files.
+
+    A thing is a state, the folder of a run, what `run` or `evaluate` gave, a tensor, or anything made of these. Of a
+    state everything counts: the model, what server, method and clients remember, the averages with the models of past
+    rounds that they need, the best models. Of a folder the models, the last saved state and the metrics count. What is
+    `NOT_COMPARED` counts nowhere.
+    """
+    return _compare(record(a), record(b), None)
+
+
+def equal(a: object, b: object) -> Comparison:
+    """Whether two things hold equal numbers, whatever their types: 0 is -0, float32 may be float64."""
+    return close(a, b, 0.0)
+
+
+def close(a: object, b: object, tolerance: float) -> Comparison:
+    """Whether no number of one thing is further than `tolerance` from that of the other."""
+    return _compare(_parsed(record(a)), _parsed(record(b)), tolerance)
+
+
+def record(thing: object) -> Record:
+    """A copy of all that counts of a thing, which stays as it is when the thing changes; it compares as the thing."""
+    return dict(_leaves(thing, ""))
+
+
+def _leaves(thing: object, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(thing, Tensor):
+        yield name, thing.detach().cpu().clone()
+    elif isinstance(thing, np.ndarray):
+        yield name, torch.from_numpy(thing.copy())
+    elif isinstance(thing, Path):
+        yield from ((_join(name, file), content) for file, content in _files(thing))
+    elif isinstance(thing, Mapping | list | tuple) or is_dataclass(thing):
+        for key, value in _members(thing):
+            if key not in NOT_COMPARED:
+                yield from _leaves(value, _join(name, key))
+    else:
+        yield name, thing
+
+
+def _members(thing: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(thing, Mapping):
+        yield from ((str(key), value) for key, value in thing.items())
+    elif isinstance(thing, list | tuple):
+        yield from ((str(number), value) for number, value in enumerate(thing))
+    else:
+        yield from ((field.name, getattr(thing, field.name)) for field in fields(thing))
+
+
+def _join(name: str, key: str) -> str:
+    return f"{name}/{key}" if name else key
+
+
+def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of a run's folder in which a run that was stopped must not differ from one that was not."""
+    from ..lab.checkpoints import place, saved_rounds
+
+    models, states = folder / "models", folder / "state"
+    files = [folder / "metrics.jsonl", *(sorted(models.iterdir()) if models.is_dir() else ())]
+    if states.is_dir() and (rounds := saved_rounds(states)):
+        files += sorted(place(states, rounds[-1]).glob("*.safetensors"))
+    return ((str(file.relative_to(folder)), file.read_bytes()) for file in files)
+
+
+def _parsed(found: Record) -> Record:
+    """The numbers in files by names of their own."""
+    from safetensors.torch import load
+
+    numbers: Record = {}
+    for name, value in found.items():
+        if isinstance(value, bytes) and name.endswith(".safetensors"):
+            numbers |= {_join(name, key): tensor for key, tensor in load(value).items()}
+        elif isinstance(value, bytes) and name.endswith(".jsonl"):
+            numbers |= dict(_leaves([json.loads(line) for line in value.splitlines()], name))
+        else:
+            numbers[name] = value
+    return numbers
+
+
+def _compare(a: Record, b: Record, tolerance: float | None) -> Comparison:
+    alone = [f"{name}: only one has it" for name in sorted(a.keys() ^ b.keys())]
+    both = ((name, _difference(value, b[name], tolerance)) for name, value in a.items() if name in b)
+    return Comparison((*alone, *(f"{name}: {found}" for name, found in both if found)))
+
+
+def _difference(a: Any, b: Any, tolerance: float | None) -> str:
+    """In words how far two values are apart, empty if they agree; with the tolerance None they must be the same."""
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _of_tensors(a, b, tolerance)
+    if isinstance(a, bytes) and isinstance(b, bytes):
+        return "" if a == b else "other bytes"
+    if tolerance is None or not all(isinstance(value, int | float) for value in (a, b)):
+        return "" if repr(a) == repr(b) else f"{a!r} and {b!r}"
+    return _of_tensors(torch.tensor(a), torch.tensor(b), tolerance)
+
+
+def _of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
+    if a.shape != b.shape:
+        return f"of shapes {list(a.shape)} and {list(b.shape)}"
+    if tolerance is None and a.dtype != b.dtype:
+        return f"of types {a.dtype} and {b.dtype}"
+    if tolerance is None and torch.equal(_bytes(a), _bytes(b)):
+        return ""
+    x, y = a.double(), b.double()
+    if tolerance is not None and torch.isclose(x, y, rtol=0, atol=tolerance, equal_nan=True).all():
+        return ""
+    return f"up to {float((x - y).abs().max()):.3g} apart"
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.contiguous().reshape(-1).view(torch.uint8)

@@ -1,0 +1,56 @@
+"""Identities that every federation must keep, whatever it is composed of."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+
+from ..executors import Engine
+from ..lab import checkpoints
+from ..state import State
+from .equality import close, identical
+from .expect import expect
+from .worlds import VECTORISED, WORKERS, after, small_federation
+
+ROUNDS, HALF = 4, 2
+
+
+def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
+    """Check that the small federation keeps its identities with these `settings` of a `Federation`, over four rounds.
+
+    - Every number of the state is finite.
+    - Worker processes give the bytes of this process.
+    - Clients that are stacked give the numbers of clients one at a time, within `tolerance` (float64).
+    - The state after half of the rounds, saved, loaded and trained on, is that of a run that was not stopped, bitwise.
+
+    Raises `AssertionError` that names the identity. Workers are forked, so nothing need be picklable.
+    """
+    subject = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    one = after(small_federation(**settings), ROUNDS)
+    expect(finite(one), subject, "every number of the state must be finite")
+    workers = _with(settings, WORKERS)
+    expect(identical(one, workers), subject, "worker processes must give the bytes of one process")
+    stacked = _with(settings, VECTORISED)
+    expect(close(one, stacked, tolerance), subject, "stacked clients must give the numbers of one at a time")
+    again = _stopped(settings)
+    expect(identical(one, again), subject, "half of a run, saved and resumed, must give the bytes of the whole run")
+
+
+def finite(state: State) -> bool:
+    """Whether every number of a state is finite."""
+    return all(bool(torch.isfinite(tensor).all()) for _, tensor in state.tensors())
+
+
+def _with(settings: dict[str, Any], engine: Engine) -> State:
+    return after(small_federation(**settings | {"engine": engine}), ROUNDS)
+
+
+def _stopped(settings: dict[str, Any]) -> State:
+    """The state of a run that was saved after half of its rounds, and resumed by another federation."""
+    with TemporaryDirectory() as folder:
+        place = checkpoints.save(after(small_federation(**settings), HALF), Path(folder))
+        again = small_federation(**settings)
+        return after(again, ROUNDS - HALF, checkpoints.load(place, again.start()))

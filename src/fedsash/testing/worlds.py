@@ -1,0 +1,101 @@
+"""Small federations: a nonlinear one in float64, and quadratics whose rounds can be written down."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..data.federated import FederatedData
+from ..executors import LocalEngine
+from ..federation import Federation
+from ..local import LocalTraining
+from ..sampling import Uniform
+from ..state import State
+
+SEQUENTIAL = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
+VECTORISED = LocalEngine("vectorised", workers=1, block=3, compile=False, memory_format="contiguous", threads=1)
+WORKERS = LocalEngine("sequential", workers=2, block=1, compile=False, memory_format="contiguous", threads=1)
+
+SIZES = (7, 12, 3, 20, 9, 1)
+"""How many samples each client of the small federation has."""
+
+
+def small_model(dropout: float = 0.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
+    """A network from 4 features to 3 classes, with dropout on request."""
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)).to(dtype)
+
+
+def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, dtype: torch.dtype = torch.float64) -> FederatedData:
+    """Random features `[n, 4]` and labels 0 to 2, split into clients of the given sizes; 20 samples to test."""
+    rng = np.random.default_rng(seed)
+    n = sum(sizes)
+    clients = np.split(np.arange(n), np.cumsum(sizes)[:-1])
+    test = rng.normal(size=(20, 4)), rng.integers(0, 3, 20)
+    x, y = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
+    return FederatedData.from_arrays(x, y, clients, test=test, classes=3, dtype=dtype)
+
+
+def small_federation(**settings: Any) -> Federation:
+    """Six clients of unequal `SIZES`, four a round, who train the small model; `settings` are a `Federation`'s."""
+    defaults: dict[str, Any] = {
+        "model": small_model(),
+        "data": small_data(),
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2),
+        "sampling": Uniform(4),
+        "engine": SEQUENTIAL,
+        "device": "cpu",
+        "seed": 3,
+    }
+    return Federation(**defaults | settings)
+
+
+class Point(nn.Module):
+    """A model whose only parameter is a point `w` `[d]`; it answers with the distances `x - w`."""
+
+    def __init__(self, start: list[float]) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor(start, dtype=torch.float64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x - self.w
+
+
+def quadratics(curvature: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    """The loss a_i/2 * ||x - w||^2, the label i of a sample being its client; `curvature` holds a `[N]`."""
+
+    def loss(output: Tensor, y: Tensor) -> Tensor:
+        return 0.5 * curvature[y] * (output**2).sum(-1)
+
+    return loss
+
+
+def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **settings: Any) -> Federation:
+    """Clients i with f_i(w) = a_i/2 * (w - b_i)^2, one sample each, all in every round; `settings` as above."""
+    n = len(a)
+    data = FederatedData.from_arrays(
+        np.array(b)[:, None], np.arange(n), [[i] for i in range(n)], classes=n, dtype=torch.float64
+    )
+    defaults: dict[str, Any] = {
+        "model": Point([start]),
+        "data": data,
+        "loss": quadratics(torch.tensor(a, dtype=torch.float64)),
+        "local": LocalTraining(lr=0.1, batch="full", steps=5),
+        "sampling": Uniform(n),
+        "engine": SEQUENTIAL,
+        "device": "cpu",
+    }
+    return Federation(**defaults | settings)
+
+
+def after(federation: Federation, rounds: int, state: State | None = None) -> State:
+    """The state after so many more rounds; the federation is closed then."""
+    with federation:
+        state = federation.start() if state is None else state
+        for _ in range(rounds):
+            state, _ = federation.round(state)
+    return state

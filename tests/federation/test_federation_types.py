@@ -1,0 +1,56 @@
+"""A federation and what surrounds it: types of numbers, the caller's model, processes that end."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import time
+from typing import Any
+
+import pytest
+import torch
+
+from fedsash.executors import LocalEngine
+from support.choices import AGGREGATIONS, METHODS, SERVERS
+from support.worlds import after, data, federation, mlp
+
+PLAIN = {"model": mlp(dtype=torch.float32), "data": data(dtype=torch.float32)}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_float32_model_stays_one_with_every_aggregation_and_server(method: str) -> None:
+    for aggregation, server in itertools.product(AGGREGATIONS.values(), SERVERS.values()):
+        chosen: dict[str, Any] = {"method": METHODS[method], "aggregation": aggregation, "server": server}
+        state = after(federation(**PLAIN, **chosen), 1)
+        kinds = {tensor.dtype for name, tensor in state.tensors() if tensor.is_floating_point()}
+        assert kinds == {torch.float32}, (aggregation, server)
+
+
+def test_a_float64_model_trains_on_float32_data() -> None:
+    world = federation(model=mlp(), data=data(dtype=torch.float32))
+    state = after(world, 1)
+    assert state.w.dtype == torch.float64 and world.evaluate(state)
+
+
+def test_what_becomes_of_the_callers_model_does_not_change_the_start() -> None:
+    model = mlp()
+    world = federation(model=model)
+    before = world.start().w.clone()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    assert torch.equal(world.start().w, before) and before.norm() > 0
+
+
+def test_a_model_is_evaluated_before_the_first_round_whatever_the_engine_leaves_open() -> None:
+    with federation(engine=LocalEngine("sequential", 1, 1, False, "contiguous", "auto")) as world:
+        assert [metrics.round for metrics in world.evaluate(world.start())] == [0]
+
+
+def test_four_workers_are_closed_within_a_second_and_leave_no_process() -> None:
+    world = federation(engine=LocalEngine("sequential", 4, 1, False, "contiguous", 1))
+    world.round(world.start())
+    assert world.memory() > 0 and len(multiprocessing.active_children()) == 4
+    start = time.perf_counter()
+    world.close()
+    assert time.perf_counter() - start < 1 and not multiprocessing.active_children()

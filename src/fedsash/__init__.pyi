@@ -15,6 +15,7 @@ from . import (
     schedules as schedules,
     servers as servers,
     tasks as tasks,
+    testing as testing,
 )
 from .aggregation import (
     Aggregation as Aggregation,
@@ -29,8 +30,14 @@ from .averages import (
     Tracker as Tracker,
     Window as Window,
 )
-
-# Here: the errors of basics.errors that users may want to catch.
+from .basics.errors import (
+    DataError as DataError,
+    FedsashError as FedsashError,
+    LibraryError as LibraryError,
+    ModelError as ModelError,
+    RunError as RunError,
+    SettingError as SettingError,
+)
 from .basics.layout import (
     Layout as Layout,
 )

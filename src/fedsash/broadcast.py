@@ -71,6 +71,11 @@ class Broadcast:
         return (self.average,) if isinstance(self.average, str) else self.average
 
     @property
+    def apart(self) -> tuple[str, ...]:
+        """Those of them that act before the server optimiser, and so observe other vectors than all the rest."""
+        return () if self.order == "after" else self.averages
+
+    @property
     def adaptive(self) -> bool:
         """Whether held-out data decide on something."""
         return self.start == "auto" or len(self.averages) > 1

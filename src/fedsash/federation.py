@@ -49,7 +49,6 @@ class Federation(Shown):
     and never change the training; `broadcast` closes the loop. `loss(output, y)` gives one number a sample; without one
     it is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round
     and end with `close()` (or a `with` block). A round is `ask`, anybody's executor, `finish`: `round` joins the three.
-
     Derived: the model's copy on its device (`module`), its `layout`, the `clients`, the averages at work (`observers`).
     """
 
@@ -89,14 +88,13 @@ class Federation(Shown):
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held)
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
-        apart = self.broadcast.averages if self.broadcast is not None and self.broadcast.order != "after" else ()
-        derive("observers", Observers(observers, apart))
+        derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_loss", self.loss or self.clients.problem.task.loss)
         derive("_remembers", bool(self.method.client_state(self.layout.flatten(self.module))))
-        scorer = Scorer(self.module, self._loss, self.clients.problem, self.evaluation.batch)
-        splits = self.evaluation.splits(self.clients.held)
-        derive("_evaluator", Evaluator(scorer, self.clients.problem, len(self.sizes), splits))
+        problem, splits = self.clients.problem, self.evaluation.splits(self.clients.held)
+        scorer = Scorer(self.module, self._loss, problem, self.evaluation.batch)
+        derive("_evaluator", Evaluator(scorer, problem, len(self.sizes), splits))
         derive("_lazy", LazyExecutor(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
 
@@ -256,13 +254,11 @@ class Federation(Shown):
 
     def saved(self, state: State) -> State:
         """The state as it is to be saved: with what the executor must remember, and the run's fingerprint."""
-        begun = self._lazy.started
-        executor = state.executor if begun is None else begun.saved()
+        executor = state.executor if self._lazy.started is None else self._lazy.started.saved()
         return replace(state, executor=executor, fingerprint=self.fingerprint)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor, which first chooses what was left to choose; what it chose and why, in lines.
-
         `rounds` is the run's length, if known. With a `state` the executor goes on from it. The first round does this.
         """
         notes = self._lazy.start(rounds)

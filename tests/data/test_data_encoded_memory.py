@@ -51,8 +51,8 @@ loaded = memory("VmHWM") - before
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 2, 32, 32), torch.nn.Flatten(), torch.nn.Linear(2 * (size // 32) ** 2, 2))
 engine = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="channels_last", threads=1)
 evaluation = Evaluation(batch=4)
-with Federation(net, data, local=LocalTraining(batch=4), sampling=Uniform(2), evaluation=evaluation, engine=engine) as
-world:
+settings = dict(local=LocalTraining(batch=4), sampling=Uniform(2), evaluation=evaluation, engine=engine)
+with Federation(net, data, **settings) as world:
     state = world.start()
     world.prepare()  # trains the first client, on one batch
     before = memory("VmRSS")

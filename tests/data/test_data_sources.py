@@ -104,15 +104,15 @@ def test_other_columns_splits_and_words_as_labels(tmp_path: Path) -> None:
 
 
 def test_grey_images_and_images_as_plain_bytes(tmp_path: Path) -> None:
-    write(tmp_path / "train.parquet", pixels(3, (6, 5, 1)), raw=True, label=[0, 1, 0])
+    write(tmp_path / "train.parquet", pixels(3, 6, 5, 1), raw=True, label=[0, 1, 0])
     source = Images(str(tmp_path), test=0).load()
-    assert np.array_equal(source.train.x.numpy(), pixels(3, (6, 5, 1)))
+    assert np.array_equal(source.train.x.numpy(), pixels(3, 6, 5, 1))
     assert source.test is None
 
 
 @pytest.mark.parametrize("side", [6, 70])  # one thread, and several
 def test_channels_converts_mixed_images(tmp_path: Path, side: int) -> None:
-    grey, colour = pixels(1, (side, side, 1))[0], pixels(1, (side, side, 3))[0]
+    grey, colour = pixels(1, side, side, 1)[0], pixels(1, side, side, 3)[0]
     images = [colour, grey] * 300
     write(tmp_path / "train.parquet", images, label=[0] * 600)
     x = Images(str(tmp_path), channels=3, test=0).load().train.x.numpy()

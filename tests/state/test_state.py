@@ -17,7 +17,7 @@ from fedsash.lab.checkpoints import StateError, cut, load, load_newest, save, sa
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.state import Best, State
-from support.worlds import after, bits, data, federation, identical, learned, listing, mlp, record, trained
+from support.worlds import after, bits, clock, data, federation, identical, learned, listing, mlp, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
 
@@ -55,6 +55,7 @@ def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, t
     expected = record(state)
     loaded = load(save(state, tmp_path), world.start(tmp_path))
     assert identical(loaded, expected)
+    assert clock(loaded) == clock(state) != (0.0, 0.0)
     assert identical(after(world, 3, loaded), after(world, 3, state))
 
 

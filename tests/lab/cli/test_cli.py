@@ -168,7 +168,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(
         (["run", "x.toml"], "the following arguments are required: --out"),
         (["run", "x.toml", "--out", "a", "--fork", "runs/a"], "'runs/a' must be RUN@ROUND, such as runs/a@300"),
         (["run", "x.toml", "--out", "a", "--rounds", "many"], "invalid int value: 'many'"),
-        (["list", "rooms"], "there is no room rooms; there are methods, aggregations, servers"),
+        (["list", "rooms"], "there is no kind rooms; there are methods, aggregations, servers"),
         (["list", "servers", "adan"], 'server.name = "adan": must be one of'),
     ],
 )

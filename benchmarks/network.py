@@ -141,8 +141,8 @@ SCHEDULERS: dict[str, network.Scheduler] = {
 
 
 def load() -> None:
-    """1,000 simulated seconds of clients that train for 10 s, on a link of 10 uploads a second, each given 30 s."""
-    print("| clients | scheduler | uploads a second | failed uploads a trip | waiting, s | link in use |")
+    """1,000 simulated seconds of clients that train for 10 s, on a link of 10 uploads per second, each given 30 s."""
+    print("| clients | scheduler | uploads per second | failed uploads per trip | waiting, s | link in use |")
     print("|---|---|---|---|---|---|")
     for clients in LOADS:
         on = network.Network(
@@ -181,7 +181,7 @@ class Counting(Environment):
 
 def speed() -> None:
     """Events a minute of processor time, at four fifths of the link's capacity."""
-    print("| clients | scheduler | million events a minute | trips a second |")
+    print("| clients | scheduler | million events per minute | trips a second |")
     print("|---|---|---|---|")
     for clients in (10, 1000, 100_000):
         size = 8_000_000 // clients

@@ -45,7 +45,7 @@ def damaged_cifar(folder: Path) -> Damage:
     return {
         "data_batch_2 can't be read: ": lambda: write(file, python2(good)[:-500]),
         "data_batch_2 is missing": file.unlink,
-        "number of labels = 1: must be 2, as many as": lambda: write(file, python2(good | {"labels": [1]})),
+        "number of labels = 1: must be 2, the number of images": lambda: write(file, python2(good | {"labels": [1]})),
         "data = (2, 784): must be an array of 3072 numbers": lambda: write(
             file, python2(good | {"data": pixels(2, 784)})
         ),

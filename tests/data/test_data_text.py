@@ -224,7 +224,7 @@ def test_damage_is_one_line_with_the_file_and_the_place(name: str, tmp_path: Pat
 
 @pytest.mark.parametrize("path", ["karpathy/tiny_shakespeare", "./nowhere"])
 def test_a_path_that_is_not_here_is_refused_in_one_line(path: str) -> None:
-    with pytest.raises(ValueError, match=rf"Shakespeare\.path = '{path}': there is no such file or folder here; it"):
+    with pytest.raises(ValueError, match=rf"Shakespeare\.path = '{path}': there is no such file or folder; plays"):
         Shakespeare(path).load()
 
 

@@ -51,15 +51,19 @@ def _check_values(average: Average, models: Tensor) -> None:
     for round, w in enumerate(models[1:], start=1):
         if alone.count == 0:
             same = identical(alone.value(w), w)
-            expect(same, average, "before it has seen a model, its value must be the current one")
+            expect(same, average, "before it has observed a model, its value must be the current model")
         value, seen = alone.observe(w, round).value(w), models[: round + 1].double()
         alike = (value.shape, value.dtype) == (w.shape, w.dtype)
         expect(alike, average, f"its value must have the model's shape and type {w.dtype}")
         low, high = seen.amin(0) - slack, seen.amax(0) + slack
         within = bool(((value.double() >= low) & (value.double() <= high)).all())
-        expect(within, average, f"after round {round} a coordinate lies beyond all models so far: it must be a mean")
+        expect(
+            within,
+            average,
+            f"it must be a mean: after round {round} a coordinate is outside the range of the models so far",
+        )
     same = identical(follow(average, models).state, alone.state)
-    expect(same, average, "two averages that see the same models must be the same bytes")
+    expect(same, average, "two averages that observe the same models must be bitwise equal")
 
 
 def _check_copies(average: Average) -> None:
@@ -69,7 +73,7 @@ def _check_copies(average: Average) -> None:
     given.zero_()
     expect(identical(alone.value(w), expected), average, "it must keep copies of the models that it is given")
     alone.value(w).fill_(7.0)
-    expect(identical(alone.value(w), expected), average, "it must give out copies, which may be changed")
+    expect(identical(alone.value(w), expected), average, "it must return copies, which may be changed")
 
 
 def _check_past(average: Average) -> None:
@@ -96,7 +100,7 @@ def _check_training(average: Average, settings: dict[str, Any]) -> None:
     for start, stop in world.layout.ranges("classifier"):
         rest[start:stop] = False
     same = identical(value[rest], state.w[rest])
-    expect(same, average, "an average of the classifier must leave the rest of the model as it is")
+    expect(same, average, "an average of the classifier must not change the rest of the model")
     before = record(state)
     world.models(state)
     expect(identical(state, before), average, "asking for its value must change nothing")

@@ -1,4 +1,4 @@
-"""Identities that every federation must keep, whatever it is composed of."""
+"""Identities that every federation must keep, with any combination of parts."""
 
 from __future__ import annotations
 
@@ -32,11 +32,13 @@ def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
     one = after(small_federation(**settings), ROUNDS)
     expect(finite(one), subject, "every number of the state must be finite")
     workers = _with(settings, WORKERS)
-    expect(identical(one, workers), subject, "worker processes must give the bytes of one process")
+    expect(identical(one, workers), subject, "worker processes must give bitwise the state of one process")
     stacked = _with(settings, VECTORISED)
     expect(close(one, stacked, tolerance), subject, "stacked clients must give the numbers of one at a time")
     again = _stopped(settings)
-    expect(identical(one, again), subject, "half of a run, saved and resumed, must give the bytes of the whole run")
+    expect(
+        identical(one, again), subject, "a run that is saved and resumed must give bitwise the state of the whole run"
+    )
 
 
 def finite(state: State) -> bool:

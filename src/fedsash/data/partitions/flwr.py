@@ -22,7 +22,8 @@ class Flwr:
     """Any partitioner of flwr-datasets by its class name, e.g. `PathologicalPartitioner`.
 
     `options` are its arguments. If it has the arguments `num_partitions`, `partition_by` and `seed`, they are set; the
-    samples are partitioned by the label. It gets the samples in a random order, because some partitioners do not shuffle and have no seed.
+    samples are partitioned by the label. It gets the samples in a random order, because some partitioners do not
+    shuffle and have no seed.
 
     Raises `SettingError` if there is no such partitioner or it does not make `clients` parts, `DataError` if it refuses
     its options or the data, and `LibraryError` without flwr-datasets.

@@ -20,17 +20,17 @@ ROUNDS = 12
 
 
 def check_average(average: Average, **settings: Any) -> None:
-    """Check that an average keeps the identities of every one in `AVERAGES`.
+    """Check that an average keeps the identities of every average in `AVERAGES`.
 
-    - Before it has seen a model its value is the current one, bitwise; `w_0` is never seen.
-    - It is a mean: in no coordinate it lies beyond the models so far.
+    - Before it has observed a model, its value is the current model, bitwise. `w_0` is never observed.
+    - It is a mean: each coordinate lies between the smallest and the largest of the models so far.
     - Its value has the shape and type of the model, in float64, float32 and bfloat16.
-    - It keeps copies and gives out copies: what is done to a model or to a value later does not change it.
-    - It asks for models that it has seen, and for no more than it says in `keeps`.
-    - Two averages that see the same models are the same bytes.
-    - Observing changes nothing: the training has the bytes of one without it.
-    - Of the classifier alone, it leaves the rest of the model as it is.
-    - It keeps those of `check_federation`, when it looks on and when it is broadcast.
+    - It keeps copies and returns copies: later changes of a model or of a value do not change it.
+    - It asks only for models that it has observed, and for no more than it says in `retention`.
+    - Two averages that observe the same models are bitwise equal.
+    - Observing changes nothing: the training is bitwise that without it.
+    - As an average of the classifier only, it does not change the rest of the model.
+    - It keeps the identities of `check_federation`, both when it only observes and when it is broadcast.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """

@@ -89,13 +89,13 @@ def check_local_schedule(schedule: LocalSchedule, **settings: Any) -> None:
 
 
 def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
-    """Check that a partition keeps the identities of every one in `PARTITIONS`.
+    """Check that a partition keeps the identities of every partition in `PARTITIONS`.
 
-    - Every client has at least one sample, and all indices are those of samples, int64.
-    - It is a pure function of what it is given and the seed, and leaves that as it is.
+    - Every client has at least one sample. All indices are int64 and those of samples.
+    - It is a pure function of its arguments and the seed, and does not change its arguments.
 
-    `given` are the arrays `[n]` that the rule is called with, before the seed; labels of five classes for 600 samples,
-    unless others are given. Raises `AssertionError` that names the identity.
+    `given` are the arrays `[n]` that the rule is called with, before the seed. The default is labels of five classes for
+    600 samples. Raises `AssertionError` that names the identity.
     """
     given = given or (np.random.default_rng(0).integers(0, 5, 600),)
     before = record(given)

@@ -28,17 +28,17 @@ EVERYBODY = Uniform(len(SIZES))
 def check_executor(engine: Engine, tolerance: float = 1e-13) -> None:
     """Check that the executors which an engine opens keep the contract of `Executor`, on the small federation.
 
-    - Every place of a request is answered exactly once, in the round's order, with the effort that was made.
-    - An answer and its request are not written to afterwards.
-    - A request that is given up, before or after its first answer, leaves no trace in the next.
-    - An exception in a client's training names its clients and the round, and the next request is answered.
-    - A method that overrides `probe` and asks for nothing trains as one that does not.
-    - An executor that holds a shard of the clients answers for them as one that holds all, and names those of others.
-    - A run repeats its bytes. Its numbers, and those of an evaluation at the clients, are within `tolerance` of one
-      client after the other in this process (float64, at the engine's number of pieces).
-    - `close` leaves no process behind.
+    - Every place of a request is answered exactly once, in the round's order, with the samples and steps trained on.
+    - An answer and its request are not changed afterwards.
+    - A request that is cancelled, before or after its first answer, does not affect the next request.
+    - An exception in a client's training names its clients and the round. The next request is answered.
+    - A method whose `probe` sends nothing trains like a method without one.
+    - An executor with a shard of the clients answers for them like one with all clients, and refuses others by name.
+    - A run can be repeated bitwise. Its numbers, and those of an evaluation at the clients, differ by at most
+      `tolerance` from those of one client at a time in this process (float64, with the engine's number of pieces).
+    - `close` ends all processes.
 
-    Raises `AssertionError` that names the part of the contract. Whatever it needs can be sent to another process.
+    Raises `AssertionError` that names the part of the contract. All arguments can be sent to other processes.
     """
     before = len(multiprocessing.active_children())
     for check in (_places, _fresh, _given_up, _exceptions, _probes, _shards):

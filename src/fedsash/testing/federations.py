@@ -22,11 +22,11 @@ def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
     """Check that the small federation keeps its identities with these `settings` of a `Federation`, over four rounds.
 
     - Every number of the state is finite.
-    - Worker processes give the bytes of this process.
-    - Clients that are stacked give the numbers of clients one at a time, within `tolerance` (float64).
-    - The state after half of the rounds, saved, loaded and trained on, is that of a run that was not stopped, bitwise.
+    - Worker processes give bitwise the same state as this process.
+    - Stacked clients give the same numbers as one client at a time, within `tolerance` (float64).
+    - A run that is saved after half of the rounds and resumed ends bitwise with the state of a run without a stop.
 
-    Raises `AssertionError` that names the identity. Workers are forked, so nothing need be picklable.
+    Raises `AssertionError` that names the identity. Workers are forked, so the settings need not be picklable.
     """
     subject = ", ".join(f"{name} = {value}" for name, value in settings.items())
     one = after(small_federation(**settings), ROUNDS)

@@ -32,17 +32,18 @@ TRAINING: dict[str, Any] = {
     "broadcast": Broadcast("window", 2),
     "server": ServerSGD(lr=0.5, momentum=0.9),
 }
-"""Settings that use many parts: local momentum and weight decay, a server with momentum, an average that is broadcast."""
+"""Settings with many parts: local momentum and weight decay, a server with momentum, an average that is broadcast."""
 
 
 def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> None:
     """Check that a method keeps the identities of every method in `METHODS`, on the small federation.
 
-    - It holds settings only: a run leaves it as it was, and it can be sent to another process.
-    - A model of float32 stays one.
-    - It keeps those of `check_federation`, with local momentum, a server with momentum, and a window that is broadcast.
+    - It holds settings only: a run does not change it, and it can be sent to another process.
+    - A model in float32 stays in float32.
+    - It keeps the identities of `check_federation`, with local momentum, a server with momentum, and a window that is
+      broadcast.
 
-    `settings` are those of a `Federation` that replace the ones named last. Raises `AssertionError` that names the
+    `settings` are those of a `Federation`; they replace the settings named last. Raises `AssertionError` that names the
     identity.
     """
     expect(pickle.loads(pickle.dumps(method)) == method, method, "it must be picklable, and equal to its copy")

@@ -19,7 +19,7 @@ def trajectory(rounds: int, d: int = 7, dtype: torch.dtype = torch.float64, seed
 
 
 class Alone:
-    """One average, perhaps of a slice, that observes a trajectory without a federation. `folder` is for rows on disk."""
+    """One average, or one of a slice, that observes a trajectory without a federation. `folder` holds rows on disk."""
 
     def __init__(self, average: Average | Observer, w: Tensor, folder: Path | None = None) -> None:
         observer = average if isinstance(average, Observer) else Observer(average, [(0, len(w))])

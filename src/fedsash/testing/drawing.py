@@ -94,8 +94,8 @@ def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
     - Every client has at least one sample. All indices are int64 and those of samples.
     - It is a pure function of its arguments and the seed, and does not change its arguments.
 
-    `given` are the arrays `[n]` that the rule is called with, before the seed. The default is labels of five classes for
-    600 samples. Raises `AssertionError` that names the identity.
+    `given` are the arrays `[n]` that the rule is called with, before the seed. The default is labels of five classes
+    for 600 samples. Raises `AssertionError` that names the identity.
     """
     given = given or (np.random.default_rng(0).integers(0, 5, 600),)
     before = record(given)

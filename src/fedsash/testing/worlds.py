@@ -41,7 +41,7 @@ def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, dtype: torch.dtype
 
 
 def small_federation(**settings: Any) -> Federation:
-    """Six clients of unequal `SIZES`, four in each round, with the small model. `settings` are those of a `Federation`."""
+    """Six clients of unequal `SIZES`, four in each round, with the small model. `settings` are a `Federation`'s."""
     defaults: dict[str, Any] = {
         "model": small_model(),
         "data": small_data(),

@@ -67,7 +67,7 @@ class SimulatedClients:
         check(0 <= self.stragglers <= 1, "SimulatedClients.stragglers", self.stragglers, "must be between 0 and 1")
         check(self.slower >= 1, "SimulatedClients.slower", self.slower, "must be at least 1")
         check(
-            self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes a second"
+            self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes per second"
         )
         check(
             (self.on > 0) == (self.off > 0),

@@ -39,7 +39,7 @@ class Link:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes a second")
+        check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes per second")
         check_strength("Link.latency", self.latency)
         check(self.limit is None or self.limit >= 1, "Link.limit", self.limit, "must be at least 1")
 

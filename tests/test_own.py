@@ -55,7 +55,7 @@ def test_ones_own_passes_the_check_of_its_kind(check: Callable[[Any], None], val
 @pytest.mark.parametrize(
     "check, value, identity",
     [
-        (check_server, Remembers(), "a step must start from what was sent"),
+        (check_server, Remembers(), "a step must start from the model that was sent"),
         (check_average, Borrows(), "it must keep copies of the models that it is given"),
         (check_method, Counts(), "stacked clients must give the numbers of one at a time"),
         (check_sampling, Doubled(), "round 0 must have distinct client ids"),

@@ -32,7 +32,7 @@ def damaged_idx(folder: Path) -> Damage:
         "magic number = '0x00000000': must be 0x00000803": lambda: write(folder / TRAIN_X, b""),
         "number of labels = 5: must be 6, as many as there are": lambda: write(folder / TRAIN_Y, idx(0x801, y[:5])),
         "must hold train-labels-idx1-ubyte, plain or .gz": lambda: (folder / TRAIN_Y).unlink(),
-        "is in several folders, choose one": lambda: write_idx(folder / "again"),
+        "is in several folders; choose one of": lambda: write_idx(folder / "again"),
         "can't be read: ": lambda: (
             write(folder / f"{TRAIN_X}.gz", gzip.compress(whole)[:-20]) and (folder / TRAIN_X).unlink()
         ),
@@ -45,7 +45,7 @@ def damaged_cifar(folder: Path) -> Damage:
     return {
         "data_batch_2 can't be read: ": lambda: write(file, python2(good)[:-500]),
         "data_batch_2 is missing": file.unlink,
-        "number of labels = 1: must be 2, as many as": lambda: write(file, python2(good | {"labels": [1]})),
+        "number of labels = 1: must be 2, the number of images": lambda: write(file, python2(good | {"labels": [1]})),
         "data = (2, 784): must be an array of 3072 numbers": lambda: write(
             file, python2(good | {"data": pixels(2, 784)})
         ),
@@ -71,7 +71,7 @@ def damaged_leaf(folder: Path) -> Damage:
         "user c = []: must have x and y": lambda: write(file, leaf(good, users=["a", "c"])),
         "user a: number of y = 1: must be 2": user(y=[1]),
         "user a: x = [2, 3]: must be the pixels of square images": user(x=[[0.1] * 3] * 2),
-        "user a: x: must be as many numbers for each image": user(x=[[0.1] * 4, [0.1] * 9]),
+        "user a: x: must have the same number of values for each image": user(x=[[0.1] * 4, [0.1] * 9]),
         "user a: x = 'a pixel out of range': must be numbers from 0 to 1": user(x=[[2.0] * 4] * 2),
         "user a: y = dtype('float64'): must be whole numbers": user(y=[0.5, 1]),
         "train = 'train': images differ in size": user(x=[[0.5] * 4] * 2),
@@ -110,7 +110,7 @@ def damaged_landmarks(folder: Path) -> Damage:
         "row 1 = ['0', 'aaaaaaaa']: must have 3 values": lambda: write(file, b"user_id,image_id,class\n0,aaaaaaaa"),
         "class = 'x': must be a whole number": lambda: write(file, b"user_id,image_id,class\n0,aaaaaaaa,x"),
         "must list at least one image": lambda: write(file, b"user_id,image_id,class\n"),
-        "image_id = 'nothing': there is none of images/nothing.jpg": lambda: write(
+        "image_id = 'nothing': there is no images/nothing.jpg": lambda: write(
             file, b"user_id,image_id,class\n0,nothing,3"
         ),
         "image_id = 'bbbbbbbb': there is no ": (folder / "images" / "bbbbbbbb.jpg").unlink,

@@ -178,5 +178,7 @@ def test_a_file_that_has_gone_is_named(tmp_path: Path) -> None:
 def test_an_image_of_another_size_is_named_when_its_batch_comes(tmp_path: Path) -> None:
     folders(tmp_path)
     x = Images(str(tmp_path), decode="batches").load().train.x
-    with pytest.raises(ValueError, match=r".*\.jpg: size = .*: must be .*, as in row 0; size brings them all to one"):
+    with pytest.raises(
+        ValueError, match=r".*\.jpg: size = .*: must be .*, as in row 0; set size to scale them all to one size"
+    ):
         x[:]

@@ -37,10 +37,10 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
     return {
         r"path = './nowhere': there is no such folder": lambda: Images("./nowhere"),
         r"path = 'a/b/c': there is no such folder": lambda: Images("a/b/c"),
-        r"there is nothing that can be read": lambda: with_file("none", "readme.txt", b""),
+        r"it holds no data that can be read": lambda: with_file("none", "readme.txt", b""),
         r"must hold train.parquet; there is other.parquet": lambda: with_file("other", "other.parquet", b""),
         r"train.parquet can't be read": lambda: with_file("bad", "train.parquet", b"no parquet"),
-        r"train is in several folders, choose one: \['a', 'b'\]": two_folders,
+        r"train is in several folders; choose one of \['a', 'b'\]": two_folders,
         r"image = 'image': there is no such column in .*, only x, label": lambda: _x(at),
         r"label = 'y': there is no such column in .*, only image, label": lambda: images(
             "column", pixels(1), label="y"
@@ -48,8 +48,8 @@ def refusals(at: Path) -> dict[str, Callable[[], Images]]:
         r"domain = 'd': there is no such column": lambda: images("domain", pixels(1), domain="d"),
         r"test_split = 'valid': there is no such split": lambda: images("split", pixels(1), test_split="valid"),
         r"Images.test_split = 'train': must not be train_split": lambda: Images("x", test_split="train"),
-        r"row 1: size = \(5, 4\): must be \(5, 6\), as in row 0; size brings them all to one": lambda: images(
-            "size", small
+        r"row 1: size = \(5, 4\): must be \(5, 6\), as in row 0; set size to scale them all to one size": lambda: (
+            images("size", small)
         ),
         r"'image' of train = 'P': images must be grey \(L\) or RGB: set channels": lambda: images("mode", palette),
         r"row 1: the image can't be decoded": lambda: images("broken", [encoded(pixels(1)[0]), b"not a picture"]),

@@ -135,7 +135,7 @@ def test_data_give_their_domains_or_say_that_they_have_none() -> None:
     samples = Samples(torch.zeros(len(LABELS), 1), torch.tensor(LABELS), torch.tensor(DOMAIN))
     data = Source(samples, None, 10, Transform()).partition(Domains(4, ClassPairs(4)), seed=7)
     assert same(list(data.clients), Domains(4, ClassPairs(4))(DOMAIN, LABELS, 7))
-    with pytest.raises(ValueError, match="shares out by domain, which these data do not have"):
+    with pytest.raises(ValueError, match="it partitions by domain, which these data do not have"):
         Source(Samples(samples.x, samples.y), None, 10, Transform()).partition(Domains(4))
 
 
@@ -144,9 +144,9 @@ def test_data_give_their_domains_or_say_that_they_have_none() -> None:
     [
         (lambda: Domains(0), r"Domains.clients_per_domain = 0: must be at least 1"),
         (lambda: Domains(5, IID(4)), r"Domains.inner.clients = 4: must be clients_per_domain, 5, or be left out"),
-        (lambda: Domains(5, Users()), r"Domains.inner = Users.*must be a rule for `clients` that shares out by labels"),
-        (lambda: Domains(5, Pachinko(5)), r"Domains.inner = Pachinko.*shares out by labels alone"),
-        (lambda: Domains(5, Domains(5)), r"Domains.inner = Domains.*shares out by labels alone"),
+        (lambda: Domains(5, Users()), r"Domains.inner = Users.*must be a rule for `clients` that partitions by labels"),
+        (lambda: Domains(5, Pachinko(5)), r"Domains.inner = Pachinko.*partitions by labels only"),
+        (lambda: Domains(5, Domains(5)), r"Domains.inner = Domains.*partitions by labels only"),
         (
             lambda: Domains(20, Quantity(1, 1.0, 21))(DOMAIN, LABELS, 0),
             r"Domains.inner = Quantity\(clients=20, .*\): domain 2: Quantity.clients = 20: must be at most 19",

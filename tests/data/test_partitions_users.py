@@ -54,7 +54,7 @@ def test_an_experiment_names_users_and_data_without_users_say_so() -> None:
     samples = Samples(torch.zeros(6, 1), torch.arange(6), user=user)
     data = Source(samples, None, 6, Transform()).partition(rule)
     assert [client.tolist() for client in data.clients] == [[1, 3, 4], [0, 2]]
-    with pytest.raises(ValueError, match=r"shares out by user, which these data do not have"):
+    with pytest.raises(ValueError, match=r"it partitions by user, which these data do not have"):
         parse({"partition": {"name": "users"}}).federated_data()
 
 

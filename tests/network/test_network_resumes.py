@@ -130,7 +130,7 @@ def test_a_run_whose_time_is_over_says_so_and_goes_on_to_the_same_end(name: str,
     short = replace(CALM, seconds=15.3)
     result = start(driver(name, short), 1000, tmp_path / "whole")
     assert not result.interrupted and 2 < result.state.round < 1000
-    assert result.summary["ended_early"] == "its time was over" and result.summary["network"]["time"] == 15.3
+    assert result.summary["ended_early"] == "its simulated time was over" and result.summary["network"]["time"] == 15.3
     start(driver(name, short), 1000, tmp_path / "stopped", until=2)
     for _ in range(2):
         assert go_on(driver(name, short), 1000, tmp_path / "stopped").summary["network"] == result.summary["network"]
@@ -263,7 +263,7 @@ def test_the_events_of_an_asynchronous_run_can_not_be_forked_to_another_network(
     start(driver("own"), 6, tmp_path / "same", **fork)
     start(driver("own"), 6, tmp_path / "whole")
     assert final(tmp_path / "same") == final(tmp_path / "whole")
-    with pytest.raises(ValueError, match="a run goes on with the events that it had: network is"):
+    with pytest.raises(ValueError, match="a run must be resumed with the same network and scheduler: network is"):
         start(driver("own", CALM), 6, tmp_path / "other", **fork)
 
 

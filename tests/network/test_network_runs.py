@@ -120,7 +120,7 @@ def test_where_nobody_ever_is_the_run_ends_and_says_so(name: str, tmp_path: Path
     on = Network(Link(1.0), clients=SimulatedClients(4, trace=str(trace)), bytes=1, learning=False)
     scheduler = FedWindow(ConstantWindow(2), pipelined=True) if name == "pipelined" else SCHEDULERS[name]
     result = timed(scheduler, on, 10)
-    assert result.summary["ended_early"] == "no client will ever be there again"
+    assert result.summary["ended_early"] == "no client will ever be present again"
     assert result.summary["network"]["trips"] == 0
 
 
@@ -135,7 +135,7 @@ def test_where_all_uploads_fail_the_run_ends_all_the_same(name: str) -> None:
 def test_a_run_ends_when_its_time_is_over() -> None:
     on = Network(Link(1e6), clients=SimulatedClients(4), bytes=1000, seconds=7.5, learning=False)
     result = timed(FedAsync(), on, 5000)
-    assert result.summary["network"]["time"] == 7.5 and result.summary["ended_early"] == "its time was over"
+    assert result.summary["network"]["time"] == 7.5 and result.summary["ended_early"] == "its simulated time was over"
 
 
 @pytest.mark.slow

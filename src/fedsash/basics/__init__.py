@@ -1,1 +1,1 @@
-"""The ground: a model as a vector, pure random numbers, rows on disk, errors of settings."""
+"""The basics: a model as a vector, pure random numbers, rows on disk, errors of settings."""

@@ -1,4 +1,4 @@
-"""Names for the arrays of numbers that are used everywhere."""
+"""Type names for common arrays and tensors."""
 
 from __future__ import annotations
 
@@ -12,4 +12,4 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 Vectors: TypeAlias = dict[str, Tensor]
-"""Named tensors: `[D]` (or any shape) at the server, with a leading `C` for the clients of a block."""
+"""Named tensors: `[D]` (or any shape) at the server; with a first dimension `C` for C clients side by side."""

@@ -1,6 +1,6 @@
-"""One way to refuse what is wrong or missing: a line that names it and says what would be right.
+"""Errors for users: one line that names the wrong or missing thing and says what would be right.
 
-Each class below is for users: the command line prints its line without a traceback. Any other exception is a bug.
+The command line prints such an error without a traceback. Any other exception is a bug.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from math import isfinite
 
 
 class FedsashError(Exception):
-    """What the user can put right; raised as one of the classes below."""
+    """An error that the user can correct. It is raised as one of the classes below."""
 
 
 class SettingError(FedsashError, ValueError):
-    """A value is refused, in the line `owner.field = value: right`.
+    """A value is not allowed. The message is `owner.field = value: right`.
 
-    `owner` is the name of a class (`"Window"`) or empty, `field` what is wrong (`"size"`), `right` what would be right.
+    `owner` is the name of a class (`"Window"`) or empty, `field` the name of the value (`"size"`), and `right` says
+    what would be right.
     """
 
     def __init__(self, owner: str, field: str, value: object, right: str) -> None:
@@ -31,15 +32,15 @@ class SettingError(FedsashError, ValueError):
 
 
 class ModelError(FedsashError, ValueError):
-    """A model can't be trained, or not with these settings: it has no trainable parameters, say."""
+    """A model can't be trained, or not with these settings, for example because it has no trainable parameters."""
 
 
 class DataError(FedsashError, ValueError):
-    """A file of data is missing or damaged, or does not hold what is needed of it."""
+    """A data file is missing or damaged, or lacks something that is needed."""
 
 
 class RunError(FedsashError, ValueError):
-    """A run's folder, or what is saved of the run, is missing, damaged, or does not go with what is asked of it."""
+    """A run's folder or a file in it is missing or damaged, or does not fit what is asked for."""
 
 
 class LibraryError(FedsashError, ImportError):
@@ -66,7 +67,7 @@ def check_choice(field: str, value: str, *known: str) -> None:
 
 @contextmanager
 def library(name: str, purpose: str, install: str) -> Iterator[None]:
-    """Say what to install where an import inside fails: `LibraryError`, on one line."""
+    """Turn a failed import inside into a `LibraryError` that says what to install."""
     try:
         yield
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
@@ -75,7 +76,7 @@ def library(name: str, purpose: str, install: str) -> Iterator[None]:
 
 
 def brief(value: object) -> str:
-    """A value as Python writes it, but classes by their names, and what takes more than 100 characters cut short."""
+    """A value as Python writes it. A class is given by its name; more than 100 characters are shortened."""
     if isinstance(value, type):
         return value.__name__
     text = repr(value)
@@ -87,5 +88,5 @@ def brief(value: object) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, on one line, or its kind if it says nothing."""
+    """An error's message on one line, or its class if there is no message."""
     return " ".join(str(error).split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""What determines a run's numbers, as short texts that can be compared and named."""
+"""Fingerprints: everything that determines a run's numbers, as short texts that can be compared."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ import torch
 from torch import Tensor, nn
 
 DEEPEST = 8
-"""How deep values may lie in each other; what lies deeper is told by its class alone."""
+"""The largest depth of nested values. A deeper value is described by its class only."""
 
 
 def text(value: Any, depth: int = 0) -> str:
-    """A value in words, the same in every process: settings with their fields, arrays and models by a checksum.
+    """A value as a text that is the same in every process: settings by their fields, arrays and models by a checksum.
 
     Equal numbers have equal texts (1 and 1.0). A field whose metadata say `numbers = False` is left out. A function is
-    told by its place; one without a place of its own (a lambda, say) also by its code and by what it has captured. An
-    object of any other kind is told by its class and its attributes.
+    described by its module and name. A function without a name of its own, such as a lambda, is also described by its
+    code and the values that it has captured. Any other object is described by its class and its attributes.
     """
     if depth > DEEPEST:
         return type(value).__qualname__
@@ -53,13 +53,13 @@ def text(value: Any, depth: int = 0) -> str:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """The names of what differs, with both texts, for what both have."""
+    """A sentence for each name that both have with different texts."""
     other = [name for name in here if there.get(name, here[name]) != here[name]]
     return [f"{name} is {there[name]} there and {here[name]} here" for name in other]
 
 
 def _function(value: Any, depth: int) -> str:
-    """A function, a method of an object, or one with some arguments given; empty if it is none of these."""
+    """The text of a function, a method of an object, or a `partial`; empty for any other value."""
     inner = partial(text, depth=depth + 1)
     if isinstance(value, partial):
         return f"partial({inner(value.func)}, {inner(value.args)}, {inner(value.keywords)})"
@@ -75,13 +75,13 @@ def _function(value: Any, depth: int) -> str:
 
 
 def _code(code: CodeType) -> int:
-    """The checksum of what a function does, wherever it stands."""
+    """The checksum of a function's code, independent of its position in the file."""
     constants = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
     return crc32(code.co_code + repr((constants, code.co_names)).encode())
 
 
 def _module(module: nn.Module) -> str:
-    """A model by its layers, the settings of each, and all its parameters and buffers."""
+    """The text of a model: a checksum over its layers with their settings, and all parameters and buffers."""
     settings = [
         (name, type(layer).__qualname__, sorted((k, v) for k, v in vars(layer).items() if _plain(k, v)))
         for name, layer in module.named_modules()

@@ -17,15 +17,15 @@ ModelSlice = str | tuple[str, ...]
 
 
 class Layout:
-    """Where each trainable parameter of a module lies in one flat vector `w` of shape `[D]`.
+    """The position of each trainable parameter of a module in one flat vector `w` `[D]`.
 
-    Parameters keep the order of `module.named_parameters()`. A tied parameter counts once, under its first name;
-    frozen parameters (`requires_grad = False`) and buffers stay in the module and out of the vector. `names`, `shapes`
-    and `lengths` describe the parameters, `size` is D and `dtype` their common type. The layout itself holds no values
-    and no reference to the module.
+    Parameters have the order of `module.named_parameters()`. A tied parameter counts once, under its first name. Frozen
+    parameters (`requires_grad = False`) and buffers are not part of the vector. `names`, `shapes` and `lengths`
+    describe the parameters, `size` is D and `dtype` their common type. The layout holds no values and no reference to
+    the module.
 
-    Raises `ValueError` if the module has no trainable parameter, if these differ in type, or if a layer keeps
-    statistics of the data (BatchNorm), which a mean over clients or rounds would leave wrong.
+    Raises `ModelError` if the module has no trainable parameter, if their types differ, or if a layer keeps statistics
+    of the data (BatchNorm), which would be wrong after a mean over clients or rounds.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -57,7 +57,7 @@ class Layout:
 
     @property
     def classifier(self) -> str:
-        """The name of the last linear layer that trains; `ValueError` if there is none."""
+        """The name of the last trainable linear layer. Raises `ModelError` if there is none."""
         if self._last_linear is None:
             raise ModelError("the model has no trainable nn.Linear, hence no classifier")
         return self._last_linear
@@ -65,7 +65,7 @@ class Layout:
     def linear(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
         """The classifier's weight `[..., classes, d]` and bias `[..., classes]`, if it has one, as views of `w`.
 
-        Raises `ValueError` if its weight is computed from other parameters, or if there is no classifier.
+        Raises `ModelError` if its weight is computed from other parameters, or if there is no classifier.
         """
         prefix = f"{self.classifier}." if self.classifier else ""
         weight, bias = (self._aliases.get(f"{prefix}{name}") for name in ("weight", "bias"))
@@ -79,7 +79,7 @@ class Layout:
         return [module.get_parameter(name) for name in self.names]
 
     def flatten(self, module: nn.Module) -> Tensor:
-        """A fresh vector `[D]` with the values of the module's parameters."""
+        """A new vector `[D]` with the values of the module's parameters."""
         return torch.cat([p.detach().reshape(-1) for p in self.parameters(module)])
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
@@ -95,13 +95,13 @@ class Layout:
                 p.copy_(view)
 
     def bind(self, module: nn.Module, w: Tensor) -> None:
-        """Make the module's parameters views of `w` `[D]`: from now on a change of one is a change of the other."""
+        """Make the module's parameters views of `w` `[D]`: from now on they share their memory."""
         for p, view in zip(self.parameters(module), self.views(w).values(), strict=True):
             point(p, view)
 
     @contextmanager
     def applied(self, module: nn.Module, w: Tensor) -> Iterator[nn.Module]:
-        """The module with the values of `w`, and with its own again afterwards."""
+        """A context in which the module has the values of `w` `[D]`. Afterwards it has its own values again."""
         own = [p.data for p in self.parameters(module)]
         try:
             self.bind(module, w)
@@ -111,33 +111,34 @@ class Layout:
                 point(p, data)
 
     def copied(self, module: nn.Module, w: Tensor) -> nn.Module:
-        """A copy of the module with the values of `w` `[D]`, of which it is no view."""
+        """A copy of the module with the values of `w` `[D]`. It shares no memory with `w`."""
         module = copy.deepcopy(module)
         self.load(module, w)
         return module
 
     def export(self, module: nn.Module, w: Tensor) -> bytes:
-        """The model `w` as the safetensors of a state dict that loads into the plain module."""
+        """The model `w` `[D]` as the bytes of a safetensors file: a state dict that fits the module."""
         from safetensors.torch import save
 
         with self.applied(module, w):
             return save({name: value.detach().cpu().clone() for name, value in module.state_dict().items()})
 
     def mask(self, word: str, device: torch.device) -> Tensor:
-        """Whether each entry of the vector belongs to a parameter with `word` in its name, bool `[D]`."""
+        """The entries of the vector that belong to a parameter with `word` in its name, bool `[D]`."""
         if (word, device) not in self._masks:
             pieces = [torch.full((length,), word in n) for n, length in zip(self.names, self.lengths, strict=True)]
             self._masks[word, device] = torch.cat(pieces).to(device)
         return self._masks[word, device]
 
     def ranges(self, part: ModelSlice) -> list[tuple[int, int]]:
-        """The index ranges `[(start, stop), ...]` of a part of the model, in order, adjoining ones merged.
+        """The index ranges `[(start, stop), ...]` of a part of the model, in order. Adjacent ranges are merged.
 
-        `"all"` is the whole vector, `"classifier"` the last linear layer that trains (in the order of definition) and
-        `"extractor"` everything else; any other name, or tuple of names, stands for parameters, or for modules with
-        all their parameters. A tied parameter belongs to every module that has it.
+        `"all"` is the whole vector, `"classifier"` the last trainable linear layer (in the order of definition) and
+        `"extractor"` everything else. Any other name, or tuple of names, selects parameters, or modules with all their
+        parameters. A tied parameter belongs to every module that has it.
 
-        Raises `ValueError` if there is no such layer, nothing else than it, or nothing that trains has such a name.
+        Raises `SettingError` if there is no classifier, if the extractor would be empty, or if no trainable parameter
+        or module has such a name.
         """
         names = self._members(part)
         ranges: list[tuple[int, int]] = []
@@ -172,6 +173,6 @@ class Layout:
         return set().union(*map(self._parameters_of, asked))
 
     def _parameters_of(self, name: str) -> set[str]:
-        """The trainable parameter of that name, or those of the module of that name (the empty name is the root)."""
+        """The trainable parameter of that name, or all of the module of that name (the empty name is the root)."""
         prefix = f"{name}." if name else ""
         return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}

@@ -1,4 +1,4 @@
-"""Names of a package that are imported when they are first asked for."""
+"""Names of a package that are imported at their first use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 
 
 class LazyNames:
-    """The names that a package's stub, `__init__.pyi`, imports: the only list of them, which type checkers read too.
+    """The names that a package's stub, `__init__.pyi`, imports. Type checkers read the same list.
 
-    `from .averages import EMA as EMA` makes `EMA` a public name, which lives in the module `averages`;
-    `from . import data as data` makes the module itself one. Nothing is imported before `load`.
+    `from .averages import EMA as EMA` makes `EMA` of the module `averages` a public name. `from . import data as data`
+    does so for a module. Nothing is imported before `load`.
     """
 
     def __init__(self, package: str, file: str) -> None:
@@ -21,14 +21,14 @@ class LazyNames:
 
     @property
     def public(self) -> list[str]:
-        """What `from package import *` gives: every name that is not a module of the package."""
+        """The names of `from package import *`: all names that are not modules of the package."""
         return sorted(name for name, module in self._homes.items() if module)
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._homes))
 
     def load(self, name: str) -> object:
-        """What the name stands for; raises `AttributeError`, with a name that is close, if there is no such name."""
+        """The object or module of this name. Raises `AttributeError`, with a similar name, if there is none."""
         if name not in self._homes:
             raise AttributeError(f"module {self._package!r} has no attribute {name!r}{self._hint(name)}", name=name)
         home = self._homes[name]
@@ -43,7 +43,7 @@ class LazyNames:
 
 
 def _imported(stub: Path) -> Iterator[tuple[str, str]]:
-    """Each name that a stub imports and its module, which is empty where the name is a module itself."""
+    """Each name that a stub imports, with its module. The module is empty if the name is a module itself."""
     for node in ast.parse(stub.read_text()).body:
         if isinstance(node, ast.ImportFrom) and node.level:
             yield from ((alias.asname or alias.name, node.module or "") for alias in node.names)

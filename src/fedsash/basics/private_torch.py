@@ -1,6 +1,6 @@
-"""What fedsash uses of PyTorch that PyTorch does not promise to keep. It stands here and nowhere else.
+"""All private parts of PyTorch that fedsash uses. PyTorch may change them, so no other module uses any.
 
-Tried with PyTorch 2.6 and 2.13.
+Tested with PyTorch 2.6 and 2.13.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ def is_instance_norm(layer: nn.Module) -> bool:
 def batch_norms(module: nn.Module) -> list[str]:
     """The names of the layers that keep, or depend on, statistics over samples.
 
-    These are BatchNorm layers of every kind, and InstanceNorm layers that track running statistics. A module that is
-    itself such a layer is named by its type.
+    These are BatchNorm layers of every kind, and InstanceNorm layers with running statistics. If the module itself is
+    such a layer, its name is its class.
     """
     return [name or type(layer).__name__ for name, layer in module.named_modules() if is_batch_norm(layer)]
 
 
 def is_batch_norm(layer: nn.Module) -> bool:
-    """Whether `batch_norms` names a layer."""
+    """Whether a layer keeps, or depends on, statistics over samples (see `batch_norms`)."""
     return isinstance(layer, _BatchNorm) or (isinstance(layer, _InstanceNorm) and layer.track_running_stats)
 
 
@@ -45,12 +45,12 @@ def point(parameter: nn.Parameter, values: Tensor) -> None:
 
 
 def seed_cpu(seed: int) -> None:
-    """Seed the CPU's generator alone: `torch.manual_seed` asks every accelerator, too, which takes far longer."""
+    """Seed the CPU's generator only. `torch.manual_seed` also seeds every accelerator, which takes far longer."""
     torch.default_generator.manual_seed(seed)
 
 
 def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
-    """The function as machine code for tensors of these shapes: recorded as a flat graph, then compiled by Inductor."""
+    """The function, compiled for tensors of these shapes: it is traced to a flat graph, which Inductor compiles."""
     from torch import _inductor as inductor
     from torch.fx.experimental.proxy_tensor import make_fx
 

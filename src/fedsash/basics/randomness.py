@@ -1,11 +1,11 @@
 """Random draws as pure functions of (seed, purpose, round, client, ...).
 
-No generator lives longer than the draw it serves, so a draw depends neither on the draws before it nor on the
-engine, the device or the number of workers. Two families:
+Each draw has a generator or key of its own. So it does not depend on the draws before it, the engine, the device or the
+number of workers. There are two kinds:
 
-- `generator`: a NumPy `Generator` (Philox) for the few draws that a run makes once (partitions, a held-out test set);
-- `keys` and `uniform`: a counter-based hash for draws made by the thousand, for many clients at once (sampling,
-  shuffles, crops, dropout); plain integer arithmetic, hence the same numbers on every device and in compiled code.
+- `generator`: a NumPy `Generator` (Philox) for draws that a run makes once (partitions, a test set);
+- `keys` and `uniform`: a counter-based hash for many draws, for many clients at once (sampling, shuffles, crops,
+  dropout). It is integer arithmetic, so it gives the same numbers on every device and in compiled code.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Purpose(enum.IntEnum):
-    """What a draw is for; two purposes never share a stream. `STEP` is augmentation and dropout in a local step."""
+    """The purpose of a draw. Two purposes never share a stream. `STEP`: augmentation and dropout in a local step."""
 
     MODEL = 1
     PARTITION = 2
@@ -37,7 +37,7 @@ class Purpose(enum.IntEnum):
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
-    """A fresh Philox generator, keyed with `key(seed, purpose, *numbers)`."""
+    """A new Philox generator with the key `key(seed, purpose, *numbers)`."""
     return np.random.Generator(np.random.Philox(key=key(seed, purpose, *numbers)))
 
 
@@ -56,7 +56,7 @@ def _mix_array(h: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def key(seed: int, purpose: Purpose, *numbers: int) -> int:
-    """One 64-bit key for `(seed, purpose, *numbers)`, integers of up to 64 bits; another tuple has another key."""
+    """A 64-bit key for `(seed, purpose, *numbers)`, integers of up to 64 bits. Other tuples have other keys."""
     h = 0
     for number in (seed, int(purpose), *numbers):
         h = _mix(((h + _GOLDEN) & _MASK) ^ (number & _MASK))
@@ -75,14 +75,14 @@ def fold(h: NDArray[np.uint64], number: int | NDArray[Any]) -> NDArray[np.uint64
 
 
 def to_tensor(h: NDArray[np.uint64], device: torch.device | str = "cpu") -> Tensor:
-    """Keys as an int64 tensor (the same 64 bits)."""
+    """Keys as an int64 tensor with the same 64 bits."""
     return torch.from_numpy(h.view(np.int64)).to(device)
 
 
 def uniform(h: Tensor, counter: Tensor) -> Tensor:
-    """Numbers in [0, 1) on a grid of 2**-24: a hash of the int64 keys `h` and `counter`, broadcast together.
+    """Numbers in [0, 1), multiples of 2**-24: a hash of the int64 tensors `h` (keys) and `counter`, broadcast together.
 
-    `counter` (int64) numbers the draws of a key, from 0 to 2**32 - 1.
+    `counter` numbers the draws of a key, from 0 to 2**32 - 1.
     """
     low, high = h & 0xFFFFFFFF, (h >> 32) & 0xFFFFFFFF
     x = _mix32(_mix32(counter ^ low) ^ high)
@@ -90,7 +90,7 @@ def uniform(h: Tensor, counter: Tensor) -> Tensor:
 
 
 def _mix32(x: Tensor) -> Tensor:
-    """A 32-bit finaliser with low bias (Wellons' "lowbias32"), on int64 that holds 32-bit words."""
+    """A 32-bit finaliser with low bias (Wellons' "lowbias32"), for 32-bit words in int64 tensors."""
     x = x ^ (x >> 16)
     x = (x * 0x7FEB352D) & 0xFFFFFFFF
     x = x ^ (x >> 15)

@@ -1,4 +1,4 @@
-"""A user's own things, named by their place."""
+"""Users' own functions and classes, by their place `"package.module:name"`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .errors import SettingError
 
 
 def resolve(place: str, owner: str = "", field: str = "name") -> Any:
-    """What `"package.module:name"` stands for. Raises `SettingError`, which names `owner` and `field`, if nothing."""
+    """The object at `"package.module:name"`. Raises `SettingError` for `owner.field` if it can't be imported."""
     module, _, path = place.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
         raise SettingError(owner, field, place, "must be 'package.module:name'")

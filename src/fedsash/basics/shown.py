@@ -1,4 +1,4 @@
-"""What objects that hold tensors look like at a prompt and in a notebook: a few facts, never a tensor."""
+"""How objects with tensors are shown at a prompt and in a notebook: by a few facts, never by tensors."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ import numpy as np
 from torch import Tensor, nn
 
 LONGEST = 60
-"""How many characters of a value are shown."""
+"""At most so many characters of a value are shown."""
 
 
 class Shown:
     """An object that is shown by its `facts`: on one line, and in a notebook as a small table.
 
-    A dataclass that extends it says `repr=False`, or its own line is generated.
+    A dataclass that extends it must set `repr=False`; otherwise the dataclass generates its own line.
     """
 
     def facts(self) -> Mapping[str, object]:
-        """What there is to say of the object, by name: the fields of a dataclass, but for those with `repr=False`."""
+        """The facts about the object by name: by default the fields of a dataclass without those with `repr=False`."""
         shown: Any = self
         return {field.name: getattr(self, field.name) for field in fields(shown) if field.repr}
 
@@ -32,12 +32,12 @@ class Shown:
         return html_table(type(self).__name__, [], self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
-        """Each fact as text; what is None or empty says nothing."""
+        """Each fact as text, without facts that are None or empty."""
         return [(name, brief(value)) for name, value in self.facts().items() if not _empty(value)]
 
 
 def brief(value: object) -> str:
-    """A value on a part of a line: a tensor as type and shape, a module by its size, many things by their number."""
+    """A short text of a value: a tensor's type and shape, a module's size, the number of items in a long list."""
     match value:
         case Tensor() | np.ndarray():
             text = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
@@ -58,7 +58,7 @@ def brief(value: object) -> str:
 
 
 def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A small table as HTML, whose first column names its rows."""
+    """A small table as HTML. The first column holds the names of the rows."""
     head = "".join(f"<th>{escape(text)}</th>" for text in heads)
     lines = [f"<tr>{head}</tr>"] if heads else []
     for first, *rest in rows:
@@ -67,7 +67,7 @@ def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) 
 
 
 def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a small table: the first column to the left, the others to the right."""
+    """The lines of a small table. The first column is aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
     return [
         "  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))])

@@ -16,14 +16,14 @@ Storage = Literal["auto", "device", "host", "disk"]
 
 
 def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> Tensor:
-    """Room for `size` tensors like `w`, of any shape: zeros `[size, *w.shape]` of its type.
+    """Zeros `[size, *w.shape]` of the type of `w`, for `size` tensors like `w`.
 
-    `"device"` is the device of `w`, `"host"` the CPU's memory, `"disk"` a file in `folder` (or in the system's folder
-    for temporary files) that is mapped into memory and has no name, so that it is gone with the process. `"auto"` takes
-    the first of the three in which the rows fill less than a quarter of what is free (of the disk: all of it).
-    On the CPU and on disk a row takes memory, or room on the disk, when it is first written.
+    `"device"` is the device of `w`, `"host"` the CPU's memory. `"disk"` is a file in `folder` (or in the system's
+    folder for temporary files) that is mapped into memory. It has no name, so it is removed when the process ends.
+    `"auto"` takes the device or the host if the rows need less than a quarter of its free memory, otherwise the disk.
+    On the CPU and on disk a row needs memory or disk space only after it is first written.
 
-    Raises `OSError` if the disk has no room for them.
+    Raises `OSError` if the disk has too little free space.
     """
     size_bytes = size * w.numel() * w.element_size()
     if storage == "auto":
@@ -32,12 +32,12 @@ def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> 
         return _mapped(size, w, folder)
     if storage == "device" and w.device.type != "cpu":
         return torch.zeros((size, *w.shape), dtype=w.dtype, device=w.device)
-    # NumPy's zeros are pages that the system provides when they are first touched; torch's are written at once.
+    # The system provides NumPy's zeros at their first use; PyTorch writes its zeros at once.
     return torch.from_numpy(np.zeros(size_bytes, dtype=np.uint8)).view(w.dtype).view(size, *w.shape)
 
 
 def client_rows(value: Tensor, clients: int, folder: Path | None = None) -> Tensor:
-    """What N `clients` remember at first: `value` for each, `[N, *value.shape]`, wherever there is room (`"auto"`)."""
+    """The initial state of N `clients`: `value` for each, `[N, *value.shape]`, in the storage `"auto"`."""
     remembered = rows(clients, value, "auto", folder)
     return remembered.copy_(value) if bool(value.any()) else remembered  # zeros stay unwritten
 
@@ -62,7 +62,7 @@ def _mapped(size: int, w: Tensor, folder: Path | None) -> Tensor:
 
 
 def free(device: torch.device) -> int:
-    """Bytes that a new tensor could take on `device`."""
+    """The free memory of `device` for new tensors, in bytes."""
     if device.type == "cuda":
         cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return torch.cuda.mem_get_info(device)[0] + cached
@@ -73,7 +73,7 @@ def free(device: torch.device) -> int:
 
 
 def _available() -> int:
-    """The machine's available memory; where the system doesn't say (macOS), half of all it has."""
+    """The machine's available memory in bytes. If the system does not tell (macOS), half of its memory."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
@@ -82,7 +82,7 @@ def _available() -> int:
 
 
 def _container_limit() -> int | None:
-    """What a container's memory limit (cgroup v2) leaves, if there is one."""
+    """The bytes that a container's memory limit (cgroup v2) leaves; None without a limit."""
     limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
     if not limit.exists() or (text := limit.read_text().strip()) == "max":
         return None

@@ -1,4 +1,4 @@
-"""Settings whose fields have the types that they say."""
+"""Type checks for the fields of settings."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .errors import SettingError
 
 T = TypeVar("T")
 Named = Callable[[Any, bool], str]
-"""`named(kind, many)`: a class, a mapping or the value of a literal in words, one or several of it."""
+"""`named(kind, many)`: the words for a class, a mapping or a literal's value, in the singular or the plural."""
 
 
 def typed(cls: type[T]) -> type[T]:
-    """Check the types of a dataclass's fields before its own `__post_init__`, and so for all classes that extend it.
+    """Check the types of a dataclass's fields before its own `__post_init__`, also in classes that extend it.
 
-    A value of another type is refused (`SettingError`), or taken as an experiment file takes it: a list as a tuple, a
-    NumPy or PyTorch scalar as a number, and a value that the field's class has a short form for (its `of`) as an object
-    of that class. A type that `fit` does not know is not checked. It stands below `@dataclass`.
+    A few values are converted, as in an experiment file: a list to a tuple, a NumPy or PyTorch scalar to a number, and
+    a short form to an object of the field's class (by its `of`). Any other value of a wrong type raises `SettingError`.
+    Types that `fit` does not know are not checked. The decorator is written below `@dataclass`.
     """
 
     own = cls.__dict__.get("__init_subclass__")
@@ -40,7 +40,7 @@ def typed(cls: type[T]) -> type[T]:
 
 
 def fit(kind: Any, value: Any) -> Any:
-    """The value as a field of type `kind` takes it; `MISSING` if it does not."""
+    """The value, converted for a field of type `kind`; `MISSING` if it does not fit."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Literal:
         return value if any(value == one and type(value) is type(one) for one in arguments) else MISSING
@@ -59,24 +59,24 @@ def fit(kind: Any, value: Any) -> Any:
 
 @cache
 def hints_of(cls: Any) -> dict[str, Any]:
-    """The types of a class's fields by their names; kept, since reading them takes longer than a whole object."""
+    """The types of a class's fields by name. They are cached, because it takes longer to read them than to use them."""
     return get_type_hints(cls)
 
 
 def is_settings(kind: Any) -> bool:
-    """Whether a type is that of settings: a dataclass, or the base of an axis."""
+    """Whether a type is one of settings: a dataclass, or the base class of an axis."""
     return isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_typed"))
 
 
 def short(kind: Any, value: Any) -> Any:
-    """What a class makes of a value in place of its object, by its `of(value)`; `MISSING` if it takes no such value."""
+    """The object that a class makes from a short form, by its `of(value)`; `MISSING` if it takes no such value."""
     hints = get_type_hints(kind.of) if hasattr(kind, "of") else {}
     taken = [fit(hint, value) for name, hint in hints.items() if name != "return"]
     return kind.of(*taken) if len(taken) == 1 and taken[0] is not MISSING else MISSING
 
 
 def in_words(kind: Any, named: Named, many: bool = False) -> str:
-    """A type in words: "a number", "a list of integers"; empty for one that has none. None is left out of a union."""
+    """A type in words, such as "a list of integers"; empty if there are none. None is left out of a union."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind in _WORDS:
         return _WORDS[kind][many]
@@ -100,10 +100,10 @@ _WORDS = {
 
 
 def _guard(cls: type[Any]) -> None:
-    """Let a class check the types of its fields first."""
+    """Make a class check the types of its fields first."""
     own = vars(cls).get("__post_init__")
     if own is None and hasattr(cls, "__post_init__"):
-        return  # that of the class above does
+        return  # the inherited one checks them
 
     def post_init(self: Any) -> None:
         _take(self)
@@ -126,7 +126,7 @@ def _take(settings: Any) -> None:
 
 @cache
 def _fields(cls: Any) -> list[tuple[Field[Any], Any]]:
-    """The fields that are given, with their types; none if a user's annotations can't be read when the program runs."""
+    """The fields of `__init__` with their types; none if a user's annotations can't be evaluated."""
     try:
         hints = hints_of(cls)
     except (NameError, TypeError, AttributeError):
@@ -135,7 +135,7 @@ def _fields(cls: Any) -> list[tuple[Field[Any], Any]]:
 
 
 def _right(field: Field[Any], kind: Any, value: Any) -> str:
-    """What would be right, in words."""
+    """The right type of a field, in words."""
     if isinstance(value, type) and is_settings(value):
         members = tuple(one for one in (*get_args(kind), kind) if isinstance(one, type))
         if issubclass(value, members):

@@ -1,4 +1,4 @@
-"""Data: where samples come from, who holds them, and how they are turned into batches."""
+"""Data: the sources of samples, the clients that hold them, and the transform of raw images."""
 
 from __future__ import annotations
 

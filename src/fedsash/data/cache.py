@@ -1,4 +1,4 @@
-"""Decoded data sets, kept between runs: one safetensors file each, in the user's cache folder."""
+"""Decoded data sets, kept between runs: one safetensors file for each, in the user's cache folder."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from torch import Tensor
 from .encoded import Pixels
 
 Content = tuple[dict[str, Pixels], dict[str, Any]]
-"""Tensors and encoded images by name, and whatever JSON can hold about them."""
+"""Tensors and encoded images by name, and further values that JSON can hold."""
 
 _log = logging.getLogger(__name__)
 
 
 def folder() -> Path:
-    """`$FEDSASH_CACHE`, or `fedsash` under `$XDG_CACHE_HOME`, or `~/.cache/fedsash`."""
+    """The cache folder: `$FEDSASH_CACHE`, else `fedsash` in `$XDG_CACHE_HOME`, else `~/.cache/fedsash`."""
     if "FEDSASH_CACHE" in os.environ:
         return Path(os.environ["FEDSASH_CACHE"])
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash"
 
 
 def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content]) -> Content:
-    """What `make` returned when it was last called for these files and this `how`; otherwise call it, and keep that.
+    """The kept result of `make()` for these files and this `how`. If there is none, call `make` and keep its result.
 
-    A file counts as the same while its path, size and time of change are. A kept file that can't be read or whose
-    checksum is wrong is made again, and so is one that can't be written: a cache never fails, it is only slow. A kept
-    file of `limit` bytes or more is left alone, and what is still encoded is not kept.
+    A kept result is used as long as path, size and modification time of all files are the same. If it is damaged, it is
+    made again. If it can't be written, it is made again in the next run. So the cache never raises an error. A kept
+    file of `limit` bytes or more is not read. Images that are still encoded are not kept.
     """
     stamps = [(str(file.absolute()), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     name = hashlib.sha256(json.dumps([1, stamps, how]).encode()).hexdigest()[:32]
@@ -41,7 +41,7 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
     if kept.exists() and kept.stat().st_size < limit:
         try:
             return _read(kept)
-        except Exception as error:  # whatever a damaged file makes its reader raise
+        except Exception as error:  # a damaged file can make its reader raise anything
             _log.warning("%s is damaged (%s): decoding the data again", kept, error)
     content, info = make()
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
@@ -73,14 +73,14 @@ def _read(file: Path) -> Content:
 
 
 def _write(file: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
-    """Write beside the place and rename, so that no other process ever sees half a file."""
+    """Write to a temporary file and rename it, so that no other process ever reads half a file."""
     from safetensors.torch import save_file
 
     about = json.dumps(info)
     file.parent.mkdir(parents=True, exist_ok=True)
     unfinished = file.with_suffix(f".{os.getpid()}")
     try:
-        # One entry, since safetensors writes several in an order that changes from run to run.
+        # One entry only: safetensors writes several entries in an order that differs between runs.
         save_file(tensors, unfinished, {"fedsash": f"{_checksum(tensors, about)} {about}"})
         unfinished.replace(file)
     finally:

@@ -1,4 +1,4 @@
-"""What is known of the papers' image data sets: a table, one entry a data set."""
+"""A table of the papers' image data sets, with one entry for each data set."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ DIGIT_FIVE = ("mnist", "svhn", "usps", "synthdigits", "mnistm")
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """What is known of a data set: its name on the hub, how it is read, and how many samples each split has.
+    """Facts about a data set: its name on the hub, how it is read, and the sizes of its training and test sets.
 
-    `fetch` says what to fetch where the hub has no such set.
+    `fetch` tells the user what to download if the data set is not on the hub.
     """
 
     hub: str

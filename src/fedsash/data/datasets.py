@@ -1,4 +1,4 @@
-"""Where samples come from, by name: scikit-learn's digits, images, the papers' data sets, and plays."""
+"""The registry of data sets: scikit-learn's digits, own images, the papers' data sets, and plays."""
 
 from __future__ import annotations
 
@@ -33,8 +33,10 @@ from .transform import Transform
 class Digits:
     """scikit-learn's 1,797 handwritten digits of 8x8 pixels; needs no download.
 
-    Features are float32 `[n, 64]` in [0, 1], or with `images` raw images, uint8 `[n, 8, 8, 1]`. The share `test` is
-    held out. Raises `ValueError` unless `test` is at least 0 and below 1, `ImportError` without scikit-learn.
+    Features are float32 `[n, 64]` in [0, 1]; with `images` they are raw images, uint8 `[n, 8, 8, 1]`. The share `test`
+    of the samples becomes the test set.
+
+    Raises `SettingError` unless 0 <= `test` < 1, and `LibraryError` without scikit-learn.
     """
 
     test: float = 0.2
@@ -44,7 +46,7 @@ class Digits:
         check(0 <= self.test < 1, "Digits.test", self.test, "must be at least 0 and below 1")
 
     def load(self, seed: int = 0) -> Source:
-        """The digits; `seed` decides which of them are held out."""
+        """The digits; `seed` decides which of them become the test set."""
         with library("scikit-learn", "these data", "scikit-learn"):
             from sklearn.datasets import load_digits
         pixels, labels = load_digits(return_X_y=True)  # whole numbers from 0 to 16

@@ -1,4 +1,4 @@
-"""Images that stay encoded until a batch needs them: what stands in for the tensor of all their pixels."""
+"""Images that stay encoded until a batch needs them. They take the place of a tensor of all pixels."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from ..basics.arrays import Ints
 from .formats.pixels import Decoder, cores
 
 AHEAD = 2
-"""How many batches are decoded in the background, beside the one that is in use."""
+"""How many batches are decoded in the background, in addition to the one in use."""
 
 PIECE = 8
-"""How many images of a batch a thread decodes at a time."""
+"""How many images a thread decodes in one task."""
 
 
 class EncodedImages:
-    """Images as a uint8 tensor `[n, H, W, channels]` whose pixels are made when they are asked for, and not kept.
+    """Images that behave like a uint8 tensor `[n, H, W, channels]`, but are decoded at each access and not kept.
 
-    Image i is the one in row `rows[i]` (without `rows`: in row i) of the part that `decoder` reads; the pixels come out
-    on `device`. What selects images answers with a tensor, but for `only`. The same images have the same pixels,
-    wherever and whenever they are decoded; a damaged one raises the decoder's `ValueError` when its batch is taken.
+    Image i is in row `rows[i]` of the decoder's part (without `rows`: in row i). Pixels are returned on `device`.
+    Indexing returns a tensor; `only` returns encoded images. The same images always have the same pixels. A damaged
+    image raises the decoder's error when its batch is used.
     """
 
     dtype = torch.uint8
@@ -42,22 +42,22 @@ class EncodedImages:
 
     @property
     def shape(self) -> torch.Size:
-        """That of the tensor."""
+        """The shape of the tensor, `[n, H, W, channels]`."""
         return torch.Size((len(self.rows), *self.decoder.shape))
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def dim(self) -> int:
-        """That of the tensor, 4."""
+        """The number of dimensions, 4."""
         return self.ndim
 
     def is_floating_point(self) -> bool:
-        """Never: pixels are bytes."""
+        """False, since pixels are bytes."""
         return False
 
     def to(self, device: torch.device | str) -> EncodedImages:
-        """The same images, their pixels to come out on `device`."""
+        """The same images, with pixels on `device`."""
         return EncodedImages(self.decoder, self.rows, device)
 
     def only(self, index: Tensor) -> EncodedImages:
@@ -72,19 +72,20 @@ class EncodedImages:
         return self[index]
 
     def ahead(self, batches: Iterable[Ints]) -> EncodedImages:
-        """The same images for somebody who will select `batches`, one after another: the next ones are decoded already.
+        """The same images, where the coming `batches` (indices `[b]` each) are decoded in the background.
 
-        `AHEAD` of them are at a time. Anything else may be selected in between.
+        Batches must be selected in this order; at most `AHEAD` are decoded in advance. Other selections may come in
+        between.
         """
         return _Ahead(self, batches)
 
 
 Pixels: TypeAlias = Tensor | EncodedImages
-"""The samples' `x`: a tensor, or images that become one, a batch at a time."""
+"""The samples' `x`: a tensor, or images that are decoded batch by batch."""
 
 
 def split(x: Pixels, size: int) -> Iterable[Tensor]:
-    """All samples, `size` at a time; of images that are still encoded, the next ones are decoded in the background."""
+    """All samples in batches of `size`. Encoded images of the next batches are decoded in the background."""
     if isinstance(x, Tensor):
         return torch.split(x, size)
     batches = [np.arange(k, min(k + size, len(x))) for k in range(0, len(x), size)]
@@ -107,7 +108,7 @@ class _Ahead(EncodedImages):
 
 
 class _Batch:
-    """The images at `index` of `x`, being decoded; one that is asked for twice is decoded once."""
+    """The images at `index` of `x` while they are decoded. An image that occurs twice is decoded once."""
 
     def __init__(self, x: EncodedImages, index: Ints) -> None:
         self.index, self._device = index, x.device
@@ -118,7 +119,7 @@ class _Batch:
         self._pieces = [pool.submit(x.decoder.into, self._out[piece], rows[piece].tolist()) for piece in pieces]
 
     def pixels(self) -> Tensor:
-        """Wait for them."""
+        """The pixels; waits until all are decoded."""
         for piece in self._pieces:
             piece.result()
         return torch.from_numpy(self._out[self._places]).to(self._device)
@@ -126,5 +127,5 @@ class _Batch:
 
 @lru_cache(maxsize=1)
 def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of this process: a forked worker has none of its parent's, and leaves the other cores to others."""
+    """The threads of this process. A worker process has only one, because other workers use the other cores."""
     return ThreadPoolExecutor(1 if multiprocessing.parent_process() else cores())

@@ -1,4 +1,4 @@
-"""The federated data set: samples that stay on one device, and which client holds which of them."""
+"""The federated data set: samples on one device, and the indices that each client holds."""
 
 from __future__ import annotations
 
@@ -23,15 +23,14 @@ CLASSIFICATION = Classification()
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Samples(Shown):
-    """`n` labelled samples, resident on one device.
+    """`n` labelled samples on one device.
 
-    `x` holds either raw images, uint8 `[n, H, W, channels]` (channels last, so that a batch `x[idx]` needs no copy to
-    become a channels-last image batch), or the same still `Encoded`, or features of any other type, `[n, ...]`. `y`
-    holds the labels, int64 `[n]` (for sequences `[n, T]`), and, where the data have them, `domain`, `user` and `coarse`
-    the number of each sample's domain, of the user that it comes from and of the coarse label that its label is one of,
-    int64 `[n]`.
+    `x` holds raw images, uint8 `[n, H, W, channels]`, or `EncodedImages` of this shape, or features of any other type,
+    `[n, ...]`. Images have their channels last, so that a batch `x[idx]` becomes a channels-last batch without a copy.
+    `y` holds the labels, int64 `[n]` (`[n, T]` for sequences). Where the data have them, `domain`, `user` and `coarse`
+    hold the numbers of each sample's domain, user and coarse label, int64 `[n]`.
 
-    Raises `ValueError` if there is no sample, the lengths differ, or uint8 data are not images.
+    Raises `SettingError` if there is no sample, if the lengths differ, or if uint8 data are not images.
     """
 
     x: Pixels
@@ -71,7 +70,7 @@ class Samples(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Problem(Shown):
-    """What there is to learn, whoever holds the training samples; fields as in `FederatedData`."""
+    """The learning problem without the training samples. The fields are those of `FederatedData`."""
 
     test: Samples | None
     classes: int
@@ -83,16 +82,16 @@ class Problem(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class FederatedData(Shown):
-    """Training samples shared out over `N` clients, and a central test set.
+    """Training samples that are distributed over `N` clients, and a central test set.
 
-    `clients[i]` are the indices into `train` that client `i` holds (any sequence of integers; kept as int64 arrays).
-    An index may occur more than once: rules that re-use samples need that. `classes` is the number of classes,
-    `transform` turns raw images into what a model sees, and `task` says what is learned. `held[i]` are the indices of
-    what client i has that nobody trains on (see `hold_out`). Where these clients are a part of a larger federation
-    (see `shard`), `numbers` `[N]`, ascending, are their numbers in it, by which all their draws are made.
+    `clients[i]` are the indices into `train` that client i holds (any sequence of integers; kept as int64 arrays). An
+    index may occur more than once, since some partitions use samples again. `classes` is the number of classes,
+    `transform` turns raw images into the model's input, and `task` says what is learned. `held[i]` are the indices of
+    client i's held-out samples (see `hold_out`). In a shard of a larger federation (see `shard`), `numbers` `[N]` are
+    the clients' numbers in that federation, ascending; all draws are made by these numbers.
 
-    Raises `ValueError`, naming the client or the sample, if there are no clients or an empty one, if an index or a
-    label is out of range, if a feature is not finite, or if test samples differ in shape from training samples.
+    Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
+    index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
     """
 
     train: Samples
@@ -149,9 +148,9 @@ class FederatedData(Shown):
     ) -> FederatedData:
         """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, each client's indices, `test = (x, y)`.
 
-        Images are uint8, `[n, H, W]` or `[n, H, W, channels]`, and stay so. Real features become `dtype` whatever
-        precision they come in, since models are float32 unless asked otherwise; other integers become int64.
-        `classes` is the largest label plus one unless it is given. Raises `ValueError` as the class does.
+        Images are uint8, `[n, H, W]` or `[n, H, W, channels]`, and keep their type. Floating-point features become
+        `dtype`, by default float32 like the models. Other integers become int64. `classes` is by default the largest
+        label plus one. Raises `SettingError` as the class does, and for labels that are not integers.
         """
         train = Samples(_features(x, dtype), _labels(y))
         held_out = None if test is None else Samples(_features(test[0], dtype), _labels(test[1]))
@@ -160,7 +159,7 @@ class FederatedData(Shown):
         return cls(train, held_out, clients, classes, transform, label_names)
 
     def facts(self) -> dict[str, object]:
-        """What is shown of the data: the clients by their number and sizes."""
+        """The facts that are shown of the data. Clients are shown by their number and sizes."""
         least, most = self.sizes.min(), self.sizes.max()
         each = f"{most:,}" if least == most else f"{least:,} to {most:,}"
         clients = f"{len(self.clients):,} with {each} samples"
@@ -168,19 +167,19 @@ class FederatedData(Shown):
 
     @property
     def sizes(self) -> NDArray[np.int64]:
-        """How many samples each client holds, `[N]`."""
+        """The number of samples of each client, `[N]`."""
         return np.array([client.size for client in self.clients], dtype=np.int64)
 
     @property
     def problem(self) -> Problem:
-        """What there is to learn, whoever holds the samples."""
+        """The learning problem without the training samples."""
         return Problem(self.test, self.classes, self.transform, self.label_names, self.domain_names, self.task)
 
     def hold_out(self, fraction: float, seed: int) -> FederatedData:
-        """The same data without a `fraction` of each client's samples, drawn by `seed`, which it has in `held`.
+        """The same data, where a `fraction` of each client's samples is held out, drawn by `seed`.
 
-        Of n samples a client gives floor(fraction * n), and always keeps one. No client trains on what is held out,
-        also where several hold the same sample; then the first of them has it in `held`.
+        Of a client's n samples, floor(fraction * n) are moved to its `held`; at least one stays for training. No client
+        trains on a held-out sample. If several clients hold the same sample, the first of them has it in `held`.
         """
         if fraction == 0:
             return self
@@ -201,14 +200,14 @@ class FederatedData(Shown):
         return replace(self, clients=clients, held=held)
 
     def shard(self, ids: Sequence[int] | NDArray[np.int64]) -> FederatedData:
-        """The same data with these clients only, as somebody has them who holds no others."""
+        """The same data with the clients `ids` only, as on a machine that holds no others."""
         rows = np.unique(np.asarray(ids, dtype=np.int64))
         held = [self.held[row] for row in rows] if len(self.held) else ()
         numbers = rows if self.numbers is None else self.numbers[rows]
         return replace(self, clients=[self.clients[row] for row in rows], held=held, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
-        """How many labels of each class each client holds, `[N, classes]`."""
+        """The number of labels of each class that each client holds, `[N, classes]`."""
         y = self.train.y.cpu().numpy()
         return np.stack([np.bincount(y[client].ravel(), minlength=self.classes) for client in self.clients])
 
@@ -223,7 +222,7 @@ def _first(bad: Tensor) -> int | None:
 
 
 def _tensor(values: Any) -> Tensor:
-    """A tensor of `values`; NumPy arrays share their memory with it where they can."""
+    """A tensor of `values`. It shares the memory of NumPy arrays where possible."""
     if isinstance(values, Tensor):
         return values
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))

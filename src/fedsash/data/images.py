@@ -22,20 +22,20 @@ from .source import Source, hold_out
 from .transform import PLAIN, Transform
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
-"""When images are decoded: all at once and kept, or batch by batch; `"auto"`: at once if they fit into memory."""
+"""When images are decoded: `"once"`, then kept; `"batches"`, batch by batch; `"auto"`: once if they fit into memory."""
 
 SHARE = 0.25
-"""Decoded images fit if they take less than this share of the memory that is free."""
+"""Decoded images fit into memory if they take less than this share of the free memory."""
 
 
 @dataclass(frozen=True)
 class ReadingSettings:
-    """How a data set is read and what its images become; what is None or empty is as the files have it.
+    """How a data set is read and its images are changed. None or empty means: as in the files.
 
-    `columns` names the columns of Parquet files, under `image`, `y`, `domain`, `user` and `coarse`. `counts` is the
-    number of values that labels, domains and coarse labels must have, `shape` the height and width of every image, and
-    `names` what the labels are called where the files do not say it. Without a split `test_split` the share `test` of
-    each user, of each domain or of all samples is held out. With coarse `labels` these are what is learned.
+    `columns` names the columns of Parquet files, under the keys `image`, `y`, `domain`, `user` and `coarse`. `counts`
+    is the required number of different labels, domains and coarse labels. `shape` is the required height and width of
+    every image. `names` are the labels' names if the files have none. Without a split `test_split`, the share `test` of
+    each user, of each domain or of all samples becomes the test set. `labels = "coarse"` learns the coarse labels.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -52,9 +52,9 @@ class ReadingSettings:
 
 
 def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
-    """The images in a folder or on the hub; `seed` decides which are held out, where there is no split for it.
+    """The images in a folder or on the hub. Without a test split, `seed` decides which images become the test set.
 
-    What is decoded at once is kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
+    Images that are decoded at once are kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
     found = formats.find(path, [settings.train_split, settings.test_split])
     there = settings.test_split in ("test", *found.files)
@@ -81,7 +81,7 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
 def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: float = math.inf) -> Content:
     """All splits: `split.x` (uint8 NHWC), `split.y` and so on, and the names of labels and domains.
 
-    Images that would take `limit` bytes or more stay encoded.
+    Images stay encoded if their pixels would take `limit` bytes or more.
     """
     table = found.read(settings.columns)
     content: dict[str, Pixels] = {}
@@ -115,20 +115,22 @@ def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
 class Images:
     """Labelled images of one size, from a folder in any of the usual forms or from the Hugging Face hub.
 
-    `path` is the name of a data set on the hub, or a folder with Parquet files as the hub serves them (`train.parquet`,
-    or `train-00000-of-00002.parquet` and so on), idx files, CIFAR's pickles, LEAF's JSON, or folders of images, one
-    a class: see docs/data.md. `image`, `label`, `domain`, `user` and `coarse` name columns of Parquet files; the
-    image's is found by itself where it is called `image` or `img`, and a column `domain` is used where there is one.
+    `path` is the name of a data set on the hub, or a folder. A folder may hold Parquet files as on the hub
+    (`train.parquet`, or `train-00000-of-00002.parquet` and so on), idx files, CIFAR's pickles, LEAF's JSON, or one
+    folder of images for each class (see docs/data.md). `image`, `label`, `domain`, `user` and `coarse` name columns of
+    Parquet files. By default the images are in the column `image` or `img`, and a column `domain` is used if there is
+    one.
 
-    `channels` (1 or 3) converts all images to grey or RGB; with `size` their shorter side becomes that many pixels, and
-    the middle square is kept. The test set is the split `test_split`; without such a split, the share `test` of each
-    user is held out (of each domain, or of all samples, where there are no users). `mean`, `std`, `crop` and `flip`
-    are `Transform`'s. `decode` says when images are decoded: `"once"`, all of them, to be kept as tensors in
-    memory and in the user's cache folder (`$FEDSASH_CACHE`); `"batches"`, whenever a batch needs them; or `"auto"`,
-    once if they take less than a quarter of the memory that is free.
+    `channels` (1 or 3) converts all images to grey or RGB. With `size` the shorter side is scaled to that many pixels,
+    and the middle square is used. `mean`, `std`, `crop` and `flip` are those of `Transform`. The test set is the split
+    `test_split`. Without such a split it is the share `test` of each user, else of each domain, else of all samples.
 
-    Raises `ValueError` for whatever is wrong with the folder, the columns or the images, `ImportError` if a library is
-    missing, in one line each.
+    `decode` says when images are decoded. `"once"`: all at the beginning; they are kept as tensors in memory and in the
+    user's cache folder (`$FEDSASH_CACHE`). `"batches"`: for every batch again. `"auto"`: once if they take less than a
+    quarter of the free memory.
+
+    Raises `SettingError` or `DataError` if the folder, the columns or the images are wrong, and `LibraryError` if a
+    library is missing.
     """
 
     path: str
@@ -157,11 +159,11 @@ class Images:
 
     @property
     def transform(self) -> Transform:
-        """What these settings do to an image."""
+        """The transform of the images."""
         return Transform(self.mean, self.std, self.crop, self.flip)
 
     def load(self, seed: int = 0) -> Source:
-        """The images; `seed` decides which of them are held out, where there is no split for it."""
+        """The images. Without a test split, `seed` decides which of them become the test set."""
         columns = {"image": self.image, "y": self.label, "domain": self.domain}
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)

@@ -1,4 +1,4 @@
-"""The papers' image data sets by name: classes with the few options that each of them has, over one table."""
+"""The papers' image data sets by name: one class with few options for each, over one table."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from .images import Decode, ReadingSettings, load
 from .source import Source
 
 _log = logging.getLogger(__name__)
-_CHOSEN = 2  # keeps this draw apart from the partition's own and from what is held out
+_CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's
 
 
 @dataclass(frozen=True)
 @typed
 class PublishedImages:
-    """A published data set: `path` is a folder that has it, in any form; the default is its name on the hub."""
+    """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub."""
 
     path: str = ""
     name: ClassVar[str]
 
     @property
     def settings(self) -> ReadingSettings:
-        """How it is read, and what its images become."""
+        """How it is read, and how its images are changed."""
         return CATALOGUE[self.name].settings
 
     def load(self, seed: int = 0) -> Source:
-        """The samples; `seed` decides which are held out, where there is no split for it."""
+        """The samples. Without a test split, `seed` decides which of them become the test set."""
         known = CATALOGUE[self.name]
         check(bool(self.path or known.hub), "path", self.path, known.fetch)
         source = load(self.path or known.hub, self.settings, seed)
@@ -73,7 +73,8 @@ class CIFAR10(PublishedImages):
     """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
 
     `path` is a folder with its pickles (`data_batch_1` ... `test_batch`), or in the hub's form. With `augment` clients
-    train on random crops (a border of 4) and mirrored images as in WiMA; IMA does not augment. Normalised as in IMA.
+    train on random crops (with a border of 4 pixels) and mirrored images, as in WiMA; IMA does not augment. Normalised
+    as in IMA.
     """
 
     augment: bool = True
@@ -88,9 +89,9 @@ class CIFAR10(PublishedImages):
 class CIFAR100(PublishedImages):
     """CIFAR-100: 50,000 + 10,000 colour images of 32x32, 100 classes in 20 groups (Krizhevsky 2009; WiMA, IMA, FedSWA).
 
-    `path` is a folder with its pickles (`train`, `test`, `meta`), or in the hub's form. With `labels = "coarse"` the 20
-    groups are what is learned. With `augment` clients train on random crops (a border of 4) and mirrored images.
-    Normalised by its own mean and standard deviation.
+    `path` is a folder with its pickles (`train`, `test`, `meta`), or in the hub's form. With `labels = "coarse"` the
+    labels are the 20 groups. With `augment` clients train on random crops (with a border of 4 pixels) and mirrored
+    images. Normalised by its own mean and standard deviation.
     """
 
     labels: Literal["fine", "coarse"] = "fine"
@@ -104,11 +105,11 @@ class CIFAR100(PublishedImages):
 
 @dataclass(frozen=True)
 class FEMNIST(PublishedImages):
-    """FEMNIST: some 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
+    """FEMNIST: about 800,000 digits and letters of 28x28, 62 classes, by writer (Caldas et al. 2018; FedJAX, WiMA).
 
     `path` is a folder with LEAF's JSON files (`train/` and `test/`, or `all_data_*.json`), or in the hub's form. Values
-    are in [0, 1], ink 1 and paper 0 (one minus the stored ones) as in FedJAX. Where there is no test split, the share
-    `test` of each writer's samples is held out.
+    are in [0, 1], with ink 1 and paper 0 as in FedJAX; the files store the opposite. Without a test split, the share
+    `test` of each writer's samples becomes the test set.
     """
 
     test: float = 0.1
@@ -127,9 +128,10 @@ class Landmarks(PublishedImages):
     """Landmarks-User-160k: 164,172 photographs by 1,262 users, 2,028 classes (Hsu et al. 2020; WiMA).
 
     `path` is a folder with the lists `federated_train.csv` and `test.csv` (columns `user_id`, `image_id`, `class`) and
-    the images, as `images/ID.jpg` or as Google Landmarks v2 is unpacked, or with Parquet files with the columns
-    `image`, `class` and `user_id`. The middle of each image becomes `size x size` pixels. With `augment` clients train
-    on mirrored images, too. The paper does not state its input size; normalised as for ImageNet.
+    the images, as `images/ID.jpg` or as in the unpacked Google Landmarks v2. Or it is a folder of Parquet files with
+    the columns `image`, `class` and `user_id`. The middle square of each image is scaled to `size x size` pixels; the
+    paper does not state its input size. With `augment` clients also train on mirrored images. Normalised as for
+    ImageNet.
     """
 
     size: int = 224
@@ -147,12 +149,12 @@ class Landmarks(PublishedImages):
 
 @dataclass(frozen=True)
 class DigitFive(PublishedImages):
-    """Digit-Five: digits of MNIST, SVHN, USPS, SynthDigits and MNIST-M, a domain each, 28x28 RGB (FedBN; IMA).
+    """Digit-Five: 28x28 RGB digits of five domains, MNIST, SVHN, USPS, SynthDigits and MNIST-M (FedBN; IMA).
 
-    `path` is a folder with a folder for each domain, `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals,
-    `-` and `_` do not matter), each in any form; FedBN's own files are one. Of each domain at most `count` training
-    images are drawn; as many as FedBN's files have, by default. Normalised by mean and standard deviation 0.5. Where a
-    domain has no test split, a tenth of it is held out.
+    `path` is a folder with one folder for each domain: `mnist`, `svhn`, `usps`, `synthdigits` and `mnist_m` (capitals,
+    `-` and `_` do not matter). Each may have any form, also that of FedBN's own files. At most `count` training images
+    of each domain are drawn, by default as many as in FedBN's files. Normalised by mean and standard deviation 0.5. If
+    a domain has no test split, a tenth of it becomes the test set.
     """
 
     count: int = 7438
@@ -162,7 +164,7 @@ class DigitFive(PublishedImages):
         check(self.count >= 1, "DigitFive.count", self.count, "must be at least 1")
 
     def load(self, seed: int = 0) -> Source:
-        """The five domains, one after another; `seed` decides what is drawn and held out."""
+        """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""
         check(self.path != "", "path", self.path, CATALOGUE[self.name].fetch)
         sources = [load(str(folder), self.settings, seed) for folder in self._folders()]
         train = [self._drawn(source.train, seed, k) for k, source in enumerate(sources)]
@@ -190,9 +192,9 @@ class DigitFive(PublishedImages):
 class PACS(PublishedImages):
     """PACS: 9,991 images of 7 classes in 4 domains: photo, art painting, cartoon, sketch (Li et al. 2017; IMA).
 
-    `path` is a folder with a folder for each domain and in it one for each class, or in the hub's form. The shorter
-    side becomes `256 / 224 * size` pixels, of which the middle `size x size` are kept; normalised as for ImageNet. The
-    share `test` of each domain is held out.
+    `path` is a folder with one folder for each domain and in it one for each class, or in the hub's form. The shorter
+    side is scaled to `256 / 224 * size` pixels, and the middle `size x size` pixels are used. Normalised as for
+    ImageNet. The share `test` of each domain becomes the test set.
     """
 
     size: int = 224
@@ -213,9 +215,9 @@ class PACS(PublishedImages):
 class TinyImageNet(PublishedImages):
     """Tiny-ImageNet: 100,000 + 10,000 colour images of 64x64, 200 classes (Le and Yang 2015; FedSWA).
 
-    `path` is the folder `tiny-imagenet-200` as it is unpacked, or in the hub's form; its validation images are the test
-    set. They become `size x size` pixels (a vision transformer needs 224). With `augment` clients train on random crops
-    (a border of 4) and mirrored images. Normalised as for ImageNet.
+    `path` is the unpacked folder `tiny-imagenet-200`, or in the hub's form. Its validation images are the test set.
+    Images are scaled to `size x size` pixels (a vision transformer needs 224). With `augment` clients train on random
+    crops (with a border of 4 pixels) and mirrored images. Normalised as for ImageNet.
     """
 
     size: int = 64
@@ -232,12 +234,12 @@ class TinyImageNet(PublishedImages):
 
 
 def _check_large(data: Landmarks | PACS | TinyImageNet) -> None:
-    """Refuse a bad size of a data set of large images."""
+    """Raise `SettingError` for a bad size of a data set of large images."""
     check(data.size >= 1, f"{type(data).__name__}.size", data.size, "must be at least 1")
 
 
 def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:
-    """Of images that become `size x size` pixels when they are decoded, as `decode` says."""
+    """The settings for images that are decoded to `size x size` pixels, at the time that `decode` says."""
     return replace(settings, look=replace(settings.look, size=size), decode=decode)
 
 

@@ -1,4 +1,4 @@
-"""Samples before they are shared out."""
+"""Samples before they belong to clients."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from .federated import CLASSIFICATION, FederatedData, Samples
 from .partitions.common import Partition
 from .transform import Transform
 
-_HELD_OUT = 1  # keeps this draw apart from the partition's own
+_HELD_OUT = 1  # makes this draw independent of the partition's draws
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Source(Shown):
-    """Samples before they are shared out; fields as in `FederatedData`."""
+    """Samples before they belong to clients. The fields are those of `FederatedData`."""
 
     train: Samples
     test: Samples | None
@@ -32,15 +32,15 @@ class Source(Shown):
     task: Task = CLASSIFICATION
 
     def partition(self, rule: Partition, seed: int = 0) -> FederatedData:
-        """Share the training samples out as `rule(labels, seed)` says.
+        """Give each client the training samples that `rule(labels, seed)` assigns to it.
 
-        A rule whose `by` names other fields of the samples is called with these, in that order: `("domain", "y")`.
-        Raises `ValueError` if the samples do not have one of them.
+        A rule may name other fields of the samples in `by`, such as `("domain", "y")`. Then it is called with these
+        fields, in that order, and the seed. Raises `SettingError` if the samples lack one of them.
         """
         given = []
         for name in getattr(rule, "by", ("y",)):
             numbers = getattr(self.train, name)
-            right = f"it shares out by {name}, which these data do not have"
+            right = f"it partitions by {name}, which these data do not have"
             check(numbers is not None, type(rule).__name__, rule, right)
             given.append(numbers.cpu().numpy())
         return FederatedData(**vars(self), clients=rule(*given, seed))
@@ -48,16 +48,16 @@ class Source(Shown):
 
 @runtime_checkable
 class Dataset(Protocol):
-    """Anything with samples to load."""
+    """A data set: settings from which samples can be loaded."""
 
     def load(self, seed: int = 0) -> Source: ...
 
 
 def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples | None]:
-    """Split off the `share` of each user, of each domain where there are no users, or else of all samples, at random.
+    """Split off a random `share` of each user's samples; without users, of each domain's, else of all samples.
 
-    A pure function of the samples' order, `share` and `seed`. Both parts keep the samples' order; the second is None
-    if it has no sample.
+    A pure function of the samples' order, `share` and `seed`. Returns the rest and the split-off samples, both in the
+    samples' order. The second is None if it has no sample.
     """
     rng = generator(seed, Purpose.PARTITION, _HELD_OUT)
     groups = next((g.numpy() for g in (samples.user, samples.domain) if g is not None), np.zeros(len(samples)))

@@ -1,6 +1,6 @@
 """Plays, read from LEAF's JSON or from plain text, as sequences of numbered characters.
 
-Numbers: 0 fills up, 1 begins and 2 ends a speech, 3 to 88 are `CHARACTERS`, and 89 is any other character.
+Numbers: 0 is padding, 1 begins and 2 ends a speech, 3 to 88 are `CHARACTERS`, and 89 is any other character.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .source import Source
 from .transform import PLAIN
 
 CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\naeimquyAEIMQUY]!%)-159\r"
-"""The 86 characters of TensorFlow Federated's tutorial on text, in its order, which FedJAX took over."""
+"""The 86 characters of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses."""
 
 BOS, EOS, OOV = 1, 2, 3 + len(CHARACTERS)
 NAMES = ("PAD", "BOS", "EOS", *("space" if c == " " else repr(c)[1:-1] for c in CHARACTERS), "OOV")
 LENGTH = 80
-"""How many characters a sequence has."""
+"""The number of characters in a sequence."""
 
 Speeches: TypeAlias = dict[str, list[str]]
-"""What each user says, speech by speech."""
+"""The speeches of each user."""
 
 _Kind = TypeVar("_Kind")
 _NUMBERS = np.full(128, OOV)
@@ -43,22 +43,23 @@ _NUMBERS[[ord(character) for character in CHARACTERS]] = np.arange(3, OOV)
 @dataclass(frozen=True)
 @typed
 class Shakespeare:
-    """Next characters of what the roles of plays say, from LEAF's JSON or plain text (Shakespeare; FedJAX, WiMA).
+    """Next characters in the speeches of plays, from LEAF's JSON or plain text (Shakespeare; FedJAX, WiMA).
 
-    `path` is a file, or a folder with files, or with `train/` and `test/` or `all_data/`, as LEAF leaves them. In
-    LEAF's JSON a user is one of its `users`; overlapping windows are put together to the text that they were cut from.
-    In plain text (`.txt`, UTF-8, a file a play) a user is a role: its name and a colon are the line with which each of
-    its speeches begins, after an empty line. What comes before the first role is left out.
+    `path` is a file, or a folder with files, or a folder with `train/` and `test/` or with `all_data/` as in LEAF. In
+    LEAF's JSON the users are its `users`; overlapping windows of text are joined to the text that they come from. In
+    plain text (`.txt`, UTF-8, one file for each play) every role is a user. A speech begins after an empty line with a
+    line that holds the role's name and a colon. Text before the first speech is ignored.
 
-    A user's speeches (LEAF: text without a gap) are joined, each between BOS and EOS, and cut into sequences of 80
-    characters `x` `[n, 80]` with the next ones `y` `[n, 80]`; the last pair is filled up. Of the 90 numbers 0 is PAD,
-    1 BOS, 2 EOS, and 89 any character but the 86 from 3 to 88. These are the letters, digits, signs and line breaks
-    of TensorFlow Federated's tutorial on text, in its order, which FedJAX took over (`fedsash.data.text.CHARACTERS`).
+    A user's speeches (in LEAF: texts without a gap) are joined, each between BOS and EOS. They are cut into sequences
+    of 80 characters, `x` `[n, 80]`, with the next characters as labels, `y` `[n, 80]`. The last sequence is padded.
+    There are 90 numbers: 0 is PAD, 1 BOS, 2 EOS, 3 to 88 the 86 known characters, 89 any other one. The 86 characters
+    are those of TensorFlow Federated's tutorial on text, in its order, which FedJAX also uses
+    (`fedsash.data.text.CHARACTERS`).
 
-    The test set is in `test/`; where there is none, it is the last floor(test * n) of each user's n sequences (McMahan
-    et al. 2017 hold out a fifth of each role's lines). Nothing is drawn at random.
+    The test set is in `test/`. Without this folder it is the last floor(test * n) of each user's n sequences (McMahan
+    et al. 2017 hold out a fifth of each role's lines). There are no random draws.
 
-    Raises `ValueError`, in one line with the file and the place in it, for whatever is wrong there.
+    Raises `SettingError` or `DataError` with the file and the place in it.
     """
 
     path: str
@@ -74,18 +75,18 @@ class Shakespeare:
         users = [*spoken, *(user for user in spoken_later if user not in spoken)]
         train, test = _samples(spoken, users), _samples(spoken_later, users)
         if train is None:
-            raise SettingError("Shakespeare", "path", self.path, "nobody says anything there")
+            raise SettingError("Shakespeare", "path", self.path, "there is no speech in it")
         if test is None:
             train, test = _split_off_the_last(train, self.test)
         return Source(train, test, len(NAMES), PLAIN, NAMES, task=NextCharacter())
 
 
 def _find(path: str) -> tuple[list[Path], list[Path]]:
-    """The files to train on and those to test on (there may be none), of a local file or folder."""
+    """The training files and the test files (perhaps none) of a local file or folder."""
     place = Path(path).expanduser()
     if place.is_file():
         return [place], []
-    right = "there is no such file or folder here; it is not looked for on the hub"
+    right = "there is no such file or folder; plays are not fetched from the hub"
     check(place.is_dir(), "Shakespeare.path", path, right)
     folder = next((place / name for name in ("train", "all_data") if (place / name).is_dir()), place)
     train = _files(folder)
@@ -94,12 +95,12 @@ def _find(path: str) -> tuple[list[Path], list[Path]]:
 
 
 def _files(folder: Path) -> list[Path]:
-    """The JSON files of a folder; its text files, where there are none."""
+    """The JSON files of a folder, or its text files if it has no JSON files."""
     return sorted(folder.glob("*.json")) or sorted(folder.glob("*.txt"))
 
 
 def _read(files: Iterable[Path]) -> Speeches:
-    """The speeches of all users in these files who say anything; one who is in several goes on speaking."""
+    """The speeches of all users in these files, without users that have no text. Files are read in their order."""
     speeches: Speeches = {}
     for file in files:
         with _damages(file):
@@ -114,7 +115,7 @@ def _read(files: Iterable[Path]) -> Speeches:
 
 @contextmanager
 def _damages(file: Path) -> Iterator[None]:
-    """Say in which file something is wrong."""
+    """Add the file's name to errors."""
     try:
         yield
     except UnicodeDecodeError as error:
@@ -126,7 +127,7 @@ def _damages(file: Path) -> Iterator[None]:
 
 
 def _play(title: str, text: str) -> Speeches:
-    """The speeches of each role of a play; a speech begins, after an empty line, with a line that its role ends."""
+    """The speeches of each role of a play. A speech begins after an empty line with a line that ends in a colon."""
     speeches: Speeches = {}
     own: list[str] = []
     for block in re.split(r"\n\s*\n", text):
@@ -142,7 +143,7 @@ def _play(title: str, text: str) -> Speeches:
 
 
 def _leaf(content: Any) -> Speeches:
-    """The text of each user of a LEAF file, put together from its windows x and their next characters y."""
+    """The text of each user of a LEAF file, joined from the windows x and their next characters y."""
     table = _of(dict, content, "all of it")
     data = _of(dict, table.get("user_data"), "user_data")
     speeches: Speeches = {}
@@ -156,7 +157,7 @@ def _leaf(content: Any) -> Speeches:
 
 
 def _joined(x: list[str], y: list[str]) -> list[str]:
-    """Windows of which each begins where the one before did, but for the characters that followed it, are one text."""
+    """Texts from windows x. A window joins a text if it is the window before, moved by its next characters y."""
     texts: list[list[str]] = []
     expected = None
     for window, following in zip(x, y, strict=True):
@@ -177,7 +178,7 @@ def _strings(table: Mapping[str, Any], key: str, place: str) -> list[str]:
 
 
 def _of(kind: type[_Kind], value: Any, place: str) -> _Kind:
-    """The value, if it is of that kind; `ValueError` with its place if it is not, or is missing."""
+    """The value, if it is of that kind. Otherwise raises `DataError` with its place."""
     if isinstance(value, kind):
         return value
     found = "is missing" if value is None else f"is a {type(value).__name__}"
@@ -185,7 +186,7 @@ def _of(kind: type[_Kind], value: Any, place: str) -> _Kind:
 
 
 def _samples(speeches: Speeches, users: list[str]) -> Samples | None:
-    """All sequences, user by user, with the users' places in `users`; None if there is none."""
+    """All sequences, user by user, with the users' positions in `users`; None if there is no sequence."""
     cut = [sequences(speeches.get(user, [])) for user in users]
     user = np.repeat(np.arange(len(users)), [len(x) for x, _ in cut])
     if not len(user):
@@ -197,8 +198,8 @@ def _samples(speeches: Speeches, users: list[str]) -> Samples | None:
 def sequences(speeches: Iterable[str]) -> tuple[Ints, Ints]:
     """One user's inputs and next characters, `[n, LENGTH]` each.
 
-    The speeches, each with BOS before and EOS after it, are joined, and cut into inputs of `LENGTH`; what follows each
-    character of an input is the target. The last pair is filled up with PAD. Empty speeches are left out.
+    The speeches, each between BOS and EOS, are joined and cut into inputs of `LENGTH` characters. The target of each
+    character is the next one. The last pair is padded with PAD. Empty speeches are left out.
     """
     numbers = [np.array([BOS, *_numbers(speech), EOS]) for speech in speeches if speech]
     joined = np.concatenate([*numbers, np.empty(0, dtype=np.int64)])
@@ -215,7 +216,7 @@ def _numbers(text: str) -> Ints:
 
 
 def _split_off_the_last(samples: Samples, share: float) -> tuple[Samples, Samples | None]:
-    """Split off the last floor(share * n) of each user's n sequences, which lie together; None if that is none."""
+    """Split off the last floor(share * n) of each user's n adjacent sequences; the second is None if it is empty."""
     assert samples.user is not None
     counts = samples.user.bincount()
     place = torch.arange(len(samples)) - (counts.cumsum(0) - counts)[samples.user]

@@ -1,4 +1,4 @@
-"""From raw images to what a model sees: augmentation and normalisation, in batches, on the device."""
+"""From raw images to a model's input: augmentation and normalisation, in batches, on the device."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from .encoded import Pixels
 class Transform:
     """Random crop and flip for training; scaling to [0, 1] and normalisation always. Acts on uint8 images only.
 
-    A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1]. `crop` is the
-    width of the black border from which a crop of the original size is drawn (0: none); `flip` mirrors half of the
-    images. Raises `ValueError` if `mean` and `std` differ in length, a `std` is not positive, or `crop` is negative.
+    A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1]. With `crop` the
+    image gets a black border of so many pixels, and a random part of the original size is used (0: no crop). `flip`
+    mirrors half of the images.
+
+    Raises `SettingError` if `mean` and `std` differ in length, if a `std` is not positive, or if `crop` is negative.
     """
 
     mean: tuple[float, ...] = ()
@@ -41,7 +43,7 @@ class Transform:
         return self.crop > 0 or self.flip
 
     def fits(self, x: Pixels) -> None:
-        """Raise `ValueError` unless this transform can act on samples `x`."""
+        """Raise `SettingError` unless this transform can act on the samples `x`."""
         if x.dtype == torch.uint8:
             right = f"must have one number for each of {x.shape[-1]} channels"
             check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, right)
@@ -56,18 +58,18 @@ class Transform:
         if x.dtype != torch.uint8:
             return x
         width, channels = x.shape[-2:]
-        # Compiled code folds these constants by itself, and can't see through the cache.
+        # The compiler folds these constants by itself, but can't trace a cached function.
         affine = _affine.__wrapped__ if torch.compiler.is_compiling() else _affine
         scale, shift = affine(self.mean, self.std, width, channels, x.device)
-        # A whole row of pixels at once: broadcasting over three channels only is several times slower.
+        # Whole rows of pixels: broadcasting over only three channels is several times slower.
         rows = torch.addcmul(shift, x.flatten(-2).to(torch.float32), scale)
         return rows.view(x.shape).movedim(-1, -3)
 
     def augment(self, x: Tensor, keys: Tensor) -> Tensor:
-        """Crop and mirror raw images `x`, uint8 `[M, H, W, channels]`, each as its key (int64 `[M]`) says.
+        """Crop and mirror raw images `x`, uint8 `[M, H, W, channels]`, as drawn by their `keys`, int64 `[M]`.
 
-        The image is padded by `crop` black pixels on each side; one of the `(2 crop + 1)^2` crops of the original size
-        and, with `flip`, one of the two directions are equally likely. Which, is a pure function of the key.
+        The image is padded by `crop` black pixels on each side. All `(2 crop + 1)^2` crops of the original size are
+        equally likely. With `flip`, the image is mirrored with probability 1/2. Both are pure functions of the key.
         """
         if not self.augments:
             return x
@@ -86,7 +88,7 @@ class Transform:
 
 
 PLAIN = Transform()
-"""Images as numbers in [0, 1], features as they are."""
+"""The default: images become numbers in [0, 1], features stay as they are."""
 
 
 @lru_cache(maxsize=32)
@@ -95,7 +97,7 @@ def _affine(
 ) -> tuple[Tensor, Tensor]:
     """`scale` and `shift`, each `[width * channels]`, such that a row of pixels becomes `scale * row + shift`.
 
-    Kept, because a copy from host to device in every local step would cost more than the step's own arithmetic.
+    The result is cached: a copy from host to device in every local step would cost more than the step's arithmetic.
     """
     m = torch.tensor(mean or (0.0,) * channels, dtype=torch.float64)
     s = torch.tensor(std or (1.0,) * channels, dtype=torch.float64)

@@ -1,8 +1,8 @@
-"""The papers' networks, by name, and any function that returns an `nn.Module`.
+"""The papers' networks by name, networks of other libraries, and users' own functions that return an `nn.Module`.
 
-A registered model is a callable `model(shape, classes, **options)`: `shape` is the shape of one input, without the
-batch. Each has two children, `features` and `classifier`; the classifier is the last linear layer. `"timm:NETWORK"` and
-`"torchvision:NETWORK"` name whatever those libraries have.
+A registered model is a callable `model(shape, classes, **options)`. `shape` is the shape of one input without the
+batch. Each network has two children, `features` and `classifier`; the classifier is the last linear layer.
+`"timm:NETWORK"` and `"torchvision:NETWORK"` are the networks of those libraries.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ MODELS: dict[str, MakeModel] = {
     "mobilenet_v2_gn": mobilenet_v2_gn,
     "vit": vit,
 }
-"""The library's own, by name."""
+"""The registered models by name."""
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
-    """The model `name`, on the CPU, its initial values a pure function of `seed`.
+    """The model `name` on the CPU. Its initial values are a pure function of `seed`.
 
-    What `find_model` gives is called with `shape`, `classes` and the options; a user's own function, which may be any
-    callable that returns an `nn.Module`, with the options alone. Initialisation draws from PyTorch's CPU generator,
-    which is seeded for it and put back afterwards.
+    The function that `find_model` returns is called with `shape`, `classes` and the options. A user's own function is
+    called with the options only. Initialisation draws from PyTorch's CPU generator, which is seeded before and restored
+    afterwards.
 
-    Raises `LibraryError` for a library that is missing, and `SettingError` for a name that is not known or can't be
-    imported, for options that don't fit, for a shape that the model can't take and for a result that is no `nn.Module`.
+    Raises `LibraryError` if a library is missing. Raises `SettingError` if the name is unknown or can't be imported, if
+    options or shape do not fit the model, or if the result is not an `nn.Module`.
     """
     make = find_model(name) if is_own(name) else partial(find_model(name), shape, classes)
     signature = inspect.signature(make)
@@ -104,9 +104,9 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
 
 
 def find_model(name: str) -> MakeModel:
-    """The function that makes the models of a name: `model(shape, classes, **options)`, or a user's own.
+    """The function that builds the model `name`: `model(shape, classes, **options)`, or a user's own function.
 
-    Raises `SettingError` for a name that is neither registered, nor another library's, nor can be imported.
+    Raises `SettingError` if the name is not registered, not one of another library and can't be imported.
     """
     if name in MODELS:
         return MODELS[name]
@@ -120,5 +120,5 @@ def find_model(name: str) -> MakeModel:
 
 
 def is_own(name: str) -> bool:
-    """Whether a name is that of a user's function, which is called with the options alone."""
+    """Whether a name is that of a user's function, which is called with the options only."""
     return ":" in name and not is_outside(name)

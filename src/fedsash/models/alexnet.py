@@ -19,9 +19,9 @@ def alexnet_gn(shape: Sequence[int], classes: int, variant: Literal["code", "pap
         -> conv 3x3 384, GN -> ReLU -> conv 3x3 256, GN -> ReLU -> conv 3x3 256, GN -> ReLU -> maxpool 3/2
         -> average pool to 6x6 -> flatten -> fc 1024 -> ReLU -> fc 128 -> ReLU (the feature) -> fc classes
 
-    Any size from 63 pixels; 224 pixels give 6x6 without the average pool. GroupNorm has 32 groups. This is the
-    published code's net; the paper has two groups and fc 4096 and 512: `variant = "paper"`, 42,326,087 parameters.
-    PyTorch's default initialisation.
+    Images may have any size from 63 pixels; 224 pixels give 6x6 without the average pool. GroupNorm has 32 groups. This
+    is the network of the published code. The paper has two groups and fc 4096 and 512: `variant = "paper"`, 42,326,087
+    parameters. PyTorch's default initialisation. Raises `SettingError` for smaller images or another variant.
     """
     channels, _, _ = image("alexnet_gn", shape, smallest=63)
     check_choice("alexnet_gn.variant", variant, "code", "paper")

@@ -1,11 +1,12 @@
-"""Plain convolutional networks: the two of the IMA paper (Zhou et al.), FedSAM's, and LeNet-5. All but the last are
+"""Plain convolutional networks: two of the IMA paper (Zhou et al.), one of FedSAM, and LeNet-5. All but LeNet-5 are
 
     c x H x W -> conv 5x5, c->width, no padding -> ReLU -> maxpool 2
               -> conv 5x5, width->width         -> ReLU -> maxpool 2 -> flatten
               -> fc 384 -> ReLU -> fc feature -> ReLU -> fc classes
 
-and differ in `width` and `feature` alone. Channels and image size follow the data: the papers' images give the papers'
-parameter counts. PyTorch's default initialisation.
+and differ in `width` and `feature` only. Channels and image size are those of the data. With the papers' images the
+numbers of parameters are those of the papers. PyTorch's default initialisation. `SettingError` for images that are too
+small.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from ..basics.errors import check
 def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """CNN of width 32 (IMA, FashionMNIST): 274,026 parameters at 1x28x28 and 10 classes.
 
-    The paper's Table 4 prints the first convolution twice and no ReLU before the classifier; this is its code's net.
+    The paper's Table 4 prints the first convolution twice and no ReLU before the classifier. This is the network of its
+    published code.
     """
     return _cnn("fmnist_cnn", shape, classes, width=32, feature=128)
 
@@ -42,8 +44,10 @@ def cifar_lenet(shape: Sequence[int], classes: int) -> nn.Module:
 def lenet5(shape: Sequence[int], classes: int) -> nn.Module:
     """LeNet-5 (LeCun et al. 1998; FedWindow) with ReLU and max-pooling: 61,706 parameters at 1x28x28 and 10 classes.
 
-    conv 5x5 6, pool, conv 5x5 16, pool, fc 120, 84, classes. Images smaller than 32 pixels are padded by 2 on all
-    sides, as the original pads 28 pixels to 32.
+        conv 5x5 6 -> ReLU -> maxpool 2 -> conv 5x5 16 -> ReLU -> maxpool 2 -> flatten
+        -> fc 120 -> ReLU -> fc 84 -> ReLU -> fc classes
+
+    Images smaller than 32 pixels are padded by 2 on all sides, as the original pads 28 pixels to 32.
     """
     channels, *sides = image("lenet5", shape, smallest=12)
     padding = 2 if min(sides) < 32 else 0
@@ -72,7 +76,7 @@ def _cnn(model: str, shape: Sequence[int], classes: int, width: int, feature: in
 
 
 def image(model: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
-    """`shape` as (channels, height, width); `ValueError` unless it is that, with sides of at least `smallest`."""
+    """`shape` as (channels, height, width). Raises `SettingError` if it is not one, or a side is below `smallest`."""
     valid = len(shape) == 3 and shape[0] > 0 and min(shape[1:]) >= smallest
     right = f"must be (channels, height, width) with sides of at least {smallest} pixels"
     check(valid, f"{model}: shape of one input", tuple(shape), right)

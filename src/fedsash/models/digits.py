@@ -1,4 +1,4 @@
-"""The network of the IMA paper (Zhou et al.) for five kinds of digits."""
+"""The network of the IMA paper (Zhou et al.) for Digit-Five."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ def digit_five_cnn(shape: Sequence[int], classes: int, variant: Literal["code", 
         conv 5x5 64, GN -> ReLU -> maxpool 2 -> conv 5x5 64, GN -> ReLU -> maxpool 2 -> conv 5x5 128, GN -> ReLU
         -> maxpool 2 -> flatten -> fc 384 -> ReLU -> fc 128 (the feature, without a ReLU) -> fc classes
 
-    All convolutions keep the size, GroupNorm has two groups, and the start is PyTorch's. This is the published code's
-    net. The paper's Table 4 gives the first linear layer 6272 inputs, hence no third pooling, and 2048 outputs:
-    `variant = "paper"`, 13,423,434 parameters.
+    All convolutions keep the size. GroupNorm has two groups. PyTorch's default initialisation. This is the network of
+    the published code. In the paper's Table 4 the first linear layer has 6272 inputs, so there is no third pooling, and
+    2048 outputs: `variant = "paper"`, 13,423,434 parameters. Raises `SettingError` for images below 8 pixels or another
+    variant.
     """
     channels, *sides = image("digit_five_cnn", shape, smallest=8)
     check_choice("digit_five_cnn.variant", variant, "code", "paper")

@@ -1,4 +1,4 @@
-"""The network of FedJAX for handwritten characters, which WiMA trains on FEMNIST."""
+"""FedJAX's network for handwritten characters, which WiMA trains on FEMNIST."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
         conv 3x3 32, no padding -> ReLU -> conv 3x3 64, no padding -> ReLU -> maxpool 2 -> dropout 0.25 -> flatten
         -> fc 128 -> ReLU -> dropout 0.5 -> fc classes
 
-    Weights start normal with deviation 1/sqrt(fan in), cut off at two deviations, biases at 0. FedJAX flattens with
-    the channels last, which matters only to those who copy its weights.
+    Initial weights are normal with standard deviation 1/sqrt(fan in), truncated at two standard deviations; biases are
+    0. FedJAX flattens with the channels last, which matters only if its weights are copied. Raises `SettingError` for
+    images below 6 pixels.
     """
     channels, *sides = image("femnist_cnn", shape, smallest=6)
     height, breadth = ((side - 4) // 2 for side in sides)

@@ -1,4 +1,4 @@
-"""Networks of other libraries: any of timm or torchvision, by the name it has there."""
+"""All networks of timm and torchvision, by their names there."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ LIBRARIES = ("timm", "torchvision")
 
 
 def is_outside(name: str) -> bool:
-    """Whether a model's name is that of a network of another library, as `"timm:resnet18"` is."""
+    """Whether a name is that of another library's network, such as `"timm:resnet18"`."""
     source, colon, _ = name.partition(":")
     return bool(colon) and source in LIBRARIES
 
 
 def outside(name: str) -> Callable[..., nn.Module]:
-    """The function that makes the network of the name `"timm:NETWORK"` or `"torchvision:NETWORK"`."""
+    """The function that builds the network `name`: `"timm:NETWORK"` or `"torchvision:NETWORK"`."""
 
     def make(shape: Sequence[int], classes: int, groups: int = 2, **options: Any) -> nn.Module:
         """A network of timm or torchvision, with GroupNorm in place of BatchNorm.
 
-        `groups` is GroupNorm's, and every other option goes to the library. The number of classes and, for timm, the
-        channels are those of the data; torchvision's networks take three channels. timm replaces the classifier of a
-        network that is `pretrained`. Raises `LibraryError` where the library is missing, and `SettingError` for what it
-        refuses.
+        `groups` is the number of GroupNorm's groups. All other options are those of the library. The number of classes
+        is that of the data. timm's networks take the channels of the data, torchvision's only three channels. timm
+        replaces the classifier of a network that is `pretrained`. Raises `LibraryError` if the library is missing, and
+        `SettingError` if it refuses the name or the options.
         """
         channels, _, _ = image(name, shape, smallest=1)
         source, _, network = name.partition(":")

@@ -1,11 +1,11 @@
-"""The Shakespeare LSTM of FedJAX, as WiMA trains it, in plain tensor operations: PyTorch's own can't be vectorised.
+"""FedJAX's LSTM for Shakespeare, as WiMA trains it, in plain tensor operations, since `vmap` can't use PyTorch's LSTM.
 
 With the gates' inputs `z_t` = W x_t + U h_{t-1} + b `[B, 4H]`, in the order i, g, f, o:
 
     c_t = sigmoid(f + 1) * c_{t-1} + sigmoid(i) * tanh(g),    h_t = sigmoid(o) * tanh(c_t),    h_0 = c_0 = 0
 
-W x_t + b is one product for all positions. What is left for each position is `Recurrence`, whose gradient is written
-out, since autograd would form and add up the `[4H, H]` gradient of U at every single position.
+W x_t + b is one product for all positions. The rest is `Recurrence`. Its gradient is written by hand, because autograd
+would compute and add the `[4H, H]` gradient of U at every position.
 """
 
 from __future__ import annotations
@@ -24,9 +24,12 @@ from ..basics.errors import check
 def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, width: int = 256) -> nn.Module:
     """LSTM for next characters (FedJAX; WiMA, Shakespeare): 820,522 parameters for 90 characters.
 
-    embedding 8 -> LSTM 256 -> tanh -> LSTM 256 -> tanh -> fc, at every position: `[B, T]` numbers of characters, of any
-    type, give `[B, T, classes]`. One bias vector a layer. Starts as Haiku does: the embedding normal, all other weights
-    normal with deviation 1/sqrt(fan in) (an LSTM's fan in counts x and h), both cut off at two deviations; biases 0.
+        embedding 8 -> LSTM 256 -> tanh -> LSTM 256 -> tanh -> fc classes
+
+    at every position. The input `[B, T]` holds the numbers of characters, of any type; the output is `[B, T, classes]`.
+    Each layer has one bias vector. Initial values are those of Haiku: the embedding is standard normal, all other
+    weights are normal with standard deviation 1/sqrt(fan in), where an LSTM's fan in counts x and h. Both are truncated
+    at two standard deviations; biases are 0. Raises `SettingError` for inputs of another shape or sizes below 1.
     """
     check(len(shape) == 1, "shakespeare_lstm: shape of one input", tuple(shape), "must be (characters,)")
     for name, size in (("embedding", embedding), ("width", width)):
@@ -40,7 +43,7 @@ def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, wid
 
 
 class Characters(nn.Embedding):
-    """A vector for each character, whose numbers may come as floats."""
+    """A vector for each character. The numbers of characters may be floats."""
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x.long())
@@ -66,7 +69,10 @@ class LSTM(nn.Module):
 
 
 class Recurrence(torch.autograd.Function):
-    """h and c `[C, B, T, H]`, and z, from a_t = W x_t + b, `[C, B, T, 4H]` (f's part with its + 1), U `[C, 4H, H]`."""
+    """h, c `[C, B, T, H]` and z `[C, B, T, 4H]` from a `[C, B, T, 4H]` and U `[C, 4H, H]`.
+
+    a_t = W x_t + b, where f's part includes its + 1.
+    """
 
     @staticmethod
     def forward(a: Tensor, U: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -95,10 +101,10 @@ class Recurrence(torch.autograd.Function):
 
 
 class RecurrenceGradient(torch.autograd.Function):
-    """The gradients with respect to a and U, from that with respect to h, backwards through the positions.
+    """The gradients with respect to a and U from the gradient with respect to h, backwards through the positions.
 
-    z_t reaches the loss by way of c_t (i, g and f) and of h_t (o); the factors on the way are those of all positions at
-    once. There is no second derivative: asking for one is an error.
+    z_t affects the loss through c_t (by i, g and f) and through h_t (by o). The factors of the chain rule are computed
+    for all positions at once. Second derivatives are not available and raise an error.
     """
 
     @staticmethod
@@ -120,7 +126,7 @@ class RecurrenceGradient(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Nothing to keep."""
+        """Save nothing, since there is no second derivative."""
 
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[int | None], *given: Tensor) -> Any:
@@ -128,7 +134,7 @@ class RecurrenceGradient(torch.autograd.Function):
 
 
 def _vectorised(function: Any, clients: int, in_dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:
-    """What a function of tensors `[C, ...]` gives for these, vectorised: clients are only more of the C models."""
+    """A function of tensors `[C, ...]` under `vmap`: the vectorised dimension is merged into C."""
     rows = [
         x.expand(clients, *x.shape) if dim is None else x.movedim(dim, 0) for x, dim in zip(given, in_dims, strict=True)
     ]
@@ -137,7 +143,7 @@ def _vectorised(function: Any, clients: int, in_dims: Sequence[int | None], give
 
 
 def _before(x: Tensor) -> Tensor:
-    """At each position of `[C, B, T, H]` what was at the one before; 0 at the first."""
+    """`x` `[C, B, T, H]` moved by one position: the value at t is that at t - 1, and 0 at the first position."""
     return F.pad(x, (0, 0, 1, 0))[:, :, :-1]
 
 

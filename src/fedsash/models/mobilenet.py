@@ -12,7 +12,7 @@ from ..basics.errors import check
 from .cnn import image
 
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
-"""Expansion t, channels c, number of blocks n and stride s of the first of them, for each stage (their Table 2)."""
+"""For each stage: expansion t, channels c, number of blocks n, stride s of its first block (the paper's Table 2)."""
 
 
 def mobilenet_v2_gn(
@@ -20,14 +20,17 @@ def mobilenet_v2_gn(
 ) -> nn.Module:
     """MobileNetV2 with GroupNorm (WiMA, Landmarks): 4,821,740 parameters for 2,028 classes, 2,236,682 for 10.
 
-    Stem conv 3x3 32, seven stages of inverted residuals, conv 1x1 1280, the mean over all positions, fc classes; after
-    every convolution GroupNorm, and ReLU6 but for the last of a residual. No dropout. Images of any size. `width`
-    multiplies the channels, rounded to multiples of 8, but those of the last convolution only if it is above 1;
-    `groups` divides 8. `stride` is that of the stem: 2, or 1 for small images.
+        conv 3x3 32 -> seven stages of inverted residuals -> conv 1x1 1280 -> mean over all positions -> fc classes
 
-    WiMA says neither the number of groups nor the size of images: two, as in its other networks. Convolutions start
-    Kaiming normal (fan out), the classifier normal with deviation 0.01 and bias 0. For weights that were trained on
-    ImageNet take `"timm:mobilenetv2_100"`.
+    Every convolution is followed by GroupNorm and, except the last one of a residual, by ReLU6. There is no dropout.
+    Images may have any size. `width` multiplies the channels, which are rounded to multiples of 8; those of the last
+    convolution only if `width` is above 1. `groups` must divide 8. `stride` is that of the first convolution: 2, or 1
+    for small images.
+
+    WiMA states neither the number of groups nor the size of images. The default is two groups, as in its other
+    networks. Initial convolutions are Kaiming normal (fan out), the classifier is normal with standard deviation 0.01
+    and bias 0. `"timm:mobilenetv2_100"` has weights that were trained on ImageNet. Raises `SettingError` for a bad
+    `width`, `groups` or `stride`.
     """
     channels, _, _ = image("mobilenet_v2_gn", shape, smallest=1)
     check(isfinite(width) and width > 0, "mobilenet_v2_gn.width", width, "must be a positive number")
@@ -53,7 +56,7 @@ def mobilenet_v2_gn(
 
 
 class InvertedResidual(nn.Module):
-    """Expand by conv 1x1, filter each channel by conv 3x3, project by conv 1x1; with `x` added where shapes agree."""
+    """Expand by conv 1x1, filter each channel by conv 3x3, project by conv 1x1. `x` is added if the shapes agree."""
 
     def __init__(self, channels: int, width: int, expansion: int, groups: int, stride: int) -> None:
         super().__init__()
@@ -76,6 +79,6 @@ def _convolution(channels: int, width: int, side: int, groups: int, stride: int 
 
 
 def _multiple(channels: float) -> int:
-    """The multiple of 8 next to `channels`; the one above it if that would lose more than a tenth."""
+    """The nearest multiple of 8; the next larger one if the nearest is below 0.9 * `channels`."""
     nearest = max(8, int(channels + 4) // 8 * 8)
     return nearest if nearest >= 0.9 * channels else nearest + 8

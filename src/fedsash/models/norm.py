@@ -1,4 +1,4 @@
-"""BatchNorm keeps statistics of the data beside the parameters; a model that is one vector has no place for them."""
+"""GroupNorm in place of BatchNorm, whose statistics of the data have no place in a model that is one vector."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from ..basics.private_torch import Norm, is_batch_norm, is_instance_norm
 
 
 def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
-    """A copy of `module` with GroupNorm in place of every layer that `batch_norms` names; `module` stays as it is.
+    """A copy of `module` with GroupNorm in place of every layer that `batch_norms` names. `module` is not changed.
 
-    `groups` is 2 in IMA. Affine values, eps, dtype and device are kept, the running statistics go; a layer used
-    twice stays one layer. InstanceNorm with running statistics gets one group a channel, which is InstanceNorm
-    without them.
-    Raises `ValueError`, naming the layer, where its channels are not a multiple of `groups`.
+    `groups` is 2 in IMA. Affine values, eps, dtype and device are kept; the running statistics are dropped. A layer
+    that is used twice stays one layer. InstanceNorm with running statistics becomes GroupNorm with one group for each
+    channel, which is InstanceNorm without them.
+
+    Raises `SettingError`, naming the layer, if its channels are not a multiple of `groups`.
     """
     check(groups > 0, "group_norm.groups", groups, "must be at least 1")
-    model = nn.ModuleList([copy.deepcopy(module)])  # so that the root has a parent, too
+    model = nn.ModuleList([copy.deepcopy(module)])  # so that the root has a parent, as set_submodule needs
     converted: dict[nn.Module, nn.GroupNorm] = {}
     for name, layer in list(model.named_modules(remove_duplicate=False)):
         if is_batch_norm(layer):

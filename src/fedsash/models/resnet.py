@@ -3,8 +3,8 @@
     c x H x W -> conv 3x3, GN, ReLU -> stages of basic blocks -> global average pool -> linear layers
 
 A basic block is `relu(residual(x) + shortcut(x))` with `residual` = conv 3x3, GN, ReLU, conv 3x3, GN. The first block
-of every stage after the first halves both sides and widens; its shortcut does the same. No convolution has a bias.
-Channels and image size follow the data.
+of every stage after the first halves height and width and has more channels; its shortcut does the same. No convolution
+has a bias. Channels and image size are those of the data.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ def resnet18_gn(
 ) -> nn.Module:
     """ResNet-18 with GroupNorm, CIFAR stem and projection shortcuts (IMA): 11,235,786 parameters for 10 classes.
 
-    11,247,396 for 100 classes. Stem of stride 1 without pooling; stages of 2-2-2-2 blocks with 64/128/256/512
-    channels; shortcuts conv 1x1, GN (option B of He et al. 2016); fc 512 -> 128 -> classes without a ReLU between.
-    Convolutions start Kaiming normal (fan out), linear layers as PyTorch starts them. `groups` divides 64.
-    `variant = "fedswa"` has fc 512 -> classes instead (Liu et al. 2025): 11,220,132 parameters for 100 classes, all of
-    which start as PyTorch starts them.
+    11,247,396 for 100 classes. The first convolution has stride 1 and no pooling. The stages have 2-2-2-2 blocks with
+    64/128/256/512 channels. Shortcuts are conv 1x1, GN (option B of He et al. 2016). At the end fc 512 -> 128 ->
+    classes, without a ReLU between. Initial convolutions are Kaiming normal (fan out); linear layers have PyTorch's
+    default initialisation. `groups` must divide 64.
+
+    `variant = "fedswa"` has fc 512 -> classes instead (Liu et al. 2025): 11,220,132 parameters for 100 classes, all
+    with PyTorch's default initialisation. Raises `SettingError` for other `groups` or another variant.
     """
     channels, _, _ = image("resnet18_gn", shape, smallest=1)
     check(groups > 0 and 64 % groups == 0, "resnet18_gn.groups", groups, "must divide 64, the smallest width")
@@ -52,10 +54,10 @@ def resnet18_gn(
 def resnet20_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Module:
     """ResNet-20 with GroupNorm and shortcuts without parameters (WiMA): 269,722 parameters for 10 classes.
 
-    275,572 for 100 classes. Stages of 3-3-3 blocks with 16/32/64 channels; option-A shortcuts. WiMA states neither
-    the number of groups nor the start: `groups = 2` and Kaiming normal for convolutions and the linear layer are
-    those of GHBM, code of the same research group (fan in, gain sqrt 2, biases as PyTorch starts them). `groups`
-    divides 16.
+    275,572 for 100 classes. The stages have 3-3-3 blocks with 16/32/64 channels and option-A shortcuts. WiMA states
+    neither the number of groups nor the initial values. Here they are those of GHBM, code of the same research group:
+    `groups = 2`, convolutions and the linear layer Kaiming normal (fan in, gain sqrt 2), biases as in PyTorch. `groups`
+    must divide 16; otherwise raises `SettingError`.
     """
     channels, _, _ = image("resnet20_gn", shape, smallest=1)
     check(groups > 0 and 16 % groups == 0, "resnet20_gn.groups", groups, "must divide 16, the smallest width")
@@ -83,7 +85,7 @@ class Block(nn.Module):
 
 
 class Subsample(nn.Module):
-    """Option-A shortcut (He et al. 2016): every other pixel, and zero channels up to `width`, half on either side."""
+    """Option-A shortcut (He et al. 2016): every other pixel, with zero channels added up to `width`, half each side."""
 
     def __init__(self, channels: int, width: int) -> None:
         super().__init__()
@@ -103,11 +105,11 @@ def _conv(channels: int, width: int, stride: int) -> nn.Module:
 
 
 def _trunk(channels: int, widths: tuple[int, ...], blocks: int, groups: int, shortcut: Shortcut) -> nn.Module:
-    """From the image to the pooled features `[B, widths[-1]]`: the stem and `blocks` blocks for each width."""
+    """From images to pooled features `[B, widths[-1]]`: the first convolution, then `blocks` blocks for each width."""
     first = widths[0]
     layers: list[nn.Module] = [_conv(channels, first, 1), nn.GroupNorm(groups, first), nn.ReLU()]
     for before, width in pairwise((first, *widths)):
-        same = width == before  # the first stage alone, for the stem has its width already
+        same = width == before  # only in the first stage, whose width the first convolution has
         layers += [Block(before, width, 1 if same else 2, groups, nn.Identity() if same else shortcut(before, width))]
         layers += [Block(width, width, 1, groups, nn.Identity()) for _ in range(blocks - 1)]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())

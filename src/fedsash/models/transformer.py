@@ -1,4 +1,4 @@
-"""The vision transformer of `transformers`, all of it or its LoRA adapters alone."""
+"""The vision transformer of `transformers`. Either all of it is trained, or only LoRA adapters and the classifier."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def vit(
     patch: int = 16,
     lora_rank: int = 0,
 ) -> nn.Module:
-    """Vision transformer, ViT-B/16 unless told otherwise (FedSWA): 85,952,456 parameters for 200 classes.
+    """Vision transformer, by default ViT-B/16 (FedSWA): 85,952,456 parameters for 200 classes.
 
     Dosovitskiy et al. 2021, as in `transformers`. Images of another size are resized to `image_size` by bilinear
-    interpolation; the feature is the normalised last state of the class token, `[width]`. Without `pretrained` the
-    start is random: normal of deviation 0.02, cut off, for the encoder. `pretrained` is a folder or a name on the
-    Hugging Face hub, such as `"google/vit-base-patch16-224-in21k"`, and must have the channels and sizes given here.
+    interpolation. The feature is the normalised last state of the class token, `[width]`. `pretrained` is a folder or a
+    name on the Hugging Face hub, such as `"google/vit-base-patch16-224-in21k"`. It must have the channels and sizes
+    given here. Without `pretrained` the encoder starts from truncated normal values of standard deviation 0.02.
 
     With `lora_rank` r > 0 each projection W of the attention (query, key, value, output) becomes W + 2 B A, with A
     `[r, width]`, B `[width, r]`, B = 0 at first (Hu et al. 2022; alpha = 2 r, dropout 0.05 before A, as in FedSWA's
-    code, whose three first projections share one A). Only A, B and the classifier train: 8 r `width` parameters a
-    layer and those of the classifier are the model's vector, and nothing else is sent or averaged.
+    code, whose first three projections share one A). Only A, B and the classifier are trained, sent and averaged. So
+    the model's vector has 8 r `width` entries for each layer, and those of the classifier.
 
-    Raises `ImportError` without transformers or peft (`pip install 'fedsash[vit]'`).
+    Raises `LibraryError` without transformers or peft (`pip install 'fedsash[vit]'`), and `SettingError` for sizes that
+    do not fit each other or the pretrained model.
     """
     channels, _, _ = image("vit", shape, smallest=1)
     sizes = {"image_size": image_size, "layers": layers, "width": width, "heads": heads, "mlp": mlp, "patch": patch}
@@ -52,7 +53,7 @@ def vit(
 
 
 class ClassToken(nn.Module):
-    """What an encoder says of an image at its class token, `[B, width]`."""
+    """An encoder's last state at the class token, `[B, width]` for images `[B, channels, H, W]`."""
 
     def __init__(self, encoder: nn.Module, side: int) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ KEYS = {
     "mlp": "intermediate_size",
     "patch": "patch_size",
 }
-"""What transformers calls the sizes."""
+"""The names of the sizes in transformers."""
 
 
 def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
@@ -97,7 +98,7 @@ def _encoder(pretrained: str, sizes: Mapping[str, int]) -> nn.Module:
 
 
 def _adapt(encoder: nn.Module, rank: int) -> None:
-    """Freeze the encoder and give every linear layer of its attention an adapter, in place."""
+    """Freeze the encoder and add an adapter to every linear layer of its attention, in place."""
     with library("peft", "the model vit with lora_rank > 0", "fedsash[vit]"):
         import peft
     encoder.requires_grad_(False)

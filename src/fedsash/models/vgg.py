@@ -10,15 +10,16 @@ from torch import nn
 from .cnn import image
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
-"""The widths of the convolutions (configuration A of Simonyan and Zisserman 2015); each stage ends in a pooling."""
+"""The widths of the convolutions (configuration A of Simonyan and Zisserman 2015). Each stage ends with a pooling."""
 
 
 def vgg11_gn(shape: Sequence[int], classes: int) -> nn.Module:
     """VGG-11 with GroupNorm (IMA): 9,292,938 parameters for 10 classes, 9,304,548 for 100.
 
-    Eight convolutions 3x3 with bias, each followed by GroupNorm of two groups and ReLU; fc 512 -> 128 -> classes
-    without ReLU or dropout. Of images larger than 32 pixels, which leave more than one position, the mean over the
-    positions is taken, so the number of parameters is the same for all sizes. PyTorch's default initialisation.
+    Eight convolutions 3x3 with bias, each followed by GroupNorm with two groups and ReLU. Then fc 512 -> 128 -> classes
+    without ReLU or dropout. Images larger than 32 pixels leave several positions; their mean is taken, so the number of
+    parameters is the same for all sizes. PyTorch's default initialisation. Raises `SettingError` for images below 32
+    pixels.
     """
     channels, _, _ = image("vgg11_gn", shape, smallest=32)
     layers: list[nn.Module] = []

@@ -1,4 +1,4 @@
-"""Federations on a simulated network: time, congestion and failures, with models that are really trained."""
+"""Federations on a simulated network. Time, congestion and failures are simulated; the models are really trained."""
 
 from .client_windows import AIMDWindow, CapacityWindow, ClientWindow, ConstantWindow
 from .clients import SimulatedClients

@@ -1,4 +1,4 @@
-"""What a run on a network tells beside its models: its measures, who did what when, and pictures of it."""
+"""What a run on a network records besides its models: metrics of the network, a timeline, and pictures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from .site import Site
 
 
 class NetworkChronicle:
-    """The chronicle of a `site`; with `gradient` each evaluation also says how long the training loss's gradient is."""
+    """The chronicle of a `site`. With `gradient`, each evaluation also records the length of the loss's gradient."""
 
     def __init__(self, site: Site, gradient: Callable[[Tensor], float] | None = None) -> None:
         self.site, self._gradient = site, gradient
 
     def rows(self, round: int, w: Tensor, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """A row of the network's measures, and the other rows with the `time` and the `trips`."""
+        """One row of network metrics, then the given rows with `time` and `trips` added."""
         network = self.measures(round)
         if self._gradient is not None:
             network["gradient_norm"] = self._gradient(w)
@@ -25,11 +25,11 @@ class NetworkChronicle:
         return [network, *(row | when for row in rows)]
 
     def measures(self, round: int) -> dict[str, Any]:
-        """The network's measures so far, as a row."""
+        """The network's metrics so far, as one row."""
         return {"round": round, "model": "model", "split": "network"} | self.site.log.measures(self.site)
 
     def summary(self, history: list[dict[str, Any]], target: float) -> dict[str, Any]:
-        """What the network came to; `ended_early` says why the run is over before its rounds are done."""
+        """The network's part of the summary; `ended_early` says why the run ended before its last round."""
         return {
             "target": reached(history, target),
             "ended_early": self.site.why,
@@ -38,12 +38,12 @@ class NetworkChronicle:
         }
 
     def timeline(self) -> dict[str, Any]:
-        """Who did what when, as `timeline.json` has it."""
+        """The content of `timeline.json`: what each client did and when."""
         return self.site.log.timeline(self.site)
 
 
 def reached(history: list[dict[str, Any]], target: float) -> dict[str, dict[str, Any]]:
-    """By model the round, the time and the client trips of the first evaluation with that accuracy on the test set."""
+    """For each model, the round, time and trips of the first evaluation with the accuracy `target` on the test set."""
     found: dict[str, dict[str, Any]] = {}
     for row in history:
         if row["split"] == "test" and row["accuracy"] is not None and row["accuracy"] >= target:

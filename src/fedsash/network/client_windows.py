@@ -1,23 +1,26 @@
-"""How many clients are in FedWindow's window: fixed, from the network, or adaptive. The last two are ours.
+"""Rules for the number of clients in FedWindow's window: fixed, by the network's capacity, or adaptive.
 
-FedWindow says that W follows from the network's conditions and the clients' data and compute, and gives no rule.
+The paper says that W depends on the network, the clients' data and their compute, but gives no rule. The last two rules
+are ours. T is the duration of a training in seconds, b the bytes of an upload, R the link's rate in bytes per second.
 
-**Capacity.** W clients are at work. Each trains for T seconds and uploads b bytes over a link of R bytes a second. In
-the time that one trains, the uploads of all have to go through: W * b/R <= T, so W = floor(R * T / b). W clients ask
-for at most W / (T + b/R) uploads a second, so the link is in use for a share of at most T / (T + b/R) < 1: it is nearly
-filled, and its queue does not grow.
+**Capacity.** W clients are at work. While one of them trains, the link must carry the uploads of all W:
 
-**AIMD.** By Little's law (closed system) W = X * (T + D), with D the delay of an upload and X the uploads a second. A
-link that is never idle has X = R/b, so D = W * b/R - T, and a target d for the delay is met up to
+    W * b/R <= T,    so    W = floor(R * T / b).
 
-    W_d = (R / b) * (T + d),
+The W clients ask for at most W / (T + b/R) uploads per second. So the link is busy for at most a share T / (T + b/R) of
+the time, which is below 1: it is nearly full, and its queue does not grow.
 
-which nobody need know: W grows by `increase` for each W uploads that arrive in time and shrinks to `decrease` times
-itself when one fails or takes longer than d, as TCP's congestion avoidance does (Jacobson 1988); for signals of
-trips that began before its last cut, W is not cut again. So W saws between decrease * W_d and W_d, its mean is near
-(1 + decrease) / 2 * W_d, and the link stays in use throughout if decrease * W_d >= (R / b) * (T + b/R), that is if
-d >= T * (1/decrease - 1) + b/R / decrease. That additive increase and multiplicative decrease lead all who share a
-link to equal shares was shown by Chiu and Jain (1989).
+**AIMD.** Let D be the delay of an upload and X the number of uploads per second. By Little's law for a closed system
+W = X * (T + D). A link that is never idle has X = R/b, so D = W * b/R - T. The delay is at most d as long as
+
+    W <= W_d = (R / b) * (T + d).
+
+The rule does not need to know W_d. W grows by `increase` after every W uploads that arrive in time. When an upload
+fails or takes longer than d, W is multiplied by `decrease`, as in TCP's congestion avoidance (Jacobson 1988). After a
+cut, trips that began before it cannot cut W again. So W oscillates between decrease * W_d and W_d, with a mean near
+(1 + decrease) / 2 * W_d. The link is always in use if decrease * W_d >= (R / b) * (T + b/R), that is, if
+d >= T * (1/decrease - 1) + b/R / decrease. Chiu and Jain (1989) show that additive increase with multiplicative
+decrease leads to equal shares of a link.
 """
 
 from __future__ import annotations
@@ -32,13 +35,13 @@ from .site import Site, Trip
 
 
 class Control:
-    """A window at work: its `size`, from 1 to N, which `heard` may change."""
+    """A window during a run. Its `size` is from 1 to N, and `heard` may change it."""
 
     def __init__(self, size: int) -> None:
         self.size = size
 
     def heard(self, trip: Trip) -> None:
-        """A trip is over."""
+        """Take note of a trip that is over."""
 
 
 @dataclass(frozen=True)
@@ -48,17 +51,17 @@ class ClientWindow(ABC):
 
     @classmethod
     def of(cls, size: int) -> ClientWindow:
-        """What `window = 4` stands for."""
+        """The rule for the short form `window = 4`."""
         return ConstantWindow(size)
 
     @abstractmethod
     def begin(self, site: Site) -> Control:
-        """The window at the beginning of a run; `ValueError` if it does not fit the clients."""
+        """The window at the beginning of a run. Raises `SettingError` if it is larger than the number of clients."""
 
 
 @dataclass(frozen=True)
 class ConstantWindow(ClientWindow):
-    """W is `size`."""
+    """A constant number of clients: W is `size`."""
 
     size: int = 3
 
@@ -77,9 +80,10 @@ class ConstantWindow(ClientWindow):
 
 @dataclass(frozen=True)
 class CapacityWindow(ClientWindow):
-    """The largest W whose uploads fit the link in the time that training takes: floor(R * T / b), T the clients' mean.
+    """The largest W whose uploads the link carries while one client trains: floor(R * T / b), from 1 to N.
 
-    It is at least 1 and at most N.
+    T is the mean duration of a training over the clients, in seconds; b the bytes of an upload; R the link's bytes per
+    second.
     """
 
     def begin(self, site: Site) -> Control:
@@ -89,9 +93,9 @@ class CapacityWindow(ClientWindow):
 
 @dataclass(frozen=True)
 class AIMDWindow(ClientWindow):
-    """Additive increase, multiplicative decrease: from `start`, W grows by `increase` for each W uploads in time.
+    """Additive increase, multiplicative decrease: from `start`, W grows by `increase` after every W uploads in time.
 
-    When an upload fails or its delay exceeds `delay` seconds (None: no target), W becomes `decrease * W`. It stays
+    When an upload fails or its delay exceeds `delay` seconds (None: no limit), W becomes `decrease * W`. W stays
     between 1 and N.
     """
 
@@ -117,7 +121,7 @@ class AIMDWindow(ClientWindow):
 
 
 class _Adaptive(Control):
-    """The sawtooth."""
+    """The window of `AIMDWindow` during a run."""
 
     def __init__(self, rule: AIMDWindow, site: Site) -> None:
         super().__init__(rule.start)

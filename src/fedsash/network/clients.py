@@ -1,4 +1,4 @@
-"""The clients: how fast they compute, how they are linked, and when they are there."""
+"""Simulated clients: how fast they compute, the rate of their own link, and when they are present."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ..basics.typed import typed
 
 
 class Draw(enum.IntEnum):
-    """What a draw of the network is for."""
+    """The purpose of a random draw in the network."""
 
     SPEED = 1
     STRAGGLER = 2
@@ -30,21 +30,22 @@ class Draw(enum.IntEnum):
 @dataclass(frozen=True)
 @typed
 class SimulatedClients:
-    """How clients train and how they come and go.
+    """How fast clients train, and when they are present.
 
-    Client i trains for
+    Client i trains for this many seconds:
 
         T_i = seconds * S_i / mean(S) * slowness_i * X
 
-    where S_i is the number of samples that it passes over, slowness_i is log-normal with median 1 and deviation
-    `spread` of its logarithm, `slower` times as much for a share `stragglers` of the clients, and X is 1, or with
-    `noise = "exponential"` drawn afresh for every training, with mean 1. A client's own link of `rate` bytes a second
-    (None: no limit) comes before the server's: an upload passes it first.
+    S_i is the number of samples that it passes over. slowness_i is log-normal with median 1, and its logarithm has the
+    standard deviation `spread`; for a share `stragglers` of the clients it is `slower` times as large. X is 1, or with
+    `noise = "exponential"` a new draw with mean 1 for every training. An upload first passes the client's own link of
+    `rate` bytes per second (None: no limit), then the server's link.
 
-    Clients come and go as a Markov process that is there for `on` seconds on average and away for `off` (0: always
-    there); or as a `trace` (.npy or .csv) of 0 and 1, a row for every `step` seconds and a column a client, which
-    starts again at its end. One that goes away loses what it was at. `count` is the number of clients in a study of
-    timing alone; otherwise the data say it.
+    Each client is present for `on` seconds on average, then away for `off` seconds on average, as a Markov process
+    (0: always present). Or a `trace` (.npy or .csv) says when clients are present: a table of 0 and 1 with one row for
+    every `step` seconds and one column for each client, which is repeated at its end. A client that goes away loses its
+    current trip. `count` is the number of clients where there are no data (`learning = false`); otherwise the data
+    determine it.
     """
 
     count: int = 0
@@ -66,7 +67,7 @@ class SimulatedClients:
         check(0 <= self.stragglers <= 1, "SimulatedClients.stragglers", self.stragglers, "must be between 0 and 1")
         check(self.slower >= 1, "SimulatedClients.slower", self.slower, "must be at least 1")
         check(
-            self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes a second"
+            self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes per second"
         )
         check(
             (self.on > 0) == (self.off > 0),
@@ -79,7 +80,7 @@ class SimulatedClients:
 
 
 class Population:
-    """Clients with the speeds that were drawn for them; `samples` `[N]` are what each passes over in a training."""
+    """Clients with their drawn speeds. `samples` `[N]` are the numbers of samples that they pass over in a training."""
 
     def __init__(self, clients: SimulatedClients, samples: NDArray[np.int64], seed: int) -> None:
         n = len(samples)
@@ -95,36 +96,36 @@ class Population:
         return sum(self._seconds) / self.size
 
     def training(self, client: int, number: int) -> float:
-        """The seconds that a client's training `number` takes."""
+        """The duration of a client's training `number`, in seconds."""
         seconds = self._seconds[client]
         if self.clients.noise == "none":
             return seconds
         return -seconds * math.log1p(-uniform(self._seed, Draw.WORK, client, number))
 
     def access(self, size: float) -> float:
-        """The seconds that `size` bytes take on a client's own link."""
+        """The time that `size` bytes take on a client's own link, in seconds."""
         return 0.0 if self.clients.rate is None else size / self.clients.rate
 
     def jitter(self, client: int, trip: int, attempt: int) -> float:
-        """A number in [0.5, 1.5) by which a back-off is stretched, so that clients don't come back all at once."""
+        """A random factor in [0.5, 1.5) for a back-off, so that clients do not all try again at the same time."""
         return 0.5 + uniform(self._seed, Draw.BACKOFF, client, trip, attempt)
 
     def presence(self) -> Presence:
-        """Who is there when, from time 0 on."""
+        """When each client is present, from time 0 on."""
         if self.clients.trace:
             return TracePresence(self.clients, self.size)
         return OnOffPresence(self.clients, self.size, self._seed) if self.clients.on else Presence()
 
 
 class Presence:
-    """Who is there when; as it stands, everybody always. Times are asked for in ascending order."""
+    """When clients are present; here all of them, always. Times must be asked for in ascending order."""
 
     def leaves(self, client: int, now: float) -> float:
-        """When a client that is there goes away."""
+        """The time when a client that is present goes away; `now` if it is away."""
         return math.inf
 
     def returns(self, client: int, now: float) -> float:
-        """When a client is there again: `now` if it is."""
+        """The time when a client is present again; `now` if it is present."""
         return now
 
 
@@ -156,7 +157,7 @@ class OnOffPresence(Presence):
 
 
 class TracePresence(Presence):
-    """A table [R, N] of who is there in which of R steps."""
+    """Presence from a table `[R, N]` of 0 and 1: R steps of time, N clients."""
 
     def __init__(self, clients: SimulatedClients, size: int) -> None:
         self._path, self._step, self._size = clients.trace, clients.step, size
@@ -169,7 +170,7 @@ class TracePresence(Presence):
         return self._next(client, now, there=True)
 
     def _next(self, client: int, now: float, there: bool) -> float:
-        """The first time from `now` on at which the client is there, or is not."""
+        """The first time from `now` on when the client is present (`there`) or away."""
         column = self._table[:, client]
         first = int(now / self._step + 1e-9)  # a time that is a whole number of steps may have been rounded down
         for row in range(first, first + len(column)):
@@ -186,7 +187,12 @@ class TracePresence(Presence):
         except (OSError, ValueError) as error:
             raise SettingError("Clients", "trace", path, f"can't be read: {one_line(error)}") from error
         valid = table.ndim == 2 and table.shape[1] == self._size and bool(np.isin(table, (0, 1)).all())
-        check(valid, field, path, f"must hold 0 and 1 only, a row a step and a column for each of {self._size} clients")
+        check(
+            valid,
+            field,
+            path,
+            f"must hold 0 and 1 only, one row for each step, one column for each of {self._size} clients",
+        )
         return table.astype(np.bool_)
 
 

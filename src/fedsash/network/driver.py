@@ -1,4 +1,4 @@
-"""Asynchronous schedulers as what a session drives: one step of the server is one round."""
+"""Asynchronous schedulers behind the interface of a federation: one step of the server counts as one round."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ MODEL = "model/"
 
 
 class Asynchronous:
-    """A federation whose server a `scheduler` moves, on a network: `fedsash.run(driver, rounds)` makes so many steps.
+    """A federation on a network whose server is moved by a `scheduler`; `fedsash.run(driver, rounds)` runs it.
 
-    The network's time is replayed when a run goes on, up to the step of the saved state and without any training. What
-    is saved are the models that are still needed, and which trainings' uploads were refused (see `vectors`). An
-    adaptive broadcast that chooses after a step is heeded from the next event on.
+    One round is one step of the server. When a run is resumed, the network's events are replayed up to the step of the
+    saved state, without any training. The state holds the models that are still needed, and the trainings whose uploads
+    were refused (see `vectors`). The choice of an adaptive broadcast after a step takes effect from the next event on.
 
-    Raises `ValueError` for what has a meaning in rounds only.
+    Raises `SettingError` for settings that only have a meaning in synchronous rounds.
     """
 
     def __init__(self, federation: Federation, network: Network, scheduler: Scheduler) -> None:
-        right = "must be another one: rounds are run by a federation whose clients are OnNetwork"
+        right = "must be asynchronous; for synchronous rounds give the federation OnNetwork clients"
         check(isinstance(scheduler, Scheduler), "scheduler", scheduler, "must be a Scheduler, such as FedBuff()")
         check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
         check(network.learning, "network.learning", network.learning, "must be true: these clients train")
@@ -83,7 +83,7 @@ class Asynchronous:
         return self.federation.start(folder)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
-        """Start the engine, and put the network's time to that of the `state`, if there is one."""
+        """Start the engine, and replay the network's events up to the `state`, if there is one. Returns notes."""
         if state is not None:
             self._begin(state)
             state = replace(state, executor=inner(state.executor))
@@ -91,10 +91,10 @@ class Asynchronous:
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """Let events happen until the server has made its next step. The given state is used up."""
+        """Simulate events until the server has made its next step. The given state must not be used afterwards."""
         site, learning = self._at_work(state)
         learning.begin(state)
-        self._site = None  # what an exception leaves half-way is not gone on with
+        self._site = None  # after an exception the events are replayed, since they stopped in the middle of a step
         self._advance(site, learning, state.round + 1)
         self._site = site
         if site.version == state.round:
@@ -109,7 +109,7 @@ class Asynchronous:
         return self.federation.evaluate(state)
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
-        """The state that has learned from its evaluation."""
+        """The state and metrics after the state has taken in its evaluation (an adaptive broadcast may choose)."""
         return self.federation.learn(state, metrics)
 
     def models(self, state: State) -> dict[str, Tensor]:
@@ -117,35 +117,35 @@ class Asynchronous:
         return self.federation.models(state)
 
     def export(self, w: Tensor) -> bytes:
-        """A model as a file."""
+        """The model `w` `[D]` as the bytes of a safetensors file."""
         return self.federation.export(w)
 
     def module_of(self, w: Tensor) -> nn.Module:
-        """A model as a module of its own."""
+        """The model `w` `[D]` as a new module."""
         return self.federation.module_of(w)
 
     def saved(self, state: State) -> State:
-        """The state as it is to be saved."""
+        """The state in the form in which it is saved."""
         own = state.executor if self._learning is None else self._saved(self._learning)
         with_executor = self.federation.saved(replace(state, executor=inner(own)))
         theirs = {INNER + name: value for name, value in with_executor.executor.items()}
         return replace(with_executor, executor=own | theirs, fingerprint=self.fingerprint)
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
-        """This driver with the engine as it was when the run began."""
+        """This driver with the engine that was chosen when the run began."""
         return Asynchronous(self.federation.settled(began), self.network, self.scheduler)
 
     def described(self) -> dict[str, Any]:
-        """The engine as it was resolved."""
+        """The settings of the engine in use."""
         return self.federation.described()
 
     def memory(self) -> int:
-        """The bytes of the engine's own processes."""
+        """The memory of the engine's own processes, in bytes."""
         return self.federation.memory()
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """What determines the run's numbers: the federation, the network, the scheduler."""
+        """Everything that determines the run's numbers: the federation, the network and the scheduler, as texts."""
         return self.federation.fingerprint | self._events
 
     def close(self) -> None:
@@ -170,10 +170,10 @@ class Asynchronous:
 
     @torch.no_grad()
     def _begin(self, state: State) -> None:
-        """Let time begin, and replay it up to the state's step."""
+        """Start the simulation at time 0, and replay it up to the state's step."""
         saved = state.executor
         if state.round and (other := differences(self._events, state.fingerprint)):
-            raise RunError(f"a run goes on with the events that it had: {'; '.join(other)}")
+            raise RunError(f"a run must be resumed with the same network and scheduler: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
         learning = Learning(self.federation, state, self.network.bytes)
@@ -191,7 +191,7 @@ class Asynchronous:
         self._chronicle = NetworkChronicle(site, self._gradient())
 
     def _advance(self, site: Site, learning: Learning, version: int) -> None:
-        """Let events happen until the server has made so many steps, or the run is over."""
+        """Simulate events until the server has made `version` steps, or the run is over."""
         advance(site, lambda: site.version >= version)
         if site.version > version:
             raise RuntimeError(f"{type(self.scheduler).__name__} made two steps of the server in one event")

@@ -1,4 +1,4 @@
-"""Letting events happen."""
+"""The simulation of events."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from .site import Site, Steps
 def begin(
     env: Environment, network: Network, learner: Learner, *, rounds: float, seed: int, up: Channel | None = None
 ) -> Site:
-    """A site with its clients; without `up`, the link at work, it has the network's link to itself."""
+    """A site with its clients. `up` is a link that several sites share; without it the site has a link of its own."""
     population = Population(network.clients, learner.samples, seed)
     site = Site(env, network, population, learner, up or network.link.open(env), rounds)
     if network.seconds is not None:
-        env.timeout(network.seconds).callbacks.append(lambda _: site.end("its time was over"))
+        env.timeout(network.seconds).callbacks.append(lambda _: site.end("its simulated time was over"))
     return site
 
 
 def play(site: Site, process: Steps) -> None:
-    """Let events happen until the run is over; `process` is that of a scheduler, `scheduler.run(site)`."""
+    """Simulate events until the run is over. `process` is `scheduler.run(site)`."""
     site.env.process(process)
     advance(site, lambda: False)
 
 
 def advance(site: Site, done: Callable[[], bool]) -> None:
-    """Let events happen until something is done, or the run is over; it is where nothing can happen any more."""
+    """Simulate events until `done()` holds or the run is over. Without further events the run is over."""
     env = site.env
     with _few_collections():
         while site.running and not done() and env.peek() < math.inf:
             env.step()
     if site.running and not done():
-        site.end("no client will ever be there again")
+        site.end("no client will ever be present again")
 
 
 @contextmanager
 def _few_collections() -> Iterator[None]:
-    """Let the garbage collector look less often: it would spend most of a large run on clients that stay."""
+    """Run the garbage collector less often: in a large run it would spend most of the time on objects that stay."""
     before = gc.get_threshold()
     gc.set_threshold(200_000, 50, 50)
     try:

@@ -1,7 +1,7 @@
-"""What uploads carry: models that a federation's engine trains, or nothing where only time counts.
+"""The models in uploads: trained by a federation's engine, or left out in a study of time.
 
-Events decide when a model is sent, trained and used, and never what a training makes of it: so a client's training is
-computed when its upload has arrived, and those whose upload fails cost nothing.
+Events decide when a model is sent, trained and used. They never change the result of a training. So a client's training
+is computed only when its upload has arrived, and a training whose upload fails costs nothing.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ from ..tasks import Loss
 from .vectors import Ledger, Vector
 
 AnyModel: TypeAlias = Any
-"""A model: a `Vector`, float64 where it is calculated with; 0.0 where only time counts."""
+"""A model: a `Vector` (float64 in calculations), or 0.0 in a study of time."""
 
 
 class Learner(Protocol):
-    """A server's model and its clients' training. `samples` `[N]` is what each passes over in a training.
+    """A server's model and its clients' training.
 
-    A model is `bytes` long. `asked` are the clients that a synchronous round asks, `newest` is the model that clients
-    are sent, `model` the global one, which `move` sets. `train` is what training `number` of a client makes of a model;
-    None if it can't be used.
+    `samples` `[N]` are the numbers of samples that the clients pass over in a training. A model is `bytes` long.
+    `asked` gives the clients that a synchronous round asks, `newest` the model that clients are sent, `model` the
+    global model, which `move` replaces. `train` gives the result of a client's training `number` from the model
+    `start`, or None if it can't be used.
     """
 
     samples: Ints
@@ -58,14 +59,17 @@ EVERYBODY = Uniform(fraction=1.0)
 
 
 class Timing:
-    """No models: every model is the number 0. Clients pass over `samples` `[N]`; without, over equally many."""
+    """A study of time without models: every model is the number 0.
+
+    `samples` `[N]` are the numbers of samples that the clients pass over in a training; one each by default.
+    """
 
     def __init__(
         self, clients: int, bytes: int, sampling: Sampling = EVERYBODY, seed: int = 0, samples: Ints | None = None
     ) -> None:
         self.samples: Ints = np.ones(clients, dtype=np.int64) if samples is None else samples
         self.bytes, self._sampling, self._seed = bytes, sampling, seed
-        self.asked(0)  # refuses a sampling that does not fit
+        self.asked(0)  # raises an error if the sampling does not fit
 
     def asked(self, round: int) -> Ints:
         return self._sampling.clients(round, self.samples, self._seed)
@@ -84,14 +88,16 @@ class Timing:
 
 
 class Learning:
-    """The models of a federation; its own engine trains, its averages observe every global model, its broadcast is fed.
+    """The models of a federation, trained by its own engine.
 
-    Training `number` of a client (0 is its first) draws as the federation's round of that number does: so no client
-    sees the same batches twice, whatever the events are. `state` is the federation's after the last step. `refused` are
-    the trainings (client, number) so far that can't be used. Since the last step `trained` have trained, on `passed`
-    samples, and the uploads of `left_out` can't be used.
+    The federation's averages observe every global model, and its broadcast sends an average to the clients. Training
+    `number` of a client (0 is its first) makes the draws of the federation's round `number`. So no client sees the same
+    batches twice, whatever the events are.
 
-    With `replaying` nobody trains and no vector has a value; then `refused` must be what it was.
+    `state` is the federation's state after the last step. `refused` holds the trainings (client, number) so far whose
+    uploads can't be used. Since the last step, the clients `trained` have trained on `passed` samples, and the uploads
+    of `left_out` can't be used. With `replaying` no client trains and no vector has a value. Then `refused` must be the
+    same set as in the run that is replayed.
     """
 
     def __init__(self, federation: Federation, state: State, bytes: int | None) -> None:
@@ -104,14 +110,14 @@ class Learning:
         self.begin(state)
 
     def begin(self, state: State) -> None:
-        """Go on towards the next step."""
+        """Set the state from which the next step is made."""
         self.state = state
         self.trained: list[int] = []
         self.left_out: list[int] = []
         self.passed = 0
 
     def end(self) -> None:
-        """A step has been made, and all that follows from it at once has been done."""
+        """Finish a step, after all events at the same instant."""
         self._sent = None  # an adaptive broadcast may choose anew
         self.ledger.step()
 
@@ -119,7 +125,7 @@ class Learning:
         return self.federation.sampling.clients(round, self.federation.sizes, self.federation.seed)
 
     def newest(self) -> Vector:
-        """The same vector for all that are sent this version, so that it is saved once."""
+        """The model that clients are sent: one vector for each version, so that it is saved once."""
         if self._sent is None:
             self._sent = self.ledger.make(None if self.replaying else self.federation.send(self.state)[0])
         return self._sent
@@ -128,7 +134,7 @@ class Learning:
         return self.ledger.make(None if self.replaying else self.state.w.double())
 
     def train(self, client: int, number: int, start: AnyModel) -> Vector | None:
-        """The model float64 `[D]` that a client makes of `start`; None if its upload is refused, or does not come."""
+        """The model, float64 `[D]`, after a client's training from `start`; None if its upload can't be used."""
         if self.replaying:
             return None if (client, number) in self.refused else self.ledger.make(None)
         self.trained.append(client)
@@ -151,29 +157,29 @@ class Learning:
 
 
 def passed_over(local: LocalTraining, sizes: Ints) -> Ints:
-    """How many samples each client passes over in a training, `[N]`."""
+    """The numbers of samples that the clients pass over in a training, `[N]`."""
     return local.workload(sizes).samples
 
 
 def length(module: nn.Module) -> int:
-    """The bytes of a model's vector."""
+    """The size of a model's vector in bytes."""
     w = Layout(module).flatten(module)
     return w.numel() * w.element_size()
 
 
 def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:
-    """||grad F(w)|| as a function of w `[D]`, F the mean loss over all clients' training samples, not augmented."""
+    """||grad F(w)|| as a function of w `[D]`. F is the mean loss over all clients' training samples, not augmented."""
     held = data.train[torch.from_numpy(np.concatenate(data.clients)).to(data.train.y.device)]
     training_loss = Curvature(module, data, held, loss, batch)
     return lambda w: float(training_loss.gradient(w).norm())
 
 
 def check_asynchronous(federation: Federation) -> None:
-    """Raise `ValueError` for what has a meaning in rounds only: they go with the synchronous scheduler."""
+    """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
     method, w = federation.method, federation.layout.flatten(federation.module)
     kept = bool(method.server_state(w, federation.layout)) or bool(method.client_state(w))
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
-    right = "remembers or sums up by rounds: take the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
+    right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)
     right = "an asynchronous scheduler moves the model itself: leave it out"
     check(federation.server == ServerSGD(), "server", federation.server, right)

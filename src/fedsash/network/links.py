@@ -1,11 +1,11 @@
-"""The server's link: what all clients share, and where they wait for each other.
+"""The server's link, which all clients share.
 
-A link of `rate` R bytes a second serves its transfers in one of two ways, each exact at every event:
+A link of `rate` R bytes per second serves its transfers in one of two ways. Both are exact at every event.
 
-- `"fair"` (processor sharing): n transfers get R/n each. The link keeps a level V with dV/dt = R/n, the bytes that
-  each of them has been served so far; a transfer of b bytes that joins at level V ends when the level is V + b. So the
-  next to end is the top of a heap, and an event costs O(log n), whatever n is (the virtual time of fair queueing).
-- `"first-come"`: one at a time at the full rate R, in the order of arrival.
+- `"fair"` (processor sharing): each of n transfers gets R/n. The link keeps a level V with dV/dt = R/n: the bytes that
+  each transfer has been served so far. A transfer of b bytes that joins at level V ends at level V + b. So the transfer
+  that ends next is the top of a heap, and an event costs O(log n) (the virtual time of fair queueing).
+- `"first-come"`: one transfer at a time at the full rate R, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from ..basics.typed import typed
 @dataclass(frozen=True)
 @typed
 class Link:
-    """A shared link of `rate` bytes a second, whose bytes arrive `latency` seconds after they were sent.
+    """A shared link of `rate` bytes per second, whose bytes arrive `latency` seconds after they were sent.
 
-    `sharing` is `"fair"` or `"first-come"`. At most `limit` transfers are under way or in its queue at a time (None:
-    any number): one that finds it full is refused at once.
+    `sharing` is `"fair"` or `"first-come"`. At most `limit` transfers are active or queued at a time (None: any
+    number). Another one is refused at once.
     """
 
     rate: float
@@ -39,19 +39,19 @@ class Link:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes a second")
+        check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes per second")
         check_strength("Link.latency", self.latency)
         check(self.limit is None or self.limit >= 1, "Link.limit", self.limit, "must be at least 1")
 
     def open(self, env: Environment) -> Channel:
-        """The link at work, with nothing on it."""
+        """The link in a simulation, without any transfer."""
         return (FairChannel if self.sharing == "fair" else FirstComeChannel)(env, self)
 
 
 class Transfer:
-    """`size` bytes on their way. `done` happens with True when the last one has left, with False if it was cancelled.
+    """A transfer of `size` bytes. Its event `done` has the value True when the last byte was sent, False if cancelled.
 
-    `end` is the level of a fair link at which it ends; `sent` are its bytes that have left, when `done` has happened.
+    `end` is the level of a fair link at which the transfer ends. `sent` is the number of bytes sent, once it is done.
     """
 
     __slots__ = ("done", "end", "sent", "size")
@@ -61,10 +61,10 @@ class Transfer:
 
 
 class Channel(ABC):
-    """A link at work.
+    """A link in a simulation.
 
-    Every byte that it sends arrives or is lost: at any time `carried == arrived + lost + on_the_way`, where `lost` are
-    the bytes that had left for transfers that were cancelled. `active` transfers are under way or wait.
+    Bytes are conserved: at any time `carried == arrived + lost + on_the_way`. `lost` are the bytes that were sent for
+    transfers that were cancelled. `active` is the number of transfers that are being served or wait.
     """
 
     def __init__(self, env: Environment, link: Link) -> None:
@@ -75,14 +75,14 @@ class Channel(ABC):
 
     @property
     def carried(self) -> float:
-        """The bytes that have left: the rate times the time in which there was anything to send."""
+        """The bytes sent so far: the rate times the time in which the link was busy."""
         self._advance()
         return self._busy * self.link.rate
 
     @property
     @abstractmethod
     def on_the_way(self) -> float:
-        """The bytes that have left for transfers still under way."""
+        """The bytes sent so far for transfers that are not done."""
 
     def send(self, size: float) -> Transfer | None:
         """Begin a transfer of `size` bytes; None if the link is full."""
@@ -96,7 +96,7 @@ class Channel(ABC):
         return transfer
 
     def cancel(self, transfer: Transfer) -> None:
-        """Give a transfer up, if it is still under way: what has left of it is lost."""
+        """Cancel a transfer, if it is not done. Its bytes sent so far are lost."""
         if transfer.done.triggered:
             return
         self._advance()
@@ -120,19 +120,19 @@ class Channel(ABC):
 
     @abstractmethod
     def _served(self, transfer: Transfer) -> float:
-        """The bytes of a transfer that have left."""
+        """The bytes of a transfer that were sent so far."""
 
     @abstractmethod
     def _join(self, transfer: Transfer) -> None:
-        """Take up a transfer."""
+        """Add a transfer."""
 
     @abstractmethod
     def _leave(self, transfer: Transfer) -> None:
-        """Go on after one has been cancelled."""
+        """Serve the others after a transfer has been cancelled."""
 
 
 class FairChannel(Channel):
-    """All transfers at once, each at an equal share of the rate."""
+    """All transfers at the same time, each at an equal share of the rate."""
 
     def __init__(self, env: Environment, link: Link) -> None:
         super().__init__(env, link)
@@ -166,7 +166,7 @@ class FairChannel(Channel):
         self._plan()
 
     def _plan(self) -> None:
-        """Wake up when the next transfer ends; no wake-up is taken back: one that is too early plans the next."""
+        """Wake up when the next transfer ends. A wake-up is never cancelled; one that comes too early plans another."""
         heap = self._heap
         while heap and heap[0][2].done.triggered:
             heapq.heappop(heap)
@@ -184,7 +184,7 @@ class FairChannel(Channel):
             return
         self._advance()
         self._due, heap = math.inf, self._heap
-        # At an end: nothing is left to send, or so little that the clock can't tell its end from now.
+        # A transfer ends when its rest is 0, or so small that adding its duration does not change the clock.
         while heap and now + (heap[0][0] - self._level) * self.active / self.link.rate <= now:
             transfer = heapq.heappop(heap)[2]
             if not transfer.done.triggered:

@@ -1,4 +1,4 @@
-"""What happened on a network: sums for the metrics, and what pictures need."""
+"""A log of what happened on a network: sums for the metrics, and data for the pictures."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ if TYPE_CHECKING:
     from .site import Site, Trip
 
 INTERVALS = 20_000
-"""How many intervals of clients are kept at most; those that follow are counted only."""
+"""At most so many intervals of clients are kept; further ones are only counted."""
 POINTS = 4_000
 
 
 class Series:
-    """Pairs (time, value), at most `POINTS` of them: when there are more, every other one goes, and so on."""
+    """Pairs (time, value), at most `POINTS` of them. When there are more, every other pair is dropped from then on."""
 
     def __init__(self) -> None:
         self.points: list[tuple[float, float]] = []
         self._every, self._skipped = 1, 0
 
     def add(self, time: float, value: float) -> None:
-        """Offer the next point."""
+        """Add the next point, unless it is one of those that are dropped."""
         self._skipped += 1
         if self._skipped < self._every:
             return
@@ -42,14 +42,14 @@ class Log:
         self.carried, self.window = Series(), Series()
 
     def interval(self, client: int, what: str, began: float, ended: float) -> None:
-        """A client was at something from `began` to `ended`."""
+        """Note that a client did `what` from `began` to `ended`, in seconds."""
         if len(self.intervals) < INTERVALS:
             self.intervals.append((client, what, began, ended))
         else:
             self.more += 1
 
     def trip(self, trip: Trip, version: int) -> None:
-        """A trip is over, when the server has made `version` steps."""
+        """Count a trip that is over. The server has made `version` steps."""
         self.trips += 1
         self.failures += trip.failures
         if trip.arrived:
@@ -60,7 +60,7 @@ class Log:
             self.stalest = max(self.stalest, stale)
 
     def measures(self, site: Site) -> dict[str, Any]:
-        """The sums as metrics: seconds, trips, bytes; `waiting` (s) and `staleness` (steps) are means over arrivals."""
+        """The sums as metrics: seconds, trips, bytes. `waiting` (s) and `staleness` (steps) are means over arrivals."""
         n = max(self.arrived, 1)
         now = site.env.now
         return {
@@ -76,9 +76,10 @@ class Log:
         }
 
     def timeline(self, site: Site) -> dict[str, Any]:
-        """Who did what when, the link's use and the window's size over time; a client waits between its intervals.
+        """What each client did and when, and the use of the link and the window's size over time.
 
-        `intervals` are [client, what, from, to] in order of their ends, at most `INTERVALS`; `more` counts the others.
+        `intervals` are [client, what, from, to] in order of their ends, at most `INTERVALS`. `more` counts the others.
+        Between its intervals a client waits.
         """
         return {
             "intervals": self._with_waits(),
@@ -90,7 +91,7 @@ class Log:
         }
 
     def _with_waits(self) -> list[tuple[int, str, float, float]]:
-        """The intervals, and the times between them, in which a client waits."""
+        """The intervals, and those between them, in which a client waits."""
         ended: dict[int, float] = {}
         found = []
         for client, what, began, end in self.intervals:

@@ -1,4 +1,4 @@
-"""Synchronous rounds on a network: an executor around another one, which answers for those whose upload has arrived."""
+"""Synchronous rounds on a network: an executor that wraps another one and simulates who answers in time."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ INNER = "inner/"
 @dataclass(frozen=True, eq=False)
 @typed
 class OnNetwork:
-    """Other `clients` behind a simulated network: those whose upload has arrived answer, the others are missing.
+    """Other `clients` behind a simulated network. Clients whose upload arrives answer, the others are missing.
 
     `Federation(model, OnNetwork(clients, network))` is run and resumed like any federation. Without congestion, and
-    with clients that are always there, its numbers are bitwise those of `Federation(model, clients)`.
+    with clients that are always present, its numbers are bitwise those of `Federation(model, clients)`.
+
+    Raises `SettingError` if the network is without learning, if its number of clients is another one, or if it measures
+    gradients and the clients' samples are not on this machine.
     """
 
     clients: Clients
@@ -90,7 +93,7 @@ class OnNetwork:
 
 
 class Asked(NamedTuple):
-    """Whom a request asked, in which round, and whether it was a probe: all that time depends on."""
+    """The part of a request on which time depends: its round, its clients, and whether it is a probe."""
 
     round: int
     ids: Ints
@@ -103,7 +106,7 @@ class Asked(NamedTuple):
 
 
 class Clock:
-    """The network's time: it goes on with every request, and can be put to where it was after any list of them."""
+    """The network's simulation. Every request advances it, and it can be replayed with a list of requests."""
 
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
         self._network, self._scheduler, self._seed = network, scheduler, training.seed
@@ -113,15 +116,15 @@ class Clock:
         self.rewind()
 
     def rewind(self) -> None:
-        """Begin anew."""
+        """Go back to time 0."""
         self.site: Site = begin(Environment(), self._network, self._learner, rounds=math.inf, seed=self._seed)
         self._round, self._until = -1, math.inf
 
     def play(self, asked: Asked) -> list[str]:
-        """Let the events of a request happen; for each client why it does not answer, "" where it does.
+        """Simulate the events of a request. Returns for each client why it does not answer, "" if it answers.
 
         A round's deadline counts from its first request. A probe takes the time of one pass over a client's samples.
-        Raises `Ended` where the run is over before those of the request are.
+        Raises `Ended` if the run ends before the request does.
         """
         site, ids = self.site, asked.ids.tolist()
         if asked.round != self._round:
@@ -137,10 +140,10 @@ class Clock:
 
 
 class Rounds(Executor):
-    """Lets each request take its time on the network, and others answer for those whose upload has arrived.
+    """Simulates each request on the network, and lets the wrapped executor answer for the uploads that arrive.
 
-    Evaluating takes no simulated time. What it remembers is whom it has asked so far: events never depend on models, so
-    time is replayed from there, without any training.
+    Evaluation takes no simulated time. The executor remembers which clients it has asked so far. Since events never
+    depend on models, it replays time from there without any training.
     """
 
     chronicle: NetworkChronicle
@@ -156,9 +159,9 @@ class Rounds(Executor):
             yield from self._executor.work(request)
             return
         asked = Asked(request.round, request.ids, request.job == "probe")
-        while self._asked and self._asked[-1].order >= asked.order:  # a round that was given up begins again
+        while self._asked and self._asked[-1].order >= asked.order:  # the server has started this round again
             self._asked.pop()
-        if self._played > len(self._asked):  # what was given up has taken no time
+        if self._played > len(self._asked):  # an unfinished request must take no time
             self._replay()
         self._played += 1
         why = self._clock.play(asked)
@@ -179,7 +182,7 @@ class Rounds(Executor):
         return self._executor.memory()
 
     def saved(self) -> Vectors:
-        """Of each request so far its round, twice that and one for a probe; how many it asked, and whom."""
+        """For each request so far: 2 * round + (1 if it was a probe), the number of its clients, and their ids."""
         ids = [asked.ids for asked in self._asked]
         own = {
             "rounds": torch.tensor([2 * asked.round + asked.probe for asked in self._asked], dtype=torch.int64),
@@ -197,7 +200,7 @@ class Rounds(Executor):
         self._executor.close()
 
     def _replay(self) -> None:
-        """Put the clock to where it was after the requests so far."""
+        """Replay time up to the end of the requests so far."""
         self._clock.rewind()
         self.chronicle.site = self._clock.site
         for asked in self._asked:
@@ -206,7 +209,7 @@ class Rounds(Executor):
 
 
 def inner(saved: Vectors) -> Vectors:
-    """What the executor that is wrapped has to remember."""
+    """The part of what was saved that belongs to the wrapped executor."""
     return {name.removeprefix(INNER): value for name, value in saved.items() if name.startswith(INNER)}
 
 
@@ -218,14 +221,14 @@ def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
 
 
 def _placed(answer: Answer, came: Ints) -> Reply | Missing:
-    """An answer for those that came, in the places of all."""
+    """An answer to the reduced request, with the places of the whole request."""
     if isinstance(answer, PartialSum):
-        raise RuntimeError("an executor that sums up parts of a round can't stand behind a simulated network")
+        raise RuntimeError("an executor that sums up parts of a round can't be used behind a simulated network")
     return replace(answer, places=came[answer.places])
 
 
 def _missing(why: list[str], begin: int, end: int) -> Iterator[Missing]:
-    """Those among some places that do not answer."""
+    """The clients at the places from `begin` to `end` (excluded) that do not answer."""
     for place in range(begin, end):
         if why[place]:
             yield Missing(np.array([place]), why[place])

@@ -1,4 +1,4 @@
-"""The network between a server and its clients, as an experiment file's table `[network]` has it."""
+"""The network between a server and its clients: the table `[network]` of an experiment file."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from .links import Link
 class Network:
     """A server behind a shared link, and its clients.
 
-    Uploads share `link`, downloads `down` (None: a download takes `link.latency` alone). A model is `bytes` long (None:
-    as long as the model's vector). An attempt to upload that has not arrived `timeout` seconds after its beginning
-    (None: never) is given up, and what has left of it is lost; one that finds the link full fails at once. A client
-    tries `retries` times more, before attempt a = 1, 2, ... for `backoff * 2**(a - 1)` seconds (times a random number
-    between 1/2 and 3/2), and then gives its training up.
+    Uploads share `link`, downloads share `down` (None: a download takes `link.latency` only). A model is `bytes` long
+    (None: as long as the model's vector). An attempt to upload fails if it takes longer than `timeout` seconds (None:
+    no limit); its bytes sent so far are lost. It also fails if the link is full. Then the client waits and tries again,
+    at most `retries` times. Before retry a = 1, 2, ... it waits `backoff * 2**(a - 1)` seconds, times a random number
+    between 1/2 and 3/2. After the last failure the training is lost.
 
-    With `learning = false` there are no models: events alone, for studies of time. With `gradients` each evaluation
-    also measures how long the gradient of the training loss is at the global model, at the price of a pass over all
-    clients' samples. A run ends after its rounds, or after `seconds` of simulated time.
+    With `learning = false` there are no models, only events, for studies of time. With `gradients` each evaluation also
+    measures the length of the training loss's gradient at the global model; this takes one pass over all clients'
+    samples. A run ends after its rounds, or after `seconds` of simulated time.
     """
 
     link: Link = field(default_factory=lambda: Link(1e6))

@@ -1,4 +1,4 @@
-"""One federation on a network: its clients' trips, and its server, which a scheduler moves."""
+"""One federation on a network: the trips of its clients, and its server, which a scheduler moves."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .log import Log
 from .settings import Network
 
 Steps = Generator[Event, Any, Any]
-"""A process of the simulation, or a part of one."""
+"""A process of the simulation, or a part of a process."""
 
 BARREN = 1000
-"""So many trips in a row (one a client, if that is more) without a single arrival end a run."""
+"""A run ends after so many trips in a row without an arrival (after one for each client, if that is more)."""
 
 
 class Start(NamedTuple):
-    """A model `w`, and the version of it: how many steps the server had made."""
+    """A model `w` and its version: the number of steps that the server had made."""
 
     w: AnyModel
     version: int
@@ -31,11 +31,11 @@ class Start(NamedTuple):
 
 @dataclass(slots=True)
 class Trip:
-    """One client trip: a client gets a model, trains, and uploads what it has made of it.
+    """One trip of a client: it downloads a model, trains, and uploads the result.
 
-    It began at `began`, its training was over at `trained`, and all at `ended`; `number` counts the client's trips.
-    `failures` of its uploads were refused or given up; `why` says why none has arrived, if none has. `waited` is the
-    time from `trained` to the arrival beyond what the upload would have taken alone, at the first attempt.
+    The trip began at `began`, the training ended at `trained`, the trip at `ended` (seconds). `number` counts the
+    client's trips. `failures` attempts to upload failed. `why` gives the reason if no upload arrived. `waited` is the
+    time from `trained` to the arrival, minus the time that the upload takes alone on the link.
     """
 
     client: int
@@ -51,14 +51,14 @@ class Trip:
 
     @property
     def delay(self) -> float:
-        """From the end of the training to the end of the trip, in seconds."""
+        """The time from the end of the training to the end of the trip, in seconds."""
         return self.ended - self.trained
 
 
 class Site:
-    """A federation's server and clients at work on a network, for at most `rounds` steps of the server.
+    """A federation's server and clients on a simulated network, for at most `rounds` steps of the server.
 
-    Several may share `up`, the link at work. `stepped` is called after every step.
+    Several sites may share the link `up`. `stepped` is called after every step.
     """
 
     def __init__(
@@ -82,15 +82,15 @@ class Site:
 
     @property
     def running(self) -> bool:
-        """Whether the server goes on."""
+        """Whether the run is not over."""
         return not self.over.triggered
 
     def newest(self) -> Start:
-        """What a client is sent now."""
+        """The model that a client is sent now, with its version."""
         return Start(self.learner.newest(), self.version)
 
     def model(self, trip: Trip) -> AnyModel | None:
-        """The model that a trip has brought; None if it has brought none, or one that can't be used."""
+        """The model that a trip has uploaded; None if no upload arrived, or one that can't be used."""
         return self.learner.train(trip.client, trip.number, trip.start.w) if trip.arrived else None
 
     def step(self, w: AnyModel) -> None:
@@ -102,17 +102,17 @@ class Site:
             self.end()
 
     def end(self, why: str = "") -> None:
-        """Let the run end; `why` if it is before its rounds are done."""
+        """End the run; `why` gives the reason if it ends before its last round."""
         if self.running:
             self.why = why
             self.over.succeed()
 
     def here(self, client: int) -> bool:
-        """Whether a client is within reach."""
+        """Whether a client is present."""
         return self.presence.returns(client, self.env.now) <= self.env.now
 
     def wait(self, clients: Sequence[int]) -> Steps:
-        """Wait until one of these clients is there; for ever, if none ever is."""
+        """Wait until one of these clients is present; for ever, if none ever is."""
         now = self.env.now
         back = min((self.presence.returns(client, now) for client in clients), default=math.inf)
         if back > now:
@@ -125,9 +125,9 @@ class Site:
         download: bool = True,
         shares: Sequence[float] = (),
     ) -> Steps:
-        """Trips of several clients at the same time; returns all of them when the last one is over.
+        """Trips of several clients at the same time. Returns all of them when the last one is over.
 
-        Client i is at work for `shares[i]` of the time of a training, or without `shares` for all of it.
+        Client i works for the share `shares[i]` of a training's duration; without `shares` for all of it.
         """
         trips = (self.trip(i, start, until, download, shares[i] if shares else 1.0) for i, start in sent)
         begun = [self.env.process(trip) for trip in trips]
@@ -137,7 +137,7 @@ class Site:
     def trip(
         self, client: int, start: Start, until: float = math.inf, download: bool = True, share: float = 1.0
     ) -> Steps:
-        """One trip of a client that is there, over by `until`; returns the `Trip`."""
+        """One trip of a client that is present. It ends at `until` at the latest. Returns the `Trip`."""
         env, number = self.env, self._numbers[client]
         self._numbers[client] += 1
         leaves = self.presence.leaves(client, env.now)
@@ -162,11 +162,11 @@ class Site:
         return trip
 
     def count_downloads(self, clients: int) -> None:
-        """Account for a model that so many clients are sent while they have nothing else to do."""
+        """Count the bytes of a model that so many clients are sent outside of their trips."""
         self.log.bytes_down += clients * self.learner.bytes
 
     def _stay(self, seconds: float, until: float) -> Steps:
-        """Let time pass; returns whether all of it passed before `until`."""
+        """Wait for `seconds`, or until `until` if that is earlier. Returns whether all seconds have passed."""
         now = self.env.now
         if now + seconds > until:
             yield self.env.timeout(until - now)
@@ -187,7 +187,7 @@ class Site:
         return there
 
     def _upload(self, trip: Trip, until: float) -> Steps:
-        """Try until it has arrived, or the client has gone, or given up."""
+        """Try to upload until it arrives, the time `until` has come, or there are no retries left."""
         network, env, size = self.network, self.env, self.learner.bytes
         own = self.population.access(size)
         for attempt in range(1 + network.retries):
@@ -215,7 +215,7 @@ class Site:
         return arrived
 
     def _send(self, channel: Channel, size: int, until: float) -> Steps:
-        """Send over a shared link; returns whether all has arrived by `until`, and the bytes that left."""
+        """Send over a shared link. Returns whether all bytes arrived before `until`, and how many were sent."""
         transfer = channel.send(size)
         if transfer is None:
             return False, 0.0

@@ -1,9 +1,9 @@
-"""The vectors that a scheduler calculates with: they can be saved, and their places kept while time is replayed.
+"""The vectors of a scheduler. They can be saved, and they are numbered, so that a replay finds them again.
 
-Events never depend on models (but for uploads that the guard refuses, which are written down). So a run goes on from
-its seed: time is replayed up to the saved step without any training, and every scheduler does the same sums on vectors
-that have no value yet. The n-th vector is the same one as before, so the values of those that are still needed are put
-back from the file.
+Events never depend on models, except for uploads that the guard refuses, and these are recorded. So a run is resumed
+from its seed: time is replayed up to the saved step without any training. In the replay the scheduler makes the same
+calculations, on vectors without values. The n-th vector of the replay is the n-th vector of the run. So the saved
+values of the vectors that are still needed can be put back by their numbers.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from ..basics.arrays import Vectors
 
 
 class Vector:
-    """A tensor `value` `[D]`, or None while time is replayed; + - * / by numbers and by each other make new ones.
+    """A tensor `value` `[D]`, or None during a replay. The operators + - * / with numbers or vectors make new vectors.
 
-    `number` is how many vectors were made before it.
+    `number` is the number of vectors that were made before it.
     """
 
     __slots__ = ("__weakref__", "_ledger", "number", "value")
@@ -31,10 +31,12 @@ class Vector:
 
     @property
     def known(self) -> Tensor:
-        """The value; `RuntimeError` if there is none."""
+        """The value `[D]`. Raises `RuntimeError` if there is none."""
         self._ledger.use(self)
         if self.value is None:
-            raise RuntimeError("the saved state lacks a model that the scheduler needs: is it of another scheduler?")
+            raise RuntimeError(
+                "the saved state lacks a model that the scheduler needs: was it saved by another scheduler?"
+            )
         return self.value
 
     def __add__(self, other: Any) -> Vector:
@@ -68,10 +70,10 @@ class Vector:
 
 
 class Ledger:
-    """Gives vectors their numbers, and knows those that were in use after the server's last step.
+    """Numbers the vectors, and knows those that were in use after the server's last step.
 
-    What is used after that step is kept until the next one, even if nobody needs it any more: a run that ends between
-    two steps goes on from the last one.
+    These are kept until the next step, even if they are no longer needed: a run that ends between two steps is resumed
+    from the last step.
     """
 
     def __init__(self) -> None:
@@ -80,12 +82,12 @@ class Ledger:
         self._kept: list[Vector] = []
 
     def step(self) -> None:
-        """The server has made a step, and all that follows from it at once has been done."""
+        """Note that the server has made a step, after all events at the same instant."""
         self._before = self._made
         self._kept.clear()
 
     def use(self, *values: Any) -> None:
-        """Keep those of these values until the next step that were made before the last one."""
+        """Keep these vectors until the next step, if they were made before the last one."""
         self._kept += (x for x in values if isinstance(x, Vector) and x.number < self._before)
 
     def make(self, value: Tensor | None) -> Vector:
@@ -97,11 +99,11 @@ class Ledger:
     def saved(self) -> Vectors:
         """The values of the vectors that were in use after the last step, by their numbers."""
         used = [vector for number, vector in sorted(self._used.items()) if number < self._before]
-        # Copies: two vectors may be one tensor, or the global model, and a file takes each tensor once only.
+        # Copies: two vectors may share a tensor with each other or with the global model, and a file refuses that.
         return {f"{vector.number:012d}": vector.value.clone() for vector in used if vector.value is not None}
 
     def load(self, saved: Mapping[str, Tensor], like: Tensor) -> None:
-        """Give the vectors in use the values that they had, on the device of `like`."""
+        """Give the vectors in use their saved values, on the device of `like`."""
         for number, value in saved.items():
             vector = self._used.get(int(number))
             if vector is not None:

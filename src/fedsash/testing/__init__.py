@@ -1,7 +1,8 @@
-"""Small worlds and checks for your own methods, averages, servers, engines and clients.
+"""Small federations and checks for your own methods, averages, servers, engines and clients.
 
-`check_method(Mine())`, say, raises `AssertionError` with one sentence that names the identity that does not hold. The
-library's own tests are calls of these functions. `fedsash.testing.strategies`, for Hypothesis, is imported by itself.
+For example, `check_method(Mine())` raises `AssertionError` with one sentence that names the identity that does not
+hold. The library's own tests call these functions, too. The strategies for Hypothesis are in
+`fedsash.testing.strategies`, which must be imported by itself.
 """
 
 from .averages import check_average

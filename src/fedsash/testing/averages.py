@@ -20,17 +20,17 @@ ROUNDS = 12
 
 
 def check_average(average: Average, **settings: Any) -> None:
-    """Check that an average keeps the identities of every one in `AVERAGES`.
+    """Check that an average keeps the identities of every average in `AVERAGES`.
 
-    - Before it has seen a model its value is the current one, bitwise; `w_0` is never seen.
-    - It is a mean: in no coordinate it lies beyond the models so far.
+    - Before it has observed a model, its value is the current model, bitwise. `w_0` is never observed.
+    - It is a mean: each coordinate lies between the smallest and the largest of the models so far.
     - Its value has the shape and type of the model, in float64, float32 and bfloat16.
-    - It keeps copies and gives out copies: what is done to a model or to a value later does not change it.
-    - It asks for models that it has seen, and for no more than it says in `keeps`.
-    - Two averages that see the same models are the same bytes.
-    - Observing changes nothing: the training has the bytes of one without it.
-    - Of the classifier alone, it leaves the rest of the model as it is.
-    - It keeps those of `check_federation`, when it looks on and when it is broadcast.
+    - It keeps copies and returns copies: later changes of a model or of a value do not change it.
+    - It asks only for models that it has observed, and for no more than it says in `retention`.
+    - Two averages that observe the same models are bitwise equal.
+    - Observing changes nothing: the training is bitwise that without it.
+    - As an average of the classifier only, it does not change the rest of the model.
+    - It keeps the identities of `check_federation`, both when it only observes and when it is broadcast.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
@@ -51,15 +51,19 @@ def _check_values(average: Average, models: Tensor) -> None:
     for round, w in enumerate(models[1:], start=1):
         if alone.count == 0:
             same = identical(alone.value(w), w)
-            expect(same, average, "before it has seen a model, its value must be the current one")
+            expect(same, average, "before it has observed a model, its value must be the current model")
         value, seen = alone.observe(w, round).value(w), models[: round + 1].double()
         alike = (value.shape, value.dtype) == (w.shape, w.dtype)
         expect(alike, average, f"its value must have the model's shape and type {w.dtype}")
         low, high = seen.amin(0) - slack, seen.amax(0) + slack
         within = bool(((value.double() >= low) & (value.double() <= high)).all())
-        expect(within, average, f"after round {round} a coordinate lies beyond all models so far: it must be a mean")
+        expect(
+            within,
+            average,
+            f"it must be a mean: after round {round} a coordinate is outside the range of the models so far",
+        )
     same = identical(follow(average, models).state, alone.state)
-    expect(same, average, "two averages that see the same models must be the same bytes")
+    expect(same, average, "two averages that observe the same models must be bitwise equal")
 
 
 def _check_copies(average: Average) -> None:
@@ -69,7 +73,7 @@ def _check_copies(average: Average) -> None:
     given.zero_()
     expect(identical(alone.value(w), expected), average, "it must keep copies of the models that it is given")
     alone.value(w).fill_(7.0)
-    expect(identical(alone.value(w), expected), average, "it must give out copies, which may be changed")
+    expect(identical(alone.value(w), expected), average, "it must return copies, which may be changed")
 
 
 def _check_past(average: Average) -> None:
@@ -96,7 +100,7 @@ def _check_training(average: Average, settings: dict[str, Any]) -> None:
     for start, stop in world.layout.ranges("classifier"):
         rest[start:stop] = False
     same = identical(value[rest], state.w[rest])
-    expect(same, average, "an average of the classifier must leave the rest of the model as it is")
+    expect(same, average, "an average of the classifier must not change the rest of the model")
     before = record(state)
     world.models(state)
     expect(identical(state, before), average, "asking for its value must change nothing")

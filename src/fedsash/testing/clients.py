@@ -1,4 +1,4 @@
-"""The contract of clients, wherever they live."""
+"""The contract of clients, on this machine or on others."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from .expect import expect
 def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
     """Check that clients keep the contract of `Clients`, in a federation that trains `model` on the CPU.
 
-    - `sizes` are int64 `[N]` and positive, and stay the same; where `data` are here, they are theirs.
-    - The fingerprint holds texts by name, and is the same again.
-    - `settled` gives clients of the same sizes, whatever an executor has described.
+    - `sizes` are int64 `[N]` and positive, and do not change. They are the sizes of `data`, if there are any.
+    - The fingerprint holds texts by name, and is the same each time.
+    - `settled` returns clients of the same sizes, with any description of an executor.
     - Their executor answers every place of a request exactly once.
-    - A run repeats its bytes, and so does one whose server is set back two rounds and goes on from there. Where
-      clients keep their own state, that is state by version, and no request brings any.
+    - A run can be repeated bitwise, also after the server is set back by two rounds. If clients keep their own state,
+      they keep it by version, and no request contains any.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the part of the contract.
     """
@@ -42,13 +42,17 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
     defaults: dict[str, Any] = {"sampling": Uniform(len(sizes)), "device": "cpu"}
     world = Federation(model, clients, **defaults | settings)
     with world:
-        expect(isinstance(world.executor, Executor), name, "open must give an Executor")
+        expect(isinstance(world.executor, Executor), name, "open must return an Executor")
         settled = clients.settled(world.described()).sizes.tolist()
-        expect(settled == sizes.tolist(), name, "settled must give clients of the same sizes")
+        expect(settled == sizes.tolist(), name, "settled must return clients of the same sizes")
         request = first_request(world)
         places = [place for answer in world.executor.work(request) for place in places_of(answer)]
         expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
-        expect(not clients.remember or not world.start().client_state, name, "who remembers must be sent no state")
+        expect(
+            not clients.remember or not world.start().client_state,
+            name,
+            "clients that keep their own state must be sent none",
+        )
         _set_back(world, name)
 
 
@@ -61,8 +65,8 @@ def _set_back(world: Federation, name: str) -> None:
         state, _ = world.round(state)
     for _ in range(2):
         saved, _ = world.round(saved)
-    expect(identical(saved, state), name, "a server that is set back must come to the same bytes again")
+    expect(identical(saved, state), name, "after a server is set back, the run must be repeated bitwise")
     again = world.start()
     for _ in range(4):
         again, _ = world.round(again)
-    expect(identical(again, state), name, "a run must repeat its bytes")
+    expect(identical(again, state), name, "a run must be repeated bitwise")

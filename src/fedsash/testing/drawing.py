@@ -1,4 +1,4 @@
-"""Identities of samplings, schedules and partitions: pure functions of what they are given."""
+"""Identities of samplings, schedules and partitions, which are pure functions of their arguments."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ ROUNDS = 30
 
 
 def check_sampling(sampling: Sampling, sizes: Sequence[int] = SIZES, **settings: Any) -> None:
-    """Check that a sampling keeps the identities of every one in `SAMPLINGS`, for clients of these sizes.
+    """Check that a sampling keeps the identities of every sampling in `SAMPLINGS`, for clients of these sizes.
 
-    - A round's clients are distinct numbers of clients, int64, in ascending order, and among those that are asked.
-    - It is a pure function of (round, sizes, seed): rounds may be drawn in any order, and sizes stay as they are.
-    - It keeps those of `check_federation`, where it fits the small federation's six clients.
+    - A round's clients are distinct ids, int64, in ascending order, and among the clients that are asked.
+    - It is a pure function of (round, sizes, seed): rounds may be drawn in any order, and `sizes` are not changed.
+    - It keeps the identities of `check_federation`, if it fits the small federation's six clients.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
@@ -35,21 +35,21 @@ def check_sampling(sampling: Sampling, sizes: Sequence[int] = SIZES, **settings:
         valid = ids.dtype == np.int64 and identical(np.unique(ids), ids) and set(ids.tolist()) <= {*range(len(sizes))}
         expect(valid, sampling, f"round {round} must have distinct client ids, int64 and ascending, not {ids}")
         asked = set(sampling.draw(round, given, 3).tolist())
-        expect(set(ids.tolist()) <= asked, sampling, "only those who are asked may answer")
+        expect(set(ids.tolist()) <= asked, sampling, "only clients that are asked may answer")
     again = {round: sampling.clients(round, given, 3) for round in reversed(range(ROUNDS))}
     expect(identical(drawn, again), sampling, "it must be a pure function: the same clients in any order of rounds")
-    expect(given.tolist() == list(sizes), sampling, "it must leave the sizes as they are")
+    expect(given.tolist() == list(sizes), sampling, "it must not change the sizes")
     if len(sizes) == len(SIZES):
         check_federation(**{"sampling": sampling} | settings)
 
 
 def check_schedule(schedule: Schedule, **settings: Any) -> None:
-    """Check that a schedule by round keeps the identities of every one in `SCHEDULES`.
+    """Check that a schedule by round keeps the identities of every schedule in `SCHEDULES`.
 
-    - Rates are finite and not negative, numbers of epochs are whole and at least 1.
-    - It is a pure function of (round, rate): rounds may be asked for in any order.
-    - It says in `moves_epochs` whether it changes the number of epochs.
-    - It keeps those of `check_federation`.
+    - Rates are finite and not negative. Numbers of epochs are integers of at least 1.
+    - It is a pure function of (round, rate), so rounds may be asked for in any order.
+    - `moves_epochs` says whether it changes the number of epochs.
+    - It keeps the identities of `check_federation`.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
@@ -72,9 +72,9 @@ def check_schedule(schedule: Schedule, **settings: Any) -> None:
 def check_local_schedule(schedule: LocalSchedule, **settings: Any) -> None:
     """Check that a schedule by local step keeps the identities of every one in `LOCAL_SCHEDULES`.
 
-    - The factors `[C, K]` of all steps that are taken are finite and not negative.
-    - Clients side by side have the factors of each one alone.
-    - It keeps those of `check_federation`.
+    - The factors `[C, K]` of all local steps are finite and not negative.
+    - C clients together have the same factors as each client alone.
+    - It keeps the identities of `check_federation`.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
@@ -84,18 +84,18 @@ def check_local_schedule(schedule: LocalSchedule, **settings: Any) -> None:
     taken = together[k < steps]
     expect(bool(np.isfinite(taken).all() and (taken >= 0).all()), schedule, "a factor must be finite and not negative")
     alone = np.concatenate([schedule.factors(k, steps[[client]]) for client in range(3)])
-    expect(identical(together, alone), schedule, "clients side by side must have the factors of each one alone")
+    expect(identical(together, alone), schedule, "clients together must have the factors of each client alone")
     check_federation(**{"local": LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=schedule)} | settings)
 
 
 def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
-    """Check that a partition keeps the identities of every one in `PARTITIONS`.
+    """Check that a partition keeps the identities of every partition in `PARTITIONS`.
 
-    - Every client has at least one sample, and all indices are those of samples, int64.
-    - It is a pure function of what it is given and the seed, and leaves that as it is.
+    - Every client has at least one sample. All indices are int64 and those of samples.
+    - It is a pure function of its arguments and the seed, and does not change its arguments.
 
-    `given` are the arrays `[n]` that the rule is called with, before the seed; labels of five classes for 600 samples,
-    unless others are given. Raises `AssertionError` that names the identity.
+    `given` are the arrays `[n]` that the rule is called with, before the seed. The default is labels of five classes
+    for 600 samples. Raises `AssertionError` that names the identity.
     """
     given = given or (np.random.default_rng(0).integers(0, 5, 600),)
     before = record(given)
@@ -106,4 +106,4 @@ def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
         indices = np.concatenate(clients)
         expect(indices.min() >= 0 and indices.max() < len(given[0]), rule, "indices must be those of samples")
         expect(identical(clients, list(rule(*given, seed))), rule, "it must be a pure function of labels and seed")
-    expect(identical(given, before), rule, "it must leave what it is given as it is")
+    expect(identical(given, before), rule, "it must not change its arguments")

@@ -1,4 +1,4 @@
-"""Three equalities of states, runs' folders and results: the same bytes, equal numbers, close numbers."""
+"""Comparisons of states, runs' folders and results: the same bytes, equal numbers, or close numbers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 
 NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "fingerprint", "oldest", "folder"}
-"""Names of what two runs with the same numbers need not share: the clock, and what tells one run from another."""
+"""Names of values that may differ between two runs with the same numbers: times, and the identity of a run."""
 
 Record = dict[str, Any]
-"""Every value of a thing by a path-like name: tensors, numbers, texts, and the bytes of files."""
+"""All values of an object by path-like names: tensors, numbers, texts, and the bytes of files."""
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What a comparison found; true where there is no difference."""
+    """The result of a comparison. It is true if there is no difference."""
 
     differences: tuple[str, ...] = ()
 
@@ -34,28 +34,28 @@ class Comparison:
 
 
 def identical(a: object, b: object) -> Comparison:
-    """Whether two things are the same bytes: of all tensors with type and shape, of all numbers, of all files.
+    """Whether two objects are bitwise equal: all tensors with type and shape, all numbers, all files.
 
-    A thing is a state, the folder of a run, what `run` or `evaluate` gave, a tensor, or anything made of these. Of a
-    state everything counts: the model, what server, method and clients remember, the averages with the models of past
-    rounds that they need, the best models. Of a folder the models, the last saved state and the metrics count. What is
-    `NOT_COMPARED` counts nowhere.
+    An object is a state, the folder of a run, the result of `run` or `evaluate`, a tensor, or a collection of these.
+    All of a state is compared: the model, the states of server, method and clients, the averages with the models of
+    past rounds that they need, and the best models. Of a folder the models, the last saved state and the metrics are
+    compared. The names in `NOT_COMPARED` are ignored.
     """
     return _compare(record(a), record(b), None)
 
 
 def equal(a: object, b: object) -> Comparison:
-    """Whether two things hold equal numbers, whatever their types: 0 is -0, float32 may be float64."""
+    """Whether two objects hold equal numbers of any type: 0 equals -0, and float32 may equal float64."""
     return close(a, b, 0.0)
 
 
 def close(a: object, b: object, tolerance: float) -> Comparison:
-    """Whether no number of one thing is further than `tolerance` from that of the other."""
+    """Whether all numbers of two objects differ by at most `tolerance`."""
     return _compare(_parsed(record(a)), _parsed(record(b)), tolerance)
 
 
 def record(thing: object) -> Record:
-    """A copy of all that counts of a thing, which stays as it is when the thing changes; it compares as the thing."""
+    """A copy of all values of an object that are compared. It can be compared in place of the object later."""
     return dict(_leaves(thing, ""))
 
 
@@ -88,7 +88,7 @@ def _join(name: str, key: str) -> str:
 
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """The files of a run's folder in which a run that was stopped must not differ from one that was not."""
+    """The files of a run's folder that must be the same for a stopped and resumed run as for one without a stop."""
     from ..lab.checkpoints import place, saved_rounds
 
     models, states = folder / "models", folder / "state"
@@ -99,7 +99,7 @@ def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _parsed(found: Record) -> Record:
-    """The numbers in files by names of their own."""
+    """The record with the numbers in files as entries of their own."""
     from safetensors.torch import load
 
     numbers: Record = {}
@@ -120,7 +120,7 @@ def _compare(a: Record, b: Record, tolerance: float | None) -> Comparison:
 
 
 def _difference(a: Any, b: Any, tolerance: float | None) -> str:
-    """In words how far two values are apart, empty if they agree; with the tolerance None they must be the same."""
+    """The difference of two values in words, empty if they agree. With the tolerance None they must be identical."""
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         return _of_tensors(a, b, tolerance)
     if isinstance(a, bytes) and isinstance(b, bytes):

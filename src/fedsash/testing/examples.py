@@ -1,4 +1,4 @@
-"""Values of everything in a registry: one of each class, and one for each other choice that a field leaves."""
+"""Examples of all classes in a registry: one of each class, and one for each further choice of a field."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def first_four(round: int, sizes: Ints, seed: int) -> Ints:
-    """Four neighbours on a ring of clients, one place further each round."""
+    """Four neighbours on a ring of clients; each round starts one client later."""
     return (round + np.arange(4)) % len(sizes)
 
 
@@ -24,14 +24,14 @@ GIVEN: dict[type, dict[str, Any]] = {
     FixedClients: {"rounds": ((0, 3), (5,), (1, 2, 4))},
     Function: {"function": first_four},
 }
-"""Values of fields that follow neither from a default nor from a type."""
+"""Values for fields that have no default and can't be chosen by their type."""
 
 
 def examples(registry: Mapping[str, type[T]]) -> dict[str, T]:
-    """An instance of every class in a registry (`METHODS`, `AVERAGES`, ...), by names that say what is special of it.
+    """Instances of every class in a registry (`METHODS`, `AVERAGES`, ...), by descriptive names.
 
-    Fields have their defaults, required integers are 2, required numbers 0.5. For each field that chooses one of some
-    words there is one more instance for each other word: `"scaffold"`, `"scaffold-option=I"`.
+    Fields have their defaults; required integers are 2, required numbers 0.5. For each field with a choice of words
+    there is one more instance for each other word: `"scaffold"`, `"scaffold-option=I"`.
     """
     found: dict[str, T] = {}
     for name, make in registry.items():
@@ -43,14 +43,14 @@ def examples(registry: Mapping[str, type[T]]) -> dict[str, T]:
 
 
 def _required(make: Any) -> dict[str, Any]:
-    """Values of the fields that must be given."""
+    """Values for the fields without a default."""
     given, values, hints = GIVEN.get(make, {}), {int: 2, float: 0.5}, get_type_hints(make)
     named = [field.name for field in _fields(make) if field.default is MISSING and field.default_factory is MISSING]
     return given | {name: values[hints[name]] for name in named if name not in given}
 
 
 def _choices(make: Any, example: Any) -> list[tuple[str, str]]:
-    """The words that fields may be, other than those that they are."""
+    """Each field with a choice of words, with each word that is not its value in `example`."""
     hints = get_type_hints(make)
     of_words = [field.name for field in _fields(make) if get_origin(hints[field.name]) is Literal]
     return [(name, word) for name in of_words for word in get_args(hints[name]) if word != getattr(example, name)]

@@ -1,4 +1,4 @@
-"""The contract of executors: every place once, in order, whatever happens."""
+"""The contract of executors: every place is answered once and in order, also after failures."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ EVERYBODY = Uniform(len(SIZES))
 def check_executor(engine: Engine, tolerance: float = 1e-13) -> None:
     """Check that the executors which an engine opens keep the contract of `Executor`, on the small federation.
 
-    - Every place of a request is answered exactly once, in the round's order, with the effort that was made.
-    - An answer and its request are not written to afterwards.
-    - A request that is given up, before or after its first answer, leaves no trace in the next.
-    - An exception in a client's training names its clients and the round, and the next request is answered.
-    - A method that overrides `probe` and asks for nothing trains as one that does not.
-    - An executor that holds a shard of the clients answers for them as one that holds all, and names those of others.
-    - A run repeats its bytes. Its numbers, and those of an evaluation at the clients, are within `tolerance` of one
-      client after the other in this process (float64, at the engine's number of pieces).
-    - `close` leaves no process behind.
+    - Every place of a request is answered exactly once, in the round's order, with the samples and steps trained on.
+    - An answer and its request are not changed afterwards.
+    - A request that is cancelled, before or after its first answer, does not affect the next request.
+    - An exception in a client's training names its clients and the round. The next request is answered.
+    - A method whose `probe` sends nothing trains like a method without one.
+    - An executor with a shard of the clients answers for them like one with all clients, and refuses others by name.
+    - A run can be repeated bitwise. Its numbers, and those of an evaluation at the clients, differ by at most
+      `tolerance` from those of one client at a time in this process (float64, with the engine's number of pieces).
+    - `close` ends all processes.
 
-    Raises `AssertionError` that names the part of the contract. Whatever it needs can be sent to another process.
+    Raises `AssertionError` that names the part of the contract. All arguments can be sent to other processes.
     """
     before = len(multiprocessing.active_children())
     for check in (_places, _fresh, _given_up, _exceptions, _probes, _shards):
@@ -48,7 +48,7 @@ def check_executor(engine: Engine, tolerance: float = 1e-13) -> None:
 
 
 def first_request(world: Federation, round: int = 0) -> Request:
-    """What the clients of `round` are asked in the world's first state."""
+    """The request to the clients of `round` from the federation's first state."""
     return world.ask(replace(world.start(), round=round))
 
 
@@ -83,8 +83,8 @@ def _fresh(engine: Engine) -> None:
         for _ in world.executor.work(first_request(world, 1)):
             pass
         same = identical([_content(answer) for answer in first], kept)
-        expect(same, engine, "an answer must not be written to again")
-        expect(identical(_content(request), asked), engine, "a request must stay as it was")
+        expect(same, engine, "an answer must not be changed afterwards")
+        expect(identical(_content(request), asked), engine, "a request must not be changed")
 
 
 def _given_up(engine: Engine) -> None:
@@ -96,7 +96,7 @@ def _given_up(engine: Engine) -> None:
                 next(given_up)
             for when in ("is not closed yet", "is closed"):
                 same = identical(_mean(world, first_request(world, 1)), expected)
-                expect(same, engine, f"a request that was given up and {when} must leave no trace in the next")
+                expect(same, engine, f"a request that was cancelled and {when} must not affect the next")
                 given_up.close()
 
 
@@ -121,7 +121,7 @@ def _exceptions(engine: Engine) -> None:
             notes = getattr(error, "__notes__", [])
         named = [re.search(r"clients \[([\d, ]+)\].*round 1", note) for note in notes]
         right = any(match and "4" in match[1].split(", ") for match in named)
-        expect(right, engine, "an exception in training must be passed on with a note that names clients and round")
+        expect(right, engine, "an exception in training must be raised with a note that names clients and round")
         expect(
             identical(_mean(world, others), expected), engine, "after an exception the next request must be answered"
         )
@@ -129,7 +129,7 @@ def _exceptions(engine: Engine) -> None:
 
 @dataclass(frozen=True)
 class Silent(Method):
-    """A method that overrides `probe` and has nothing to ask."""
+    """A method whose `probe` sends nothing."""
 
     def probe(self, local: LocalRun) -> Upload:
         return {}
@@ -145,17 +145,23 @@ def _shards(engine: Engine) -> None:
     with _world(engine, **settings) as whole:
         request = first_request(whole)
         expected = dict(_deltas(whole, request))
-        for numbers in ([0, 3, 4], [1, 2, 5]) if expected else ():  # an engine that answers with sums has no rows
+        for numbers in (
+            ([0, 3, 4], [1, 2, 5]) if expected else ()
+        ):  # an engine that answers with partial sums has no replies to compare
             held = settings | {"data": small_data().shard(numbers), "sampling": Uniform(len(numbers))}
             with _world(engine, **held) as part:
                 found = dict(_deltas(part, request.only(np.array(numbers))))
                 own = {number: expected[number] for number in numbers if number in expected}
-                expect(close(found, own, 1e-15), engine, "a shard of the clients must draw what the whole draws")
+                expect(
+                    close(found, own, 1e-15),
+                    engine,
+                    "a shard of the clients must make the same draws as the whole federation",
+                )
                 stranger = next(i for i in range(len(SIZES)) if i not in numbers)
                 expect(
                     _refuses(part, request.only(np.array([stranger]))),
                     engine,
-                    "who does not hold a client must raise ValueError that names it",
+                    "an executor that does not hold a client must raise ValueError that names it",
                 )
 
 
@@ -172,27 +178,27 @@ def _numbers(engine: Engine, tolerance: float) -> None:
     one = _world(replace(SEQUENTIAL, pieces=engine.pieces), **settings)
     mine = _world(engine, **settings)
     reference, state = after(one, 3), after(mine, 3)
-    expect(close(reference, state, tolerance), engine, "a run must have the numbers of one client after the other")
-    expect(identical(state, after(mine, 3)), engine, "a run must repeat its bytes")
+    expect(close(reference, state, tolerance), engine, "a run must have the numbers of one client at a time")
+    expect(identical(state, after(mine, 3)), engine, "a run must be repeated bitwise")
     with one, mine:
         same = close(one.evaluate(reference), mine.evaluate(state), max(tolerance, 1e-12))
         expect(same, engine, "an evaluation at the clients must have the numbers of one process")
 
 
 def _mean(world: Federation, request: Request) -> Vectors:
-    """The means of what the clients send up."""
+    """The means of the clients' uploads."""
     return world.collect(request).mean()
 
 
 def _deltas(world: Federation, request: Request) -> Iterator[tuple[int, Tensor]]:
-    """The update of each client, by its number, where the executor answers with replies."""
+    """The update of each client with its number, from an executor that answers with replies."""
     for answer in world.executor.work(request):
         if isinstance(answer, Reply):
             yield from zip(request.ids[answer.places].tolist(), answer.upload["delta"], strict=True)
 
 
 def places_of(answer: Answer) -> list[int]:
-    """The places that an answer is of."""
+    """The places that an answer belongs to."""
     if isinstance(answer, PartialSum):
         return [*answer.accepted.tolist(), *answer.refused.tolist(), *answer.missing]
     return [int(place) for place in answer.places]

@@ -1,4 +1,4 @@
-"""How a check fails: with one sentence that names what was checked, the identity, and what was found."""
+"""The failure of a check: one sentence with the checked object, the identity, and the differences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from .equality import Comparison
 
 
 def expect(holds: object, subject: object, identity: str) -> None:
-    """Raise `AssertionError` unless `holds`; of a `Comparison` the sentence says the differences."""
+    """Raise `AssertionError` unless `holds`. If that is a `Comparison`, the sentence contains its differences."""
     if not holds:
         found = f" ({holds})" if isinstance(holds, Comparison) else ""
         raise AssertionError(f"{subject}: {identity}{found}")

@@ -1,4 +1,4 @@
-"""Clients that answer without training: what a server makes of any answers can be tried in a few lines."""
+"""Clients that answer without training, to test a server with any answers in a few lines."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from ..exchange import Answers, Effort, Executor, Missing, Reply, Request, large
 from ..executors import Training
 
 Handler = Callable[[Request], Mapping[str, Tensor] | str]
-"""What one client answers to a request of its own: its upload `{"delta": [D], ...}`, or why it does not answer."""
+"""One client's answer to a request: its upload `{"delta": [D], ...}`, or the reason why it does not answer."""
 
 
 @dataclass(frozen=True, eq=False)
 class FakeClients:
-    """`Clients` of the given `sizes` `[N]` whose answers are made by `handler(request)`, asked for one client a time.
+    """`Clients` of the given `sizes` `[N]` whose answers come from `handler(request)`, called for one client at a time.
 
-    `request.ids[0]` is the client, `request.sent` `[D]` what it received, `request.job` what is asked. It remembers
-    what it remembered before, and reports one local step with each of its samples.
+    `request.ids[0]` is the client, `request.sent` `[D]` the model that it received, `request.job` the job. Its client
+    state does not change. It reports one local step with all of its samples.
     """
 
     handler: Handler
@@ -37,20 +37,20 @@ class FakeClients:
         object.__setattr__(self, "sizes", np.asarray(self.sizes, dtype=np.int64))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        """An executor that asks the handler."""
+        """An executor that calls the handler."""
         return Handled(self), ["clients: none, a function answers for them"]
 
     def settled(self, began: Mapping[str, Any]) -> FakeClients:
-        """Themselves: nothing is left open."""
+        """These clients, since they have nothing to choose."""
         return self
 
     def fingerprint(self) -> dict[str, str]:
-        """Their sizes."""
+        """The clients' sizes."""
         return {"partition": str(self.sizes.tolist())}
 
 
 class Handled(Executor):
-    """Answers each client's request as the handler does."""
+    """An executor that answers each client's request with the handler's answer."""
 
     def __init__(self, clients: FakeClients) -> None:
         self._clients = clients

@@ -1,4 +1,4 @@
-"""Identities that every federation must keep, whatever it is composed of."""
+"""Identities that every federation must keep, with any combination of parts."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
     """Check that the small federation keeps its identities with these `settings` of a `Federation`, over four rounds.
 
     - Every number of the state is finite.
-    - Worker processes give the bytes of this process.
-    - Clients that are stacked give the numbers of clients one at a time, within `tolerance` (float64).
-    - The state after half of the rounds, saved, loaded and trained on, is that of a run that was not stopped, bitwise.
+    - Worker processes give bitwise the same state as this process.
+    - Stacked clients give the same numbers as one client at a time, within `tolerance` (float64).
+    - A run that is saved after half of the rounds and resumed ends bitwise with the state of a run without a stop.
 
-    Raises `AssertionError` that names the identity. Workers are forked, so nothing need be picklable.
+    Raises `AssertionError` that names the identity. Workers are forked, so the settings need not be picklable.
     """
     subject = ", ".join(f"{name} = {value}" for name, value in settings.items())
     one = after(small_federation(**settings), ROUNDS)
     expect(finite(one), subject, "every number of the state must be finite")
     workers = _with(settings, WORKERS)
-    expect(identical(one, workers), subject, "worker processes must give the bytes of one process")
+    expect(identical(one, workers), subject, "worker processes must give bitwise the state of one process")
     stacked = _with(settings, VECTORISED)
     expect(close(one, stacked, tolerance), subject, "stacked clients must give the numbers of one at a time")
     again = _stopped(settings)
-    expect(identical(one, again), subject, "half of a run, saved and resumed, must give the bytes of the whole run")
+    expect(
+        identical(one, again), subject, "a run that is saved and resumed must give bitwise the state of the whole run"
+    )
 
 
 def finite(state: State) -> bool:

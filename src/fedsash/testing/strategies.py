@@ -1,4 +1,4 @@
-"""Strategies for Hypothesis: everything that is registered, and small federations of it."""
+"""Strategies for Hypothesis: all registered parts, and small federations of them."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def local_trainings(draw: st.DrawFn) -> LocalTraining:
 
 @st.composite
 def federations(draw: st.DrawFn, /, **settings: Any) -> Federation:
-    """Small federations of two to six clients, of all that goes together; `settings` of a `Federation` are fixed."""
+    """Small federations of two to six clients, with any parts that fit together. The given `settings` are fixed."""
     sizes = draw(st.lists(st.integers(1, 15), min_size=2, max_size=6))
     drawn: dict[str, Any] = {
         "data": small_data(tuple(sizes)),

@@ -1,4 +1,4 @@
-"""Small federations: a nonlinear one in float64, and quadratics whose rounds can be written down."""
+"""Small federations: a nonlinear one in float64, and quadratics whose rounds have a closed form."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ VECTORISED = LocalEngine("vectorised", workers=1, block=3, compile=False, memory
 WORKERS = LocalEngine("sequential", workers=2, block=1, compile=False, memory_format="contiguous", threads=1)
 
 SIZES = (7, 12, 3, 20, 9, 1)
-"""How many samples each client of the small federation has."""
+"""The numbers of samples of the small federation's clients."""
 
 
 def small_model(dropout: float = 0.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
-    """A network from 4 features to 3 classes, with dropout on request."""
+    """A network with one hidden layer, from 4 features to 3 classes, with an optional dropout."""
     torch.manual_seed(seed)
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)).to(dtype)
 
 
 def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, dtype: torch.dtype = torch.float64) -> FederatedData:
-    """Random features `[n, 4]` and labels 0 to 2, split into clients of the given sizes; 20 samples to test."""
+    """Random features `[n, 4]` and labels 0 to 2 for clients of the given sizes, and a test set of 20 samples."""
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     clients = np.split(np.arange(n), np.cumsum(sizes)[:-1])
@@ -41,7 +41,7 @@ def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, dtype: torch.dtype
 
 
 def small_federation(**settings: Any) -> Federation:
-    """Six clients of unequal `SIZES`, four a round, who train the small model; `settings` are a `Federation`'s."""
+    """Six clients of unequal `SIZES`, four in each round, with the small model. `settings` are a `Federation`'s."""
     defaults: dict[str, Any] = {
         "model": small_model(),
         "data": small_data(),
@@ -55,7 +55,7 @@ def small_federation(**settings: Any) -> Federation:
 
 
 class Point(nn.Module):
-    """A model whose only parameter is a point `w` `[d]`; it answers with the distances `x - w`."""
+    """A model whose only parameter is a point `w` `[d]`. Its output is `x - w`."""
 
     def __init__(self, start: list[float]) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Point(nn.Module):
 
 
 def quadratics(curvature: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
-    """The loss a_i/2 * ||x - w||^2, the label i of a sample being its client; `curvature` holds a `[N]`."""
+    """The loss a_i/2 * ||x - w||^2, where a sample's label i is its client. `curvature` holds a `[N]`."""
 
     def loss(output: Tensor, y: Tensor) -> Tensor:
         return 0.5 * curvature[y] * (output**2).sum(-1)
@@ -75,7 +75,7 @@ def quadratics(curvature: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
 
 
 def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **settings: Any) -> Federation:
-    """Clients i with f_i(w) = a_i/2 * (w - b_i)^2, one sample each, all in every round; `settings` as above."""
+    """Clients i with f_i(w) = a_i/2 * (w - b_i)^2 and one sample each, all in every round. `settings` as above."""
     n = len(a)
     data = FederatedData.from_arrays(
         np.array(b)[:, None], np.arange(n), [[i] for i in range(n)], classes=n, dtype=torch.float64
@@ -93,7 +93,7 @@ def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **s
 
 
 def after(federation: Federation, rounds: int, state: State | None = None) -> State:
-    """The state after so many more rounds; the federation is closed then."""
+    """The state after so many more rounds. The federation is closed at the end."""
     with federation:
         state = federation.start() if state is None else state
         for _ in range(rounds):

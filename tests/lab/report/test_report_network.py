@@ -100,7 +100,7 @@ def test_the_numbers_are_in_a_table_and_the_command_is_that_of_the_network(folde
 def test_a_study_of_time_alone_has_no_accuracy_and_says_why_it_ended(tmp_path: Path) -> None:
     parse(TIMED).run(tmp_path / "timed")
     text = page(tmp_path / "timed")
-    assert "its time was over" in text and "not finished" not in text
+    assert "its simulated time was over" in text and "not finished" not in text
     assert "Who does what when" in text and "Accuracy over time and trips" not in text
     assert "The link and the window" not in text and "The link&#x27;s use" in text
 

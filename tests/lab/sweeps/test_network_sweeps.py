@@ -79,6 +79,6 @@ def test_a_run_whose_time_was_over_is_done(tmp_path: Path) -> None:
     found = parse({"base": table, "axes": {"seed": [0]}}, tmp_path)
     assert execute(found, tmp_path, jobs=1, progress=False).failed == {}
     (summary,) = tmp_path.glob("runs/*/summary.json")
-    assert json.loads(summary.read_text())["ended_early"] == "its time was over"
+    assert json.loads(summary.read_text())["ended_early"] == "its simulated time was over"
     before = summary.stat().st_mtime_ns
     assert execute(found, tmp_path, jobs=1, progress=False).failed == {} and summary.stat().st_mtime_ns == before

@@ -1,4 +1,4 @@
-"""The forms in which people have image data sets, each a module with the functions of `table.Form`."""
+"""The usual file formats of image data sets. Each is a module with the functions of `splits.Form`."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ FORMS: dict[str, Form] = {
     "listed": listed,
     "folders": folders,
 }
-"""In the order in which a folder is tried; only the last would also take what others read."""
+"""The forms in the order in which they are tried. Only the last one would also accept folders of another form."""
 
 
 @dataclass(frozen=True)
 class DatasetFiles:
-    """A data set's files, and the form in which they are."""
+    """The files of a data set, and their form."""
 
     form: Form
     folder: Path
     files: Files
 
     def read(self, columns: Mapping[str, str | None]) -> ImageSplits:
-        """What they hold."""
+        """The content of the files."""
         return self.form.read(self.folder, self.files, columns)
 
 
 def find(path: str, splits: Sequence[str]) -> DatasetFiles:
-    """The files of each of the splits that is there: of a folder in any form, or of a data set on the hub.
+    """The files of each split that exists: of a folder in any form, or of a data set on the hub.
 
-    Raises `ValueError`, in one line that says what would be right, if there is no such folder, nothing in it that can
-    be read or no first split, or if the hub does not give the data set.
+    Raises `SettingError` if there is no such folder, if it holds no readable data or no first split, or if the hub does
+    not give the data set.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
@@ -49,5 +49,5 @@ def find(path: str, splits: Sequence[str]) -> DatasetFiles:
     form = next((form for form in FORMS.values() if form.matches(folder)), None)
     if form is None:
         right = "must hold train.parquet, train-images-idx3-ubyte, data_batch_1, all_data_0.json or images in folders"
-        raise SettingError("", "path", str(folder), f"{right}; there is nothing that can be read")
+        raise SettingError("", "path", str(folder), f"{right}; it holds no data that can be read")
     return DatasetFiles(form, folder, form.files(folder, splits))

@@ -1,4 +1,4 @@
-"""Folders of image files: a folder a class, below a split, a domain, or both; Tiny-ImageNet and PACS lie so."""
+"""Folders of image files, one for each class, in folders of splits, domains or both: Tiny-ImageNet and PACS."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def matches(folder: Path) -> bool:
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
-    """The images below `folder/train` and so on; where there is no such folder, all images as training data."""
+    """The images below `folder/train` and so on. Without a folder for training, all images are training data."""
     found = {split: _images(place) for split in splits if (place := _place(folder, split)) is not None}
     if splits[0] in found:
         return {split: its for split, its in found.items() if its}
@@ -28,10 +28,10 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
-    """Each image's path; its class is the folder it is in, and its domain, if there is one, the folder around that.
+    """The path of each image. Its class is its folder; its domain, if any, is the folder around that.
 
-    A folder `images` in between counts for nothing. A split with a file `*annotations.txt`, whose lines begin with an
-    image's name and its class, has its classes from there.
+    A folder `images` in between is ignored. If a split has a file `*annotations.txt`, the classes come from that file:
+    each of its lines begins with an image's name and its class.
     """
     parts = {}
     for split, its in files.items():
@@ -51,7 +51,7 @@ def _images(folder: Path) -> list[Path]:
 
 
 def _by_folder(images: list[Path], place: Path) -> dict[str, list[str]]:
-    """Classes, and domains where the folders are two deep."""
+    """The classes, and with two levels of folders the domains."""
     found = [[part for part in file.relative_to(place).parts[:-1] if part != "images"] for file in images]
     for file, parts in zip(images, found, strict=True):
         right = f"must lie in {place}/CLASS/" if len(found[0]) < 2 else f"must lie in {place}/DOMAIN/CLASS/"
@@ -61,7 +61,7 @@ def _by_folder(images: list[Path], place: Path) -> dict[str, list[str]]:
 
 
 def _by_list(images: list[Path], listed: Path) -> list[str]:
-    """Classes from lines such as `val_0.JPEG  n03444034  0 32 44 62`."""
+    """The classes from lines such as `val_0.JPEG  n03444034  0 32 44 62`."""
     rows = [line.split() for line in listed.read_text().splitlines() if line.strip()]
     short = [number for number, row in enumerate(rows, 1) if len(row) < 2]
     check(not short, f"{listed}: line", short[:1], "must be the name of an image and its class")

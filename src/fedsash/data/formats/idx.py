@@ -14,16 +14,16 @@ from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 PREFIX = {"train": "train", "test": "t10k"}
 IMAGES, LABELS = 0x00000803, 0x00000801
-"""The first four bytes: two zeros, 8 for unsigned bytes, and the number of dimensions."""
+"""The first four bytes of a file: two zeros, 8 for unsigned bytes, and the number of dimensions."""
 
 
 def matches(folder: Path) -> bool:
-    """Whether there is a `train-images-idx3-ubyte`, plain or `.gz`, in the folder or up to two levels below."""
+    """Whether a `train-images-idx3-ubyte`, plain or `.gz`, is in the folder or up to two levels below it."""
     return home(folder, *_spellings("train", "images", 3)) is not None
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
-    """Images and labels of each split, both of them."""
+    """The file of images and the file of labels of each split."""
     place = home(folder, *_spellings("train", "images", 3)) or folder
     found = {}
     for split, prefix in PREFIX.items():
@@ -55,7 +55,7 @@ def _one(place: Path, names: list[str]) -> Path | None:
 
 
 def _read(file: Path, magic: int) -> Pixels:
-    """The array in a file: a magic number, the dimensions (32 bits each, the highest byte first), then the bytes."""
+    """The array in a file. The file holds a magic number, the dimensions (32 bits each, big-endian), then the bytes."""
     try:
         raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
     except (OSError, EOFError, zlib.error) as error:

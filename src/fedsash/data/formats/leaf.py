@@ -16,7 +16,7 @@ from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 
 def matches(folder: Path) -> bool:
-    """Whether there are JSON files in a folder `train`, or an `all_data*.json`, up to two levels below."""
+    """Whether JSON files in a folder `train`, or an `all_data*.json`, are in the folder or up to two levels below."""
     return _home(folder) is not None
 
 
@@ -25,7 +25,7 @@ def _home(folder: Path) -> Path | None:
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
-    """All files of `train` and of `test`; or, where LEAF has not split the samples yet, all files as training data."""
+    """The files of `train` and `test`. If LEAF has not split the samples yet, all files are training data."""
     place = _home(folder) or folder
     if place.name != "train":
         return {splits[0]: sorted(place.glob("all_data*.json"))}
@@ -34,7 +34,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
-    """Images `[n, H, H, 1]`, labels, and as `user` the name of the user whose sample it is."""
+    """Images `[n, H, H, 1]`, labels, and as `user` the name of each sample's user."""
     parts = {}
     with progress("reading JSON", sum(map(len, files.values()))) as advance:
         for split, its in files.items():
@@ -52,7 +52,7 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Image
 
 
 def _users(file: Path) -> list[tuple[str, Pixels, Any]]:
-    """Each user's name, images and labels."""
+    """The name, images and labels of each user in a file."""
     try:
         content = json.loads(file.read_bytes())
     except (OSError, ValueError) as error:
@@ -74,10 +74,10 @@ def _user(file: Path, name: str, count: int, data: Mapping[str, Any]) -> tuple[s
     try:
         x, y = np.array(samples["x"], dtype=np.float64), np.array(samples["y"])
     except ValueError:
-        raise DataError(f"{where}: x: must be as many numbers for each image") from None
+        raise DataError(f"{where}: x: must have the same number of values for each image") from None
     side = isqrt(x.shape[-1])
     square = x.ndim == 2 and side * side == x.shape[1] > 0
-    check(square, f"{where}: x", list(x.shape), "must be the pixels of square images, a row each")
+    check(square, f"{where}: x", list(x.shape), "must be the pixels of square images, one row for each image")
     check(bool(((x >= 0) & (x <= 1)).all()), f"{where}: x", "a pixel out of range", "must be numbers from 0 to 1")
     check(np.issubdtype(y.dtype, np.integer), f"{where}: y", y.dtype, "must be whole numbers")
     return name, (x * 255).round().astype(np.uint8).reshape(-1, side, side, 1), y

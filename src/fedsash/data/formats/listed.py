@@ -12,16 +12,16 @@ from ...basics.errors import DataError, check
 from .splits import Files, ImageSplit, ImageSplits
 
 LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")
-"""Where the image of an id lies: in one folder, or as Google Landmarks v2 is unpacked."""
+"""Possible paths of the image with a given id: all in one folder, or as in the unpacked Google Landmarks v2."""
 
 
 def matches(folder: Path) -> bool:
-    """Whether there is a list `*train*.csv` with the columns `image_id` and `class`, up to one level below."""
+    """Whether a list `*train*.csv` with the columns `image_id` and `class` is in the folder or one level below."""
     return bool(_lists(folder, "train"))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
-    """The list of each split, `federated_train.csv`, `test.csv` or any with the split in its name, and its images."""
+    """The list of each split and its images. The list is `federated_train.csv`, `test.csv` or has the split's name."""
     found = {split: _lists(folder, split) for split in splits}
     for split, its in found.items():
         check(len(its) < 2, "path", str(folder), f"must hold one list for {split}, not {[file.name for file in its]}")
@@ -29,7 +29,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
-    """The path of each image, its class and, where the list has `user_id`, its user."""
+    """The path of each image, its class and, if the list has the column `user_id`, its user."""
     parts = {}
     for split, (listed, *images) in files.items():
         values = _columns(listed)
@@ -61,7 +61,7 @@ def _columns(file: Path) -> dict[str, list[str]]:
 
 
 def _places(folder: Path, listed: Path) -> list[Path]:
-    """The files of a list's images; where the first one lies says where all do."""
+    """The files of a list's images. The path of the first one decides which of `LAYOUTS` is used for all."""
     names = _columns(listed)["image_id"]
     check(len(names) > 0, str(listed), [], "must list at least one image")
     bases = [(base, layout) for base in (listed.parent, folder) for layout in LAYOUTS]
@@ -71,5 +71,5 @@ def _places(folder: Path, listed: Path) -> list[Path]:
             missing = next((place for place in places if not place.is_file()), None)
             check(missing is None, f"{listed}: image_id", missing and missing.stem, f"there is no {missing}")
             return places
-    right = f"there is none of {', '.join(layout.format(names[0], *names[0][:3].ljust(3)) for layout in LAYOUTS)}"
+    right = f"there is no {', '.join(layout.format(names[0], *names[0][:3].ljust(3)) for layout in LAYOUTS)}"
     raise DataError(f"{listed}: image_id = {names[0]!r}: {right} in {folder}")

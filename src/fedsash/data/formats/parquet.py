@@ -1,4 +1,4 @@
-"""The Hugging Face form: Parquet files as the hub serves them, or the Arrow files that `datasets` makes of them."""
+"""The Hugging Face form: Parquet files as on the hub, or the Arrow files that `datasets` makes from them."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 USUAL = {"image": ("image", "img"), "y": ("label",), "domain": ("domain",), "user": (), "coarse": ()}
-"""What columns are called where nobody says it; images and labels there must be."""
+"""Default names of the columns. Images and labels are required."""
 OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "coarse": "coarse"}
 
 
 def matches(folder: Path) -> bool:
-    """Whether a file ends in `.parquet`, anywhere below the folder."""
+    """Whether there is a file `*.parquet` anywhere below the folder."""
     return any(folder.rglob("*.parquet"))
 
 
@@ -32,19 +32,21 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     found = {split: [file for file in present if file.stem.split("-")[0] in spellings(split)] for split in splits}
     for split, its in found.items():
         places = sorted({str(file.parent.relative_to(folder)) for file in its})
-        check(len(places) < 2, "path", str(folder), f"{split} is in several folders, choose one: {places}")
+        check(len(places) < 2, "path", str(folder), f"{split} is in several folders; choose one of {places}")
     names = [str(file.relative_to(folder)) for file in present]
     check(bool(found[splits[0]]), "path", str(folder), f"must hold {splits[0]}.parquet; there is {some(names)}")
     return {split: its for split, its in found.items() if its}
 
 
 def hub(name: str, splits: Sequence[str]) -> Files:
-    """The Arrow files that `datasets` keeps of a data set on the hub, fetched if need be."""
+    """The Arrow files that `datasets` keeps of a data set on the hub. They are fetched if they are missing."""
     with library("datasets", "these data", EXTRA):
         import datasets
     try:
         found = datasets.load_dataset(name)
-    except Exception as error:  # network, hub, missing data set, damaged files: it raises all kinds
+    except (
+        Exception
+    ) as error:  # the library raises many kinds: for the network, the hub, a missing data set, damaged files
         right = (
             f"is no folder here, and the hub did not give it ({one_line(error)}). Without a network, fetch it "
             f"elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to that folder"
@@ -56,7 +58,7 @@ def hub(name: str, splits: Sequence[str]) -> Files:
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
-    """The chosen columns; the images stay encoded. Names are those of the metadata's class labels."""
+    """The chosen columns. The images stay encoded. The names are those of the class labels in the metadata."""
     import pyarrow as pa
 
     chosen = _choose(columns, present(files), folder)
@@ -75,7 +77,7 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Image
 
 
 def present(files: Files) -> list[str]:
-    """The names of the columns of the first split."""
+    """The names of the first split's columns."""
     with library("pyarrow", "these data", EXTRA):
         import pyarrow.parquet as pq
     file = next(iter(files.values()))[0]
@@ -84,7 +86,7 @@ def present(files: Files) -> list[str]:
 
 
 def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -> dict[str, str]:
-    """The columns to read: as named, or as they are usually called."""
+    """The columns to read: those that are asked for, otherwise those with default names."""
     chosen = {}
     for key, usual in USUAL.items():
         name = asked.get(key) or next((name for name in usual if name in present), None)
@@ -106,7 +108,7 @@ def _read(file: Path, names: list[str]) -> pa.Table:
 
 
 def _stream(file: Path) -> pa.RecordBatchStreamReader:
-    """A file that `datasets` wrote; it is mapped, so nothing is read before it is needed."""
+    """An Arrow file of `datasets`. It is mapped into memory, so data are read only when they are used."""
     import pyarrow as pa
 
     return pa.ipc.open_stream(pa.memory_map(str(file)))
@@ -123,7 +125,7 @@ def _readable(file: Path) -> Iterator[None]:
 
 
 def _features(table: pa.Table) -> dict[str, Any]:
-    """What the table's metadata say of its columns."""
+    """The description of the columns in the table's metadata."""
     metadata = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     return dict(metadata.get("info", {}).get("features", {}))
 
@@ -134,9 +136,9 @@ def _values(column: pa.ChunkedArray, where: str) -> Any:
 
 
 class Rows(Sequence[bytes]):
-    """The image files in a column of `{bytes, path}` or of plain bytes, read when the first one is asked for.
+    """The image files in a column of `{bytes, path}` or of plain bytes. The column is read at the first access.
 
-    They stay where Arrow has them: in mapped files, or in memory, which forked processes share.
+    The bytes stay where Arrow has them: in mapped files, or in memory that forked processes share.
     """
 
     def __init__(self, files: Sequence[Path], name: str, where: str, count: int) -> None:

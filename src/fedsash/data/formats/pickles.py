@@ -19,7 +19,7 @@ NUMBERS = ("b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f4", "f8")
 
 
 def matches(folder: Path) -> bool:
-    """Whether there is a `data_batch_1`, a `train` beside a `meta`, or a `train_part0.pkl`, up to two levels below."""
+    """Whether `data_batch_1`, `meta` or `train_part0.pkl` is in the folder or up to two levels below it."""
     return _home(folder) is not None
 
 
@@ -44,7 +44,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
-    """Images `[n, H, W, channels]`, their labels and, of CIFAR-100, their coarse labels; names are those of `meta`."""
+    """Images `[n, H, W, channels]`, labels and, for CIFAR-100, coarse labels. The names are those in `meta`."""
     parts = {}
     for split, its in files.items():
         batches = [_batch(file) for file in its]
@@ -54,7 +54,7 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Image
 
 
 def _batch(file: Path) -> dict[str, NDArray[Any]]:
-    """The arrays of one file: `x`, `y` and perhaps `coarse`."""
+    """The arrays of one file: `x`, `y` and, for CIFAR-100, `coarse`."""
     content = load(file)
     if isinstance(content, tuple):
         right = "must be a pair of images and labels, as in FedBN's files"
@@ -73,27 +73,27 @@ def _batch(file: Path) -> dict[str, NDArray[Any]]:
         right = "must be whole numbers" if key != "x" else "must be unsigned bytes"
         fits = values.dtype == np.uint8 and values.ndim == 4 if key == "x" else np.issubdtype(values.dtype, np.integer)
         check(fits, f"{file}: {key}", f"{values.dtype} {list(values.shape)}", right)
-        right = f"must be {len(found['x'])}, as many as there are images"
+        right = f"must be {len(found['x'])}, the number of images"
         check(len(values) == len(found["x"]), f"{file}: number of labels", len(values), right)
     return found
 
 
 def _words(content: Any, file: Path) -> dict[str, Any]:
-    """A dictionary with its keys as words: pickles of Python 2 have bytes."""
+    """A dictionary with strings as keys. In pickles of Python 2 they are bytes."""
     check(isinstance(content, dict), str(file), type(content).__name__, "must be a dictionary")
     return {key.decode("latin1") if isinstance(key, bytes) else key: value for key, value in content.items()}
 
 
 def _image(data: Any, file: Path) -> Pixels:
-    """Rows of 1,024 red, 1,024 green and 1,024 blue values."""
+    """Images `[n, 32, 32, 3]` from rows of 1,024 red, 1,024 green and 1,024 blue values."""
     shape = getattr(data, "shape", None)
     fits = isinstance(data, np.ndarray) and data.ndim == 2 and data.shape[1] == 3 * SIDE * SIDE
-    check(fits, f"{file}: data", shape, f"must be an array of {3 * SIDE * SIDE} numbers an image")
+    check(fits, f"{file}: data", shape, f"must be an array of {3 * SIDE * SIDE} numbers for each image")
     return np.ascontiguousarray(data.reshape(-1, 3, SIDE, SIDE).transpose(0, 2, 3, 1))
 
 
 def _names(place: Path) -> dict[str, list[str]]:
-    """The names of labels in CIFAR-10's `batches.meta` or CIFAR-100's `meta`, where there is one."""
+    """The names of the labels in CIFAR-10's `batches.meta` or CIFAR-100's `meta`; empty without such a file."""
     file = next((place / name for name in ("batches.meta", "meta") if (place / name).is_file()), None)
     table = {} if file is None else _words(load(file), file)
     kinds = {"label_names": "y", "fine_label_names": "y", "coarse_label_names": "coarse"}
@@ -102,18 +102,18 @@ def _names(place: Path) -> dict[str, list[str]]:
 
 
 def load(file: Path) -> Any:
-    """What is pickled in a file: arrays of numbers, dictionaries, lists, tuples, bytes, words and numbers.
+    """The pickled content of a file: arrays of numbers, dictionaries, lists, tuples, bytes, strings and numbers.
 
-    A pickle can name any function and have it called. Here it gets `_Array` and `_Kind` of this file where it asks for
-    NumPy's, since even these, given a crafted state, can be made to read memory that is not theirs. One that asks for
-    anything else is refused, with its name, before anything is called.
+    A pickle can call any function by its name. So only a few names are allowed; another one raises `DataError` before
+    anything is called. For NumPy's arrays and types the pickle gets `_Array` and `_Kind` of this module, since a
+    manipulated state can make NumPy's own classes read memory outside of an array.
     """
     try:
         with file.open("rb") as opened:
             content = _Unpickler(opened, encoding="bytes").load()
     except _Refused as error:
-        raise DataError(f"{file}: asks for {error}: must hold arrays, lists, words and numbers only") from None
-    except Exception as error:  # whatever a damaged pickle makes its reader raise
+        raise DataError(f"{file}: asks for {error}: must hold arrays, lists, strings and numbers only") from None
+    except Exception as error:  # a damaged pickle can make its reader raise anything
         raise DataError(f"{file} can't be read: {one_line(error)}") from error
     if isinstance(content, dict):
         return {key: _plain(value) for key, value in content.items()}
@@ -121,7 +121,7 @@ def load(file: Path) -> Any:
 
 
 class _Refused(Exception):
-    """The function that a pickle asked for."""
+    """A pickle asked for a function that is not allowed; the message is its name."""
 
 
 class _Unpickler(pickle.Unpickler):
@@ -132,7 +132,7 @@ class _Unpickler(pickle.Unpickler):
 
 
 class _Kind:
-    """The type of an array's numbers, such as `u1`; its state begins with a version and the order of bytes."""
+    """The type of an array's numbers, such as `u1`. Its state begins with a version and the byte order."""
 
     def __init__(self, name: str | bytes, *_: object) -> None:
         self.name, self.order = (name.decode("ascii") if isinstance(name, bytes) else name), "<"
@@ -148,7 +148,7 @@ class _Kind:
 
 
 class _Array:
-    """An array to be: its state is a version, the shape, the type, whether columns come first, and the bytes."""
+    """An array. Its state is a version, the shape, the type, whether the order is by columns, and the bytes."""
 
     def __init__(self, *_: object) -> None:
         self.value: NDArray[Any] = np.empty(0)
@@ -163,7 +163,7 @@ def _plain(value: Any) -> Any:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Bytes as Python 3 writes them for Python 2."""
+    """Bytes in the form in which Python 3 writes them for Python 2."""
     check(encoding in ("latin1", b"latin1"), "encoding", encoding, "must be latin1")
     return text.encode("latin1")
 
@@ -171,7 +171,7 @@ def _latin1(text: str, encoding: str) -> bytes:
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
-    ("numpy", "ndarray"): "ndarray",  # an argument of the above, which makes nothing else
+    ("numpy", "ndarray"): "ndarray",  # only an argument of the function above
     ("numpy", "dtype"): _Kind,
     ("_codecs", "encode"): _latin1,
 }

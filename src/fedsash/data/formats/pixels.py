@@ -1,4 +1,4 @@
-"""From the places of images to their pixels: decoding, resizing, grey or RGB."""
+"""From image files to pixels: decoding, resizing, conversion to grey or RGB."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ MODES = {1: "L", 3: "RGB"}
 
 @dataclass(frozen=True)
 class Look:
-    """What images become when they are decoded; None leaves it to the first image of a split.
+    """The size and the channels of decoded images. None means: as in the first image of the split.
 
-    `channels` is 1 (grey) or 3 (RGB). With `size` the shorter side becomes `zoom * size` pixels (bilinear), and the
-    middle `size x size` pixels are kept. `negative` turns each value v into 255 - v.
+    `channels` is 1 (grey) or 3 (RGB). With `size` the shorter side is scaled to `zoom * size` pixels (bilinear), and
+    the middle `size x size` pixels are used. `negative` turns each value v into 255 - v.
     """
 
     channels: int | None = None
@@ -44,9 +44,10 @@ AS_IT_IS = Look()
 
 @dataclass(frozen=True, eq=False)
 class Decoder:
-    """Decodes any images of a part, whenever it is asked to; the first one sets what `look` leaves open.
+    """Decodes images of a part on demand. The first image determines what `look` leaves open.
 
-    Raises `ValueError`, which names the file or the row, for an image that can't be decoded or is not like the first.
+    Raises `DataError` for an image that can't be decoded, and `SettingError` for one whose size or channels differ from
+    the first one's. Both name the file or the row.
     """
 
     part: ImageSplit
@@ -54,7 +55,7 @@ class Decoder:
 
     @property
     def ready(self) -> Pixels | None:
-        """All images, where they are pixels as `look` wants them."""
+        """All images, if they are already pixels of the wanted size; otherwise None."""
         images, look = self.part.images, self.look
         if not isinstance(images, np.ndarray) or look.channels not in (None, images.shape[3]):
             return None
@@ -74,11 +75,11 @@ class Decoder:
 
     @property
     def bytes(self) -> int:
-        """What all pixels take."""
+        """The size of all pixels in bytes."""
         return math.prod((len(self.part.images), *self.shape))
 
     def into(self, out: Pixels, rows: Iterable[int]) -> None:
-        """Put the images of these rows into `out`, uint8 `[b, H, W, channels]`."""
+        """Write the images of these rows into `out`, uint8 `[b, H, W, channels]`."""
         ready = self.ready
         for pixels, row in zip(out, rows, strict=True):
             pixels[...] = np.asarray(self._image(row)).reshape(self.shape) if ready is None else ready[row]
@@ -90,7 +91,7 @@ class Decoder:
         image = _open(place, where, row, self.look)
         height, width, channels = self.shape
         if image.size != (width, height):
-            right = f"must be {(width, height)}, as in row 0; size brings them all to one"
+            right = f"must be {(width, height)}, as in row 0; set size to scale them all to one size"
             check(False, f"{_name(place, where, row)}: size", image.size, right)
         if image.mode != MODES[channels]:
             right = f"row 0 is {MODES[channels]}: set channels to 1 or 3 to convert them all"
@@ -100,7 +101,7 @@ class Decoder:
 
 
 def decode(parts: dict[str, ImageSplit], look: Look) -> dict[str, Pixels]:
-    """The pixels of each split, uint8 `[n, H, W, channels]`, with a progress bar; `ValueError` names what is wrong."""
+    """The pixels of each split, uint8 `[n, H, W, channels]`, with a progress bar. Raises errors as `Decoder` does."""
     with progress("decoding images", sum(len(part.images) for part in parts.values())) as advance:
         return {split: _decoded(part, look, advance) for split, part in parts.items()}
 
@@ -117,7 +118,7 @@ def _decoded(part: ImageSplit, look: Look, advance: Callable[[int], None]) -> Pi
         decoder.into(out[start : rows.stop], rows)
         advance(len(rows))
 
-    # Pillow frees the interpreter while it decodes, but for small images the hand-over costs more than it gains.
+    # Pillow releases the interpreter's lock while it decodes, but for small images switching threads costs more.
     height, width, _ = decoder.shape
     with ThreadPoolExecutor(cores() if height * width >= 64 * 64 else 1) as pool:
         for _ in pool.map(decode_rows, range(0, count, 256)):
@@ -126,12 +127,12 @@ def _decoded(part: ImageSplit, look: Look, advance: Callable[[int], None]) -> Pi
 
 
 def cores() -> int:
-    """How many processors this process may use."""
+    """The number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _room(shape: tuple[int, ...], where: str) -> Pixels:
-    """Memory for the images; refused where the machine has less, since the system would kill the process for it."""
+    """Memory for the images. Raises `SettingError` if the machine has less: the system would kill the process later."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     needed = int(np.prod(shape))
     right = f"decoded they take {needed / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB: set a smaller size"
@@ -157,7 +158,7 @@ def _resized(image: Image.Image, size: int, zoom: float, channels: int | None) -
     from PIL import Image
 
     if channels is not None and image.mode != MODES[channels]:
-        image = image.convert(MODES[channels])  # first, because a palette can't be interpolated
+        image = image.convert(MODES[channels])  # before resizing, because a palette can't be interpolated
     scale = zoom * size / min(image.size)
     if scale != 1:
         image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BILINEAR)
@@ -171,7 +172,7 @@ def _name(place: Place, where: str, row: int) -> str:
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A progress bar on standard error while data are read for the first time; it leaves nothing behind."""
+    """A progress bar on standard error while data are read for the first time. It is erased at the end."""
     from rich.console import Console
     from rich.progress import Progress
 

@@ -1,4 +1,4 @@
-"""What every form gives: a table a split, whose images are pixels or the places of encoded images."""
+"""The common result of all forms: one table for each split, with pixels or references to encoded images."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ VALIDATION = ("valid", "val", "validation")
 
 @dataclass(frozen=True, eq=False)
 class ImageSplit:
-    """One split of `n` samples, nothing decoded yet.
+    """One split of `n` samples before decoding.
 
-    `images` are pixels, uint8 `[n, H, W, channels]`, or the place of each image: whoever wants to decode only what a
-    batch needs keeps these places, `pixels.decode` decodes them all. `columns` has the `n` integers or words of `y`
-    and, where the files have them, of `domain`, `user` and `coarse`. `where` begins a line about one of the images.
+    `images` are pixels, uint8 `[n, H, W, channels]`, or the place of each image. `Decoder` decodes the places for a
+    batch, `pixels.decode` decodes all of them. `columns` has the `n` integers or strings of `y` and, if the files have
+    them, of `domain`, `user` and `coarse`. `where` is the beginning of error messages about an image.
     """
 
     images: Pixels | Sequence[Place]
@@ -46,30 +46,33 @@ NAMES = {"y": "labels", "domain": "domains", "user": "users", "coarse": "coarse 
 
 @dataclass(frozen=True, eq=False)
 class ImageSplits:
-    """All splits that were read, and the names that the files give to the numbers of a column."""
+    """All splits that were read, and for each column the names of its numbers, if the files have them."""
 
     parts: dict[str, ImageSplit]
     names: dict[str, list[str]] = field(default_factory=dict)
 
 
 class Form(Protocol):
-    """One way in which data sets lie in folders: a module with these functions."""
+    """A file format of data sets: a module with these functions."""
 
     def matches(self, folder: Path) -> bool:
         """Whether the folder holds data in this form."""
 
     def files(self, folder: Path, splits: Sequence[str]) -> Files:
-        """The files of each of these splits that is there; `ValueError` if there is none of the first."""
+        """The files of each of these splits that exists. Raises `SettingError` if the first split has no files."""
 
     def read(self, folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
-        """What the files hold. `columns` names the columns of files that have such names; `ValueError` in one line."""
+        """The content of the files. `columns` names the columns of files that have named columns.
+
+        Raises `SettingError` or `DataError` for wrong or damaged files.
+        """
 
 
 def home(folder: Path, *marks: str) -> Path | None:
-    """The one folder, this or up to two levels below it, that holds a file like one of `marks`; None without any."""
+    """The only folder that has a file like one of `marks`: `folder` or up to two levels below it; None without one."""
     found = {file.parent for depth in ("", "*/", "*/*/") for mark in marks for file in folder.glob(depth + mark)}
     places = sorted(str(place.relative_to(folder)) for place in found)
-    check(len(found) < 2, "path", str(folder), f"{marks[0]} is in several folders, choose one: {places}")
+    check(len(found) < 2, "path", str(folder), f"{marks[0]} is in several folders; choose one of {places}")
     return next(iter(found), None)
 
 
@@ -83,9 +86,9 @@ def numbered(
 ) -> tuple[dict[str, NDArray[np.int64]], list[str]]:
     """The numbers of a column in each split, and their names.
 
-    Integers that the files name, or of which there are `count`, stay as they are. Any other values (words, integers of
-    no known range) become their place in the sorted list of them all. Raises `ValueError` for a number out of range,
-    or if the values' number is not `count`.
+    Integers for which the files have names, or that have a known `count`, are not changed. Other values (strings, or
+    integers of unknown range) become their positions in the sorted list of all values. Raises `SettingError` for a
+    number out of range, or if there are not `count` different values.
     """
     whole = all(np.issubdtype(array.dtype, np.integer) for array in values.values())
     if not whole or (names is None and count is None):
@@ -104,5 +107,5 @@ def numbered(
 
 
 def some(names: Sequence[str]) -> str:
-    """The first few names, for a line of an error message."""
+    """The first five names, for an error message."""
     return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -1,7 +1,8 @@
-"""Who holds which samples: rules `(labels [n], seed) -> each client's indices`, pure functions of both.
+"""Partitions: rules that give each client its samples.
 
-A rule that needs more than labels names in `by` the fields of the samples that it is called with instead: `Domains`
-with `(domain, labels, seed)`. Every rule ends, or raises `ValueError` with a sentence that says what would help.
+A rule is a pure function `rule(labels [n], seed)` that returns each client's indices. A rule that needs other fields of
+the samples names them in `by` and is called with them: `Domains` with `(domain, labels, seed)`. Every rule ends. If it
+can't partition the samples, it raises `SettingError` or `DataError` with a sentence that says what would help.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the partition rules share."""
+"""Parts that several partition rules use."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from ...basics.errors import check
 
 @runtime_checkable
 class Partition(Protocol):
-    """Who holds which samples: `partition(labels, seed)` gives each client's indices (see `by` in `partitions`)."""
+    """A rule that gives each client its samples: `partition(labels, seed)` returns each client's indices.
+
+    A rule with `by` is called with other fields of the samples (see the package `partitions`).
+    """
 
     def __call__(self, *args: Any, **kwargs: Any) -> list[Ints]: ...
 
 
 class LabelRule(Partition, Protocol):
-    """A dataclass that shares samples out over `clients` by their labels alone."""
+    """A dataclass that distributes samples over `clients` by their labels only."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
@@ -31,23 +34,23 @@ class LabelRule(Partition, Protocol):
 
 
 def check_client_count(rule: str, clients: int) -> None:
-    """Raise `ValueError` unless there is at least one client."""
+    """Raise `SettingError` unless there is at least one client."""
     check(clients >= 1, f"{rule}.clients", clients, "must be at least 1")
 
 
 def check_alpha(rule: str, alpha: float, name: str = "alpha") -> None:
-    """Raise `ValueError` unless a concentration is positive; far outside this range its gamma draws overflow."""
+    """Raise `SettingError` unless a concentration is from 1e-9 to 1e9; far outside, gamma draws overflow."""
     check(1e-9 <= alpha <= 1e9, f"{rule}.{name}", alpha, "must be positive, from 1e-9 to 1e9")
 
 
 def check_samples(rule: str, clients: int, samples: int, each: int = 1) -> None:
-    """Raise `ValueError` unless there are `each` samples for every client."""
+    """Raise `SettingError` unless there are `each` samples for every client."""
     right = f"must be at most {samples // each}, for {samples} samples and at least {each} for each client"
     check(clients * each <= samples, f"{rule}.clients", clients, right)
 
 
 def equal_sizes(samples: int, clients: int) -> Ints:
-    """Sizes `[N]` that add up to `samples`; the first clients get one more where it does not divide."""
+    """Sizes `[N]` with the sum `samples`. If `clients` does not divide it, the first clients get one sample more."""
     return samples // clients + (np.arange(clients) < samples % clients)
 
 
@@ -59,9 +62,9 @@ def by_class(labels: NDArray[Any], rng: np.random.Generator) -> list[Ints]:
 def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Floats], rng: np.random.Generator) -> Ints:
     """A client's `size` samples, sorted: labels are drawn from a mixture, samples without replacement.
 
-    `pools` holds the samples of each class in random order; of class c the first `used[c]` are taken, and what is taken
-    now is added to it, in place. `mixture(left)` gives `q` `[C]` for `left` `[C]` samples of each class, 0 for those of
-    which none is left, and is asked again whenever a class is used up.
+    `pools` holds the samples of each class in random order. The first `used[c]` samples of class c belong to other
+    clients already; `used` is updated in place. `mixture(left)` returns the probabilities `q` `[C]` for `left` `[C]`
+    remaining samples of each class; q is 0 for a class without samples. It is called again when a class is used up.
     """
     sizes = np.array([len(pool) for pool in pools])
     start = used.copy()
@@ -72,9 +75,9 @@ def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Flo
 
 
 def _draw(q: Floats, left: Ints, need: int, rng: np.random.Generator) -> Ints:
-    """How many samples of each class are taken by up to `need` draws from `q`, the last being one that uses up a class.
+    """The number of samples of each class in up to `need` draws from `q`, which stop when a class is used up.
 
-    So each call either meets the need or uses up a class, and the rule ends.
+    So each call either makes all draws or uses up a class, and the rule ends.
     """
     drawn = rng.choice(len(q), size=need, p=q)
     stop = need

@@ -1,7 +1,7 @@
-"""The three partitions that the literature calls "Dirichlet(alpha)"; the same alpha means a different skew in each.
+"""The three partitions that the literature calls "Dirichlet(alpha)". The same alpha means a different skew in each.
 
-Classes that a client holds on average on CIFAR-10, 100 clients, alpha = 0.1: 1.5 by `Dirichlet`, whose concentration
-is `alpha / C` for each of `C` classes, 4 by `DirichletClasses` and 5 by `DirichletReuse`, where it is `alpha`.
+With CIFAR-10, 100 clients and alpha = 0.1 a client holds on average 1.5 classes by `Dirichlet`, 4 by `DirichletClasses`
+and 5 by `DirichletReuse`. The concentration of each of `C` classes is `alpha / C` in `Dirichlet`, else `alpha`.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from .common import by_class, check_alpha, check_client_count, check_samples, eq
 class Dirichlet:
     """Dirichlet per client by the label prior, equal sizes (Hsu et al. 2019; WiMA).
 
-    Client `i` draws its mixture of labels `q_i ~ Dir(alpha * prior)`, `prior` `[C]` being the classes' frequencies,
-    and fills its share with samples whose labels are drawn from `q_i`, without replacement. When a class is used up,
-    `q_i` is drawn anew over the classes that are left: on CIFAR-100, alpha = 0.5, clients hold 5.0 classes on average,
-    and 5.1 in the split file published by Caldarola et al. (2022); were `q_i` renormalised it would be 3.8. Every
-    sample is used once; sizes differ by at most one.
+    Client `i` draws its mixture of labels `q_i ~ Dir(alpha * prior)`, where `prior` `[C]` are the classes' frequencies.
+    The labels of its samples are drawn from `q_i`, without replacement. When a class is used up, `q_i` is drawn again
+    over the remaining classes. With CIFAR-100 and alpha = 0.5, clients then hold 5.0 classes on average; in the split
+    file published by Caldarola et al. (2022) it is 5.1. If `q_i` were renormalised instead, it would be 3.8. Every
+    sample is used once. Sizes differ by at most one.
 
-    `alpha = 0` is the limit: `q_i` is one class, drawn by the prior. So each client holds one class as long as class
-    sizes are multiples of a client's size; otherwise the client that uses up a class goes on with another one.
+    `alpha = 0` is the limit: `q_i` is a single class, drawn by the prior. Then each client holds one class if class
+    sizes are multiples of a client's size. Otherwise a client that uses up a class continues with another one.
 
-    Raises `ValueError` if `alpha` is out of range or there are more clients than samples.
+    Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
     clients: int
@@ -53,7 +53,7 @@ class Dirichlet:
         return [fill(pools, used, n, lambda left: self._mixture(np.where(left > 0, prior, 0), rng), rng) for n in sizes]
 
     def _mixture(self, prior: Floats, rng: np.random.Generator) -> Floats:
-        """`q ~ Dir(alpha * prior)` over the classes whose prior is not 0; its limit, a single class, at alpha = 0."""
+        """`q ~ Dir(alpha * prior)` over the classes whose prior is not 0. For alpha = 0: the limit, a single class."""
         q = np.zeros_like(prior)
         if self.alpha == 0:
             q[rng.choice(len(q), p=prior / prior.sum())] = 1
@@ -67,13 +67,13 @@ class Dirichlet:
 class DirichletClasses:
     """Dirichlet per class over the clients, unequal sizes ("hetero-dir", Yurochkin et al. 2019; IMA).
 
-    Each class is cut among the clients in proportions `p ~ Dir(alpha * ones(N))`, clients that already hold their even
-    share of all samples being left out. (Leaving components of a Dirichlet out and renormalising is a Dirichlet over
-    the others; it is drawn as such.) The whole is drawn again until every client has `min_size` samples, by default as
-    many as there are classes. Every sample is used once.
+    Each class is divided among the clients in proportions `p ~ Dir(alpha * ones(N))`. Clients that already hold 1/N of
+    all samples are left out. (A Dirichlet without some components, renormalised, is a Dirichlet over the others, and is
+    drawn as one.) All classes are drawn again until every client has `min_size` samples, by default the number of
+    classes. Every sample is used once.
 
-    Raises `ValueError` if `alpha` is out of range, if there are fewer than `clients * min_size` samples, or if none of
-    `tries` draws was good enough; small `alpha` can need tens of thousands.
+    Raises `SettingError` if `alpha` is out of range or there are fewer than `clients * min_size` samples, and
+    `DataError` if none of `tries` draws gives every client enough; a small `alpha` can need tens of thousands.
     """
 
     clients: int
@@ -99,7 +99,7 @@ class DirichletClasses:
         return [np.sort(np.concatenate([part[i] for part in parts])) for i in range(self.clients)]
 
     def _cuts(self, sizes: Ints, min_size: int, rng: np.random.Generator) -> Ints:
-        """Where to cut each class, `[C, N - 1]`: the first draw that leaves `min_size` samples to every client."""
+        """The positions at which each class is cut, `[C, N - 1]`: the first draw that gives all clients `min_size`."""
         best = 0
         for _ in range(self.tries):
             held = np.zeros(self.clients, dtype=np.int64)
@@ -122,13 +122,14 @@ class DirichletClasses:
 @dataclass(frozen=True)
 @typed
 class DirichletReuse:
-    """Dirichlet per client, equal sizes, samples re-used (FedSWA).
+    """Dirichlet per client, equal sizes, samples used more than once (FedSWA).
 
     Client `i` draws `q_i ~ Dir(alpha * ones(C))` and gets exactly `n // N` samples whose labels are independent draws
-    from `q_i`. Samples of a class are taken in one random order, from its start again when the class is used up. So
-    clients share samples, and some samples are never used (CIFAR-100, 100 clients, alpha = 0.1: 11 %).
+    from `q_i`. Samples of a class are taken in one random order. When the class is used up, they are taken again from
+    the start. So several clients may hold the same sample, and some samples are never used (CIFAR-100, 100 clients,
+    alpha = 0.1: 11 %).
 
-    Raises `ValueError` if `alpha` is out of range or there are more clients than samples.
+    Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
     clients: int
@@ -139,7 +140,7 @@ class DirichletReuse:
         check_alpha("DirichletReuse", self.alpha)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
-        """Each client's indices into `labels`, sorted; one that occurs more than once counts more than once."""
+        """Each client's indices into `labels`, sorted. An index may occur more than once."""
         check_samples("DirichletReuse", self.clients, len(labels))
         rng = generator(seed, Purpose.PARTITION)
         pools = by_class(labels, rng)

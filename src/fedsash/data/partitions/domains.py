@@ -1,4 +1,4 @@
-"""Feature skew: every client lives in one domain."""
+"""Feature skew: all samples of a client are of one domain."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .even import IID
 @dataclass(frozen=True)
 @typed
 class Domains:
-    """Feature skew: each domain is shared out over clients of its own (IMA on Digit-Five and PACS).
+    """Feature skew: each domain is distributed over clients of its own (IMA on Digit-Five and PACS).
 
-    `inner` shares out a domain's samples by their labels: `IID` for feature skew alone, `ClassPairs`, `Shards` or a
-    Dirichlet for a label skew inside each domain. Its `clients` is 1 (which may be left out in an experiment file) or
-    `clients_per_domain`, and stands for the latter. Domains draw independently; which client is of which domain is a
-    random permutation. Whatever `inner` uses is used. (IMA's code drops one image of a client with n_i mod B = 1, for
-    a BatchNorm that it no longer has; nothing is dropped here.)
+    `inner` distributes a domain's samples by their labels: `IID` for feature skew only; `ClassPairs`, `Shards` or a
+    Dirichlet for a label skew inside each domain. Its `clients` must be `clients_per_domain`, or 1, which is replaced
+    by that (an experiment file may leave it out). Domains are drawn independently. The clients' order is a random
+    permutation. All samples that `inner` uses are used. (IMA's code drops one image of a client with n_i mod B = 1,
+    because of a BatchNorm that it no longer has. Here it is used.)
 
-    It needs each sample's domain. Raises `ValueError` if `inner` shares out by other things than labels, or if it
-    refuses a domain, which is named.
+    It needs each sample's domain. Raises `SettingError` if `inner` does not partition by labels, or if it can't
+    partition a domain, which is named.
     """
 
     clients_per_domain: int
@@ -38,7 +38,7 @@ class Domains:
         k = self.clients_per_domain
         check(k >= 1, "Domains.clients_per_domain", k, "must be at least 1")
         by_labels = getattr(self.inner, "by", ("y",)) == ("y",) and hasattr(self.inner, "clients")
-        check(by_labels, "Domains.inner", self.inner, "must be a rule for `clients` that shares out by labels alone")
+        check(by_labels, "Domains.inner", self.inner, "must be a rule for `clients` that partitions by labels only")
         right = f"must be clients_per_domain, {k}, or be left out"
         check(self.inner.clients in (1, k), "Domains.inner.clients", self.inner.clients, right)
         object.__setattr__(self, "inner", replace(self.inner, clients=k))

@@ -1,4 +1,4 @@
-"""Partitions of equal sizes: at random, and by shards of the sorted labels."""
+"""Partitions of equal sizes: at random, and by shards of the sorted samples."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .common import check_client_count, check_samples
 class IID:
     """IID: equal parts of a random order of all samples.
 
-    Sizes differ by at most one. Raises `ValueError` if there are more clients than samples.
+    Sizes differ by at most one. Raises `SettingError` if there are more clients than samples.
     """
 
     clients: int
@@ -36,13 +36,13 @@ class IID:
 @dataclass(frozen=True)
 @typed
 class Shards:
-    """#C shards a client: samples sorted by label, cut into equal shards, dealt at random (McMahan et al. 2017).
+    """#C shards for each client, at random, of samples sorted by label and cut equally (McMahan et al. 2017).
 
-    With `N` clients and `classes` shards each there are `N * classes` shards, whose sizes differ by at most one. A
-    client sees at most `classes` classes where the borders of shards and classes coincide (CIFAR-10, 100 clients, 2
-    shards), else a few more. The sort is stable: samples of one class keep their order.
+    `N` clients get `classes` shards each, at random. The sizes of the `N * classes` shards differ by at most one. If
+    the borders of shards and classes coincide (CIFAR-10, 100 clients, 2 shards), a client holds at most `classes`
+    classes, otherwise a few more. The sort is stable: samples of one class keep their order.
 
-    Raises `ValueError` if there are more shards than samples.
+    Raises `SettingError` if there are more shards than samples.
     """
 
     clients: int

@@ -22,11 +22,12 @@ from .common import check_client_count, check_samples
 class Flwr:
     """Any partitioner of flwr-datasets by its class name, e.g. `PathologicalPartitioner`.
 
-    `options` are its arguments. `num_partitions`, `partition_by` (the label) and `seed` are filled in where it has
-    them. It sees the samples in a random order, since some partitioners neither shuffle nor know a seed.
+    `options` are its arguments. If it has the arguments `num_partitions`, `partition_by` and `seed`, they are set; the
+    samples are partitioned by the label. It gets the samples in a random order, because some partitioners do not
+    shuffle and have no seed.
 
-    Raises `ValueError` if there is no such partitioner, it refuses its options or the data, or it does not make
-    `clients` parts; `ImportError` without flwr-datasets.
+    Raises `SettingError` if there is no such partitioner or it does not make `clients` parts, `DataError` if it refuses
+    its options or the data, and `LibraryError` without flwr-datasets.
     """
 
     clients: int
@@ -49,7 +50,7 @@ class Flwr:
         options = {name: value for name, value in ours.items() if name in known} | dict(self.options)
         try:
             parts = _parts(make(**options), datasets.Dataset.from_dict({"label": labels[order], "index": order}))
-        except Exception as error:  # each partitioner has its own way of refusing
+        except Exception as error:  # each partitioner raises its own errors
             raise DataError(f"Flwr: {self.partitioner} with {dict(self.options)} failed: {one_line(error)}") from error
         check(len(parts) == self.clients, "Flwr.clients", self.clients, f"{self.partitioner} makes {len(parts)} parts")
         return parts
@@ -66,7 +67,7 @@ class Flwr:
 def _parts(partitioner: Any, dataset: Any) -> list[Ints]:
     """The sorted `index` column of each part that a partitioner makes of a data set."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it warns before each new attempt, and raises in the end
+        warnings.simplefilter("ignore")  # it warns before each new attempt, and raises an error in the end
         partitioner.dataset = dataset
         parts = [partitioner.load_partition(i)["index"] for i in range(partitioner.num_partitions)]
     return [np.sort(np.array(part, dtype=np.int64)) for part in parts]

@@ -1,4 +1,4 @@
-"""The Pachinko allocation: labels below coarse labels (CIFAR-100)."""
+"""The Pachinko allocation: a partition by coarse labels and labels (CIFAR-100)."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from .common import by_class, check_alpha, check_client_count, check_samples, fi
 @dataclass(frozen=True)
 @typed
 class Pachinko:
-    """Pachinko allocation: Dirichlet over coarse labels and over the labels below each (Reddi et al. 2021; WiMA).
+    """Pachinko allocation: Dirichlet over coarse labels and over the labels of each (Reddi et al. 2021; WiMA).
 
     Labels are the leaves of a tree, root -> coarse labels -> labels. Client `i` draws
 
-        theta ~ Dir(alpha) over the coarse labels,    phi_c ~ Dir(beta) over the labels below each coarse label c,
+        theta ~ Dir(alpha) over the coarse labels,    phi_c ~ Dir(beta) over the labels of each coarse label c,
 
-    and each of its samples by a coarse label c from theta and a label from `phi_c`, without replacement. A label that
-    is used up leaves the tree, and so does a coarse label without labels; what remains of `phi_c` or theta is
-    renormalised. All clients have the same number of samples; what they leave over is not used.
+    and for each of its samples a coarse label c from theta and a label from `phi_c`, without replacement. A label that
+    is used up is removed from the tree, and so is a coarse label without labels. Then `phi_c` or theta is renormalised.
+    All clients have the same number of samples; the remaining samples are not used.
 
-    It needs each sample's coarse label. Raises `ValueError` if alpha or beta is out of range, if there are fewer than
-    `clients * samples` samples, or if samples of one label have several coarse labels.
+    It needs each sample's coarse label. Raises `SettingError` if alpha or beta is out of range or there are fewer than
+    `clients * samples` samples, and `DataError` if samples of one label have several coarse labels.
     """
 
     clients: int = 500
@@ -59,14 +59,14 @@ class Pachinko:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """A client's mixture of labels, from the logarithms of theta `[coarse]` and phi `[C]`, both up to a factor."""
+    """A client's mixture of labels, from the logarithms of unnormalised theta `[coarse]` and phi `[C]`."""
 
     tree: list[Ints]
     theta: Floats
     phi: Floats
 
     def __call__(self, left: Ints) -> Floats:
-        """`q[y] = theta[c] * phi_c[y]`, c being the coarse label of y, for the labels of which some are left."""
+        """`q[y] = theta[c] * phi_c[y]` with c the coarse label of y; 0 for labels without samples `left`, `[C]`."""
         branches = [(c, leaves[left[leaves] > 0]) for c, leaves in enumerate(self.tree) if left[leaves].any()]
         theta = _normalised(self.theta[[c for c, _ in branches]])
         q = np.zeros(len(left))
@@ -76,7 +76,7 @@ class Mixture:
 
 
 def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
-    """For each coarse label that occurs, the labels below it, by their place among those that occur."""
+    """For each coarse label that occurs, its labels, as positions among the labels that occur."""
     _, first, place = np.unique(labels, return_index=True, return_inverse=True)
     parent = coarse[first]
     odd = np.flatnonzero(coarse != parent[place])
@@ -87,9 +87,10 @@ def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
 
 
 def _log_gamma(alpha: float, size: int, rng: np.random.Generator) -> Floats:
-    """Logarithms of gamma draws, `[size]`: any some of them, normalised, are Dir(alpha), also where a draw underflows.
+    """Logarithms of gamma draws, `[size]`. Any subset of the draws, normalised, is a draw from Dir(alpha).
 
-    G(alpha) has the law of G(alpha + 1) * U**(1 / alpha), U being uniform.
+    G(alpha) has the distribution of G(alpha + 1) * U**(1 / alpha) with U uniform. The logarithm is finite even if the
+    draw itself would underflow.
     """
     draws: Floats = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
     return draws

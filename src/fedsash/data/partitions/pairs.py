@@ -1,4 +1,4 @@
-"""Two classes a client."""
+"""Two classes for each client."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .common import by_class, check_client_count, check_samples
 @dataclass(frozen=True)
 @typed
 class ClassPairs:
-    """Two classes a client, the samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
+    """Two classes for each client, samples of a class in equal parts ("#C = 2", Li et al. 2022; IMA on Digit-Five).
 
-    Of `C` classes, client `i` (from 0) holds class `i mod C` and another one drawn at random, and the samples of each
-    class are dealt out evenly, at random, to those who hold it. Unlike with `Shards` nobody holds a single class, and
-    sizes differ, since more clients may hold one class than another. With at least `C` clients every sample is used
-    once; with fewer, classes that nobody holds are not used.
+    Client `i` (from 0) holds class `i mod C` of `C` classes, and another one drawn at random. The samples of a class
+    are divided evenly, at random, among the clients that hold it. Unlike with `Shards` no client holds a single class,
+    and sizes differ, because some classes have more clients than others. With at least `C` clients every sample is used
+    once. With fewer, classes without a client are not used.
 
-    Raises `ValueError` if there are fewer than two classes, or too few samples for everyone to hold one.
+    Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
     """
 
     clients: int

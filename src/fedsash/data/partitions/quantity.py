@@ -1,4 +1,4 @@
-"""Quantity skew: clients differ in how much they hold, and not in what."""
+"""Quantity skew: clients differ in the number of their samples only."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .common import check_alpha, check_client_count, check_samples
 class Quantity:
     """Quantity skew: sizes from a Dirichlet over the clients, labels IID (after Li et al. 2022).
 
-    Of `n` samples in random order each of `N` clients gets `min_size`, and the others are cut among them in proportions
-    `p ~ Dir(alpha * ones(N))`: sizes `min_size + p * (n - N * min_size)`, rounded. (The paper draws p until everyone
-    has 10 samples, which for small alpha never happens.) Every sample is used once.
+    Of `n` samples in random order each of `N` clients gets `min_size`. The others are divided in proportions
+    `p ~ Dir(alpha * ones(N))`, so sizes are `min_size + p * (n - N * min_size)`, rounded. (The paper draws p again
+    until every client has 10 samples, which never happens for small alpha.) Every sample is used once.
 
-    Raises `ValueError` if `alpha` is out of range or there are fewer than `clients * min_size` samples.
+    Raises `SettingError` if `alpha` is out of range or there are fewer than `clients * min_size` samples.
     """
 
     clients: int

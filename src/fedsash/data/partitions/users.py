@@ -1,4 +1,4 @@
-"""Natural clients: every user of the data is one."""
+"""Natural clients: every user of the data is a client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from ...basics.typed import typed
 class Users:
     """Natural users: each user of the data (a writer, a role, a photographer) is a client (Caldas et al. 2018).
 
-    Users with fewer than `min_samples` samples are left out. Of the others there are at most `max_users`: the first in
-    a random order that follows the seed, so a smaller choice is part of a larger one. Clients are in the order of the
-    users' numbers. It needs each sample's user. Raises `ValueError` if no user has that many samples.
+    Users with fewer than `min_samples` samples are left out. At most `max_users` of the others are used: the first ones
+    in a random order that depends on the seed only. So a smaller choice is part of a larger one. Clients are in the
+    order of the users' numbers.
+
+    It needs each sample's user. Raises `SettingError` if no user has `min_samples` samples.
     """
 
     min_samples: int = 1

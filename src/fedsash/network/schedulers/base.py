@@ -1,4 +1,4 @@
-"""What a scheduler is."""
+"""The base of all schedulers."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from ..site import Site, Steps
 @dataclass(frozen=True)
 @typed
 class Scheduler(ABC):
-    """Who trains when, and what the server makes of what comes: settings only, a run's memory is in its process.
+    """A rule for when clients train, and how the server uses their uploads.
 
-    Its sums with models are + - * / by numbers and by each other, so that a run can be saved (see `network.vectors`);
-    the server makes at most one step in an event.
+    A scheduler holds settings only; the process that `run` returns holds what a run remembers. It calculates with
+    models by + - * / only, with numbers or other models, so that a run can be saved (see `network.vectors`). The server
+    makes at most one step in each event.
     """
 
     @abstractmethod
     def run(self, site: Site) -> Steps:
-        """The server's process: it ends when the site's run is over. `ValueError` if it does not fit the clients."""
+        """The server's process, which ends when the site's run is over.
+
+        Raises `SettingError` if the scheduler does not fit the clients.
+        """

@@ -12,13 +12,14 @@ from .base import Scheduler
 
 @dataclass(frozen=True)
 class FedAsync(Scheduler):
-    """Every client trains on its own; the server mixes each model in as it arrives.
+    """Clients train independently; the server mixes in each model when it arrives.
 
         w <- (1 - a_t) * w + a_t * w_new,    a_t = alpha * s(t - tau)
 
-    with tau the version of the model that the client started from, so that a fresh one has staleness 0, and s by
-    `weight`: "constant": 1; "polynomial": (x + 1)^(-a); "hinge": 1 if x <= b, else 1 / (a * (x - b) + 1). The client
-    is sent the mixed model at once. The paper's local term (rho/2) * ||w' - w_tau||^2 is the method fedprox.
+    tau is the version of the model that the client started from; staleness x = t - tau is 0 for the newest model. s
+    depends on `weight`: "constant": 1; "polynomial": (x + 1)^(-a); "hinge": 1 if x <= b, else 1 / (a * (x - b) + 1).
+    The client is sent the new model at once. For the paper's local term (rho/2) * ||w' - w_tau||^2 use the method
+    fedprox.
     """
 
     alpha: float = 0.6
@@ -50,4 +51,4 @@ class FedAsync(Scheduler):
             if w is not None:
                 a = self.alpha * self.s(site.version - trip.start.version)
                 site.step((1 - a) * site.learner.model() + a * w)
-            yield site.env.timeout(0)  # arrivals of the same instant come first
+            yield site.env.timeout(0)  # first count all uploads that arrive at this instant

@@ -12,12 +12,12 @@ from .base import Scheduler
 
 @dataclass(frozen=True)
 class FedBuff(Scheduler):
-    """Every client trains on its own; the server steps when `size` (K) updates are in.
+    """Clients train independently; the server makes a step when `size` (K) updates have arrived.
 
         w <- w + lr * (1/K) * sum of s(t - tau) * (w_i - w_tau),    s(x) = (1 + x)^(-a)
 
-    over the K updates, each from the model w_tau that its client had started from; t - tau are the server's steps since
-    then. The paper subtracts start minus end, which is the same. `a = 0` leaves staleness out.
+    The sum is over the K updates. w_tau is the model that the client started from, and t - tau the number of steps that
+    the server has made since then. The paper subtracts w_tau - w_i, which is the same. `a = 0` ignores staleness.
     """
 
     size: int = 10
@@ -41,7 +41,7 @@ class FedBuff(Scheduler):
             trip = yield from site.trip(client, site.newest())
             if site.running:
                 self._take(site, trip, buffer)
-            yield site.env.timeout(0)  # arrivals of the same instant come first
+            yield site.env.timeout(0)  # first count all uploads that arrive at this instant
 
     def _take(self, site: Site, trip: Trip, buffer: list[AnyModel]) -> None:
         w = site.model(trip)

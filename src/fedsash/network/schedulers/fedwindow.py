@@ -15,25 +15,31 @@ from .base import Scheduler
 
 @dataclass(frozen=True)
 class FedWindow(Scheduler):
-    """A window of W clients slides over a ring; the global model is the mean of their newest uploads.
+    """A window of W clients moves around a ring; the global model is the mean of their newest uploads.
 
         w_{t+1} = (1/W) * (sum over the window without j of U_k + U_i)        i enters, j leaves (the paper's eq. 4)
 
-    so that w_{t+1} - w_t = (U_i - U_j) / W. Uniform, as in the paper's equation 4; its objective weighs by samples.
-    Client j gets w_{t+1}; all others keep what they have. With `start = "own"` the entering client trains from the
-    model that it got when it last left (w_0 before that): for N clients that is N - W - 1 versions old. With
-    `"newest"` it is sent the newest model. The window begins with the ring's first W clients, all of upload w_0
-    (`cache = "initial"`), or `"empty"`: then w is the mean of those uploads that there are.
+    so w_{t+1} - w_t = (U_i - U_j) / W. The mean is unweighted, as in equation 4; the paper's objective weights by
+    samples.
+    Client j receives w_{t+1}; all others keep their models. With `start = "own"` the entering client trains from the
+    model that it received when it last left the window (w_0 before that). For N clients that model is N - W - 1
+    versions old. With `"newest"` the entering client is sent the newest model. The window begins with the ring's first
+    W clients. With `cache = "initial"` their uploads are w_0 at first. With `"empty"` they have none, and w is the mean
+    of the uploads so far.
 
-    With models that are d versions old when clients get to work on them, and m_t the mean of the last W clients' own
-    updates, a weighted mean z_t of the last models moves by exactly 2/(2d + W + 1) m_t (docs/network.md): so much of an
-    update is a trip worth, and 1/N in a synchronous round of N.
+    Let the models from which clients train be d versions old, and m_t be the mean update of the last W clients. Then a
+    weighted mean z_t of the last models moves by exactly (docs/network.md)
 
-    `slide` clients enter, train side by side, and leave at a time. The paper's algorithm slides by 1, so that one
-    client trains at a time whatever W is. `pipelined = true` is our reading of what it is to do against congestion: W
-    clients are at work at a time, the next one enters when an upload has arrived, and that moves the window by one. A
-    client that is away, or whose upload fails, is passed over, and nobody leaves for it; who has been at work or was
-    passed over is the ring's last.
+        z_{t+1} - z_t = 2/(2d + W + 1) * m_t
+
+    One trip therefore moves the averaged model by 2/(2d + W + 1) of a client's update. In a synchronous round of N
+    clients it is 1/N.
+
+    In each step `slide` clients enter, train at the same time, and then as many leave. The paper's algorithm has
+    `slide = 1`, so one client trains at a time whatever W is. `pipelined = true` is our reading of how the window
+    avoids congestion: W clients train at the same time, the next one enters when an upload has arrived, and the window
+    moves by one. A client that is away or whose upload fails is skipped, and no client leaves for it. A client that has
+    trained or was skipped goes to the end of the ring.
     """
 
     window: ClientWindow = field(default_factory=ConstantWindow)
@@ -50,7 +56,7 @@ class FedWindow(Scheduler):
         ring = _Ring(self, site)
         right = f"must be at most the window's size, {ring.control.size}"
         check(self.slide <= ring.control.size, "FedWindow.slide", self.slide, right)
-        right = "must be true for the window aimd: else the window's size is not how many work at a time"
+        right = "must be true with the window aimd, since its size must be the number of clients that work at a time"
         check(self.pipelined or not isinstance(self.window, AIMDWindow), "FedWindow.pipelined", self.pipelined, right)
         return self._run(site, ring)
 
@@ -63,7 +69,7 @@ class FedWindow(Scheduler):
 
 
 class _Ring:
-    """The ring at work: who is not at work, the next one first, the window's uploads, and what each client got last."""
+    """The ring during a run: the clients that wait, in order, the window's uploads, and each client's last model."""
 
     def __init__(self, rule: FedWindow, site: Site) -> None:
         self.rule, self.site, self.control = rule, site, rule.window.begin(site)
@@ -78,7 +84,7 @@ class _Ring:
         site.log.window.add(site.env.now, self.control.size)
 
     def slide(self) -> Steps:
-        """One round: `slide` clients enter, and as many leave as have brought a model."""
+        """One step: `slide` clients enter, and one leaves for each upload that arrived."""
         entered = []
         for _ in range(self.rule.slide):
             entered.append((yield from self._enter()))
@@ -89,13 +95,13 @@ class _Ring:
             self._take(trips)
 
     def fill(self) -> None:
-        """Let as many clients work as the window holds."""
+        """Let as many clients start to work as the window holds."""
         while self._working < self.control.size:
             self._working += 1
             self.site.env.process(self._work())
 
     def _work(self) -> Steps:
-        """One place in the window: client after client, until the window has become too small for it."""
+        """One place in the window: one client after another works in it, until the window becomes too small."""
         while self.site.running and self._working <= self.control.size:
             client = yield from self._enter()
             trip = yield from self.site.trip(client, self._sent(client), download=self._downloads)
@@ -103,11 +109,11 @@ class _Ring:
             if self.site.running:
                 self._take([trip])
                 self.fill()
-            yield self.site.env.timeout(0)  # arrivals of the same instant come first
+            yield self.site.env.timeout(0)  # first count all uploads that arrive at this instant
         self._working -= 1
 
     def _enter(self) -> Steps:
-        """The next client on the ring that is there; waits for one if need be."""
+        """The next client on the ring that is present; waits for one if none is."""
         while True:
             for _ in range(len(self._free)):
                 client = self._free.popleft()
@@ -118,7 +124,7 @@ class _Ring:
 
     @property
     def _downloads(self) -> bool:
-        """Whether a client is sent a model when it enters; else it was when it left."""
+        """Whether a client is sent a model when it enters; otherwise it was sent one when it left."""
         return self.rule.start == "newest"
 
     def _sent(self, client: int) -> Start:
@@ -126,7 +132,7 @@ class _Ring:
         return self.site.newest() if self._downloads else self._own.get(client, self._first)
 
     def _take(self, trips: list[Trip]) -> None:
-        """Move the window by what has come, and send the new model to those that leave."""
+        """Move the window by the uploads that arrived, and send the new model to the clients that leave."""
         for trip in trips:
             self.control.heard(trip)
         self.site.log.window.add(self.site.env.now, self.control.size)
@@ -142,7 +148,7 @@ class _Ring:
             self._sum = self._sum - w
             gone.append(client)
         if not self._downloads:
-            self.site.count_downloads(len(gone))  # before the step, whose measures they are among
+            self.site.count_downloads(len(gone))  # before the step, whose metrics include them
         self.site.step(self._sum / len(self._cache))
         if not self._downloads:
             self._own |= dict.fromkeys(gone, self.site.newest())

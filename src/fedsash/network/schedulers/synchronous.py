@@ -13,12 +13,12 @@ from .base import Scheduler
 
 @dataclass(frozen=True)
 class Synchronous(Scheduler):
-    """FedAvg's rounds: all or a sample train from the newest model; the server waits for them, or until a deadline.
+    """Rounds as in FedAvg: all clients, or a sample, train from the newest model; the server waits for them.
 
-    The experiment's `sampling` says who is asked; those who are away are passed over. `deadline` seconds after its
-    beginning a round is over, and what has not arrived is given up (None: the server waits for all). The federation
-    makes the round of those that have arrived: without congestion, and with clients that are always there, its numbers
-    are those of the federation without a network, bit for bit.
+    The experiment's `sampling` chooses the clients that are asked; those that are away are skipped. A round ends
+    `deadline` seconds after its beginning at the latest, and uploads that have not arrived are given up (None: no
+    deadline). The federation makes the round of the uploads that arrived. Without congestion, and with clients that are
+    always present, its numbers are bitwise those of the federation without a network.
     """
 
     deadline: float | None = None
@@ -27,18 +27,18 @@ class Synchronous(Scheduler):
         check(self.deadline is None or self.deadline > 0, "Synchronous.deadline", self.deadline, "must be positive")
 
     def run(self, site: Site) -> Steps:
-        """The rounds of a study of time; a federation makes its own, each by way of `round`."""
+        """The rounds of a study of time. A federation makes its own rounds and calls `round` for each."""
         while site.running:
             yield from self.round(site, site.learner.asked(site.version).tolist(), self.until(site))
             if site.running:
                 site.step(site.learner.model())
 
     def until(self, site: Site) -> float:
-        """When a round that begins now is over at the latest."""
+        """The latest end of a round that begins now, in seconds of simulated time."""
         return math.inf if self.deadline is None else site.env.now + self.deadline
 
     def round(self, site: Site, asked: list[int], until: float, shares: Sequence[float] = ()) -> Steps:
-        """The trips of those who are asked and there, over by `until`; returns them (`shares`: see `Site.trips`)."""
+        """The trips of the clients that are asked and present, which end by `until` (`shares`: see `Site.trips`)."""
         there = [client for client in asked if site.here(client)]
         start = site.newest()
         if not there:

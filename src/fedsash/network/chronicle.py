@@ -26,7 +26,9 @@ class NetworkChronicle:
 
     def measures(self, round: int) -> dict[str, Any]:
         """The network's metrics so far, as one row."""
-        return {"round": round, "model": "model", "split": "network"} | self.site.log.measures(self.site)
+        return {"round": round, "model": "model", "split": "network"} | self.site.log.measures(
+            self.site.env.now, self.site.up
+        )
 
     def summary(self, history: list[dict[str, Any]], target: float) -> dict[str, Any]:
         """The network's part of the summary; `ended_early` says why the run ended before its last round."""
@@ -34,12 +36,12 @@ class NetworkChronicle:
             "target": reached(history, target),
             "ended_early": self.site.why,
             "clients": self.site.size,
-            "network": self.site.log.measures(self.site),
+            "network": self.site.log.measures(self.site.env.now, self.site.up),
         }
 
     def timeline(self) -> dict[str, Any]:
         """The content of `timeline.json`: what each client did and when."""
-        return self.site.log.timeline(self.site)
+        return self.site.log.timeline(self.site.env.now, self.site.up)
 
 
 def reached(history: list[dict[str, Any]], target: float) -> dict[str, dict[str, Any]]:

@@ -31,7 +31,8 @@ from dataclasses import dataclass
 
 from ..basics.errors import check
 from ..basics.typed import typed
-from .site import Site, Trip
+from .site import Site
+from .trip import Trip
 
 
 class Control:

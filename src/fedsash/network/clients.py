@@ -185,7 +185,7 @@ class TracePresence(Presence):
         try:
             table = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
         except (OSError, ValueError) as error:
-            raise SettingError("Clients", "trace", path, f"can't be read: {one_line(error)}") from error
+            raise SettingError("SimulatedClients", "trace", path, f"can't be read: {one_line(error)}") from error
         valid = table.ndim == 2 and table.shape[1] == self._size and bool(np.isin(table, (0, 1)).all())
         check(
             valid,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from .site import Site, Trip
+from .links import Channel
+from .trip import Trip
 
 INTERVALS = 20_000
 """At most so many intervals of clients are kept; further ones are only counted."""
@@ -59,10 +59,9 @@ class Log:
             self.staleness += stale
             self.stalest = max(self.stalest, stale)
 
-    def measures(self, site: Site) -> dict[str, Any]:
+    def measures(self, now: float, up: Channel) -> dict[str, Any]:
         """The sums as metrics: seconds, trips, bytes. `waiting` (s) and `staleness` (steps) are means over arrivals."""
         n = max(self.arrived, 1)
-        now = site.env.now
         return {
             "time": now,
             "trips": self.trips,
@@ -72,10 +71,10 @@ class Log:
             "bytes_down": self.bytes_down,
             "waiting": self.waited / n,
             "staleness": self.staleness / n,
-            "link_use": site.up.carried / (now * site.up.link.rate) if now else 0.0,
+            "link_use": up.carried / (now * up.link.rate) if now else 0.0,
         }
 
-    def timeline(self, site: Site) -> dict[str, Any]:
+    def timeline(self, now: float, up: Channel) -> dict[str, Any]:
         """What each client did and when, and the use of the link and the window's size over time.
 
         `intervals` are [client, what, from, to] in order of their ends, at most `INTERVALS`. `more` counts the others.
@@ -84,8 +83,8 @@ class Log:
         return {
             "intervals": self._with_waits(),
             "more": self.more,
-            "until": site.env.now,
-            "rate": site.up.link.rate,
+            "until": now,
+            "rate": up.link.rate,
             "carried": self.carried.points,
             "window": self.window.points,
         }

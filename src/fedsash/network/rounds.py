@@ -25,7 +25,8 @@ from .events import advance, begin
 from .learning import Timing, gradient_norm, length, passed_over
 from .schedulers import Synchronous
 from .settings import Network
-from .site import Site, Trip
+from .site import Site
+from .trip import Trip
 
 INNER = "inner/"
 

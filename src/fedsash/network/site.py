@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from simpy import Environment, Event
 
@@ -14,45 +13,13 @@ from .learning import AnyModel, Learner
 from .links import Channel
 from .log import Log
 from .settings import Network
+from .trip import Start, Trip
 
 Steps = Generator[Event, Any, Any]
 """A process of the simulation, or a part of a process."""
 
 BARREN = 1000
 """A run ends after so many trips in a row without an arrival (after one for each client, if that is more)."""
-
-
-class Start(NamedTuple):
-    """A model `w` and its version: the number of steps that the server had made."""
-
-    w: AnyModel
-    version: int
-
-
-@dataclass(slots=True)
-class Trip:
-    """One trip of a client: it downloads a model, trains, and uploads the result.
-
-    The trip began at `began`, the training ended at `trained`, the trip at `ended` (seconds). `number` counts the
-    client's trips. `failures` attempts to upload failed. `why` gives the reason if no upload arrived. `waited` is the
-    time from `trained` to the arrival, minus the time that the upload takes alone on the link.
-    """
-
-    client: int
-    number: int
-    start: Start
-    began: float
-    trained: float = math.inf
-    ended: float = math.inf
-    failures: int = 0
-    arrived: bool = False
-    waited: float = 0.0
-    why: str = ""
-
-    @property
-    def delay(self) -> float:
-        """The time from the end of the training to the end of the trip, in seconds."""
-        return self.ended - self.trained
 
 
 class Site:

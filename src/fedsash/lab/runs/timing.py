@@ -87,7 +87,7 @@ def simulate(
         write_json(folder / "summary.json", summary)
         write_timeline(folder, chronicle.timeline(), history, evaluation.target)
         Records(folder).create(history)
-    return TimeStudy(history, summary, site.log.timeline(site), folder)
+    return TimeStudy(history, summary, chronicle.timeline(), folder)
 
 
 def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from ...basics.errors import check, check_strength
 from ..learning import AnyModel
-from ..site import Site, Steps, Trip
+from ..site import Site, Steps
+from ..trip import Trip
 from .base import Scheduler
 
 

@@ -9,7 +9,8 @@ from typing import Literal
 from ...basics.errors import check
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import AnyModel
-from ..site import Site, Start, Steps, Trip
+from ..site import Site, Steps
+from ..trip import Start, Trip
 from .base import Scheduler
 
 

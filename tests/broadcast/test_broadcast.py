@@ -150,11 +150,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"average": "wima", "start": "auto"},
-        "Broadcast.start = 'auto': to be chosen it needs held-out data: set evaluation.held_out",
+        "Broadcast.start = 'auto': needs held-out samples: set evaluation.held_out",
     ),
     (
         {"average": ("wima", "ema")},
-        "Broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data: set evaluation.held_out",
+        "Broadcast.average = ('wima', 'ema'): needs held-out samples: set evaluation.held_out",
     ),
 ]
 
@@ -192,11 +192,11 @@ def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcas
     [
         (
             'broadcast = { average = "wima", start = "auto" }',
-            "broadcast.start = 'auto': to be chosen it needs held-out data",
+            "broadcast.start = 'auto': needs held-out samples",
         ),
         (
             'broadcast = { average = ["wima", "ema"] }',
-            "broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data",
+            "broadcast.average = ('wima', 'ema'): needs held-out samples",
         ),
         ('broadcast = { average = "wima", start = "soon" }', 'broadcast.start = "soon": must be an integer or "auto"'),
         ('broadcast = { average = "wima", start = -1 }', "broadcast.start = -1: must be 1 or more"),

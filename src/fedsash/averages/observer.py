@@ -53,7 +53,7 @@ class Observer:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def part(self, w: Tensor) -> str:
-        """A short name of the slice of models like `w` `[D]`: `"all"` for the whole model, else a hash of the ranges."""
+        """A short name of the slice of models like `w` `[D]`: `"all"` for the whole model, else a hash of ranges."""
         if self._lengths() == [len(w)]:
             return "all"
         return hashlib.sha256(json.dumps(self.ranges).encode()).hexdigest()[:12]

@@ -58,7 +58,7 @@ from support.experiments import WINDOW, file_with
         ('broadcast = "x"\n' + WINDOW, "broadcast.average = 'x': must be an average; there is w"),
         (
             'broadcast = { average = "w", start = "auto" }\n' + WINDOW,
-            "broadcast.start = 'auto': to be chosen it needs held-out data",
+            "broadcast.start = 'auto': needs held-out samples",
         ),
         ("broadcast = { start = 3 }\n" + WINDOW, "broadcast.average is missing: must be a string"),
         ('broadcast = { average = "w", start = -3 }\n' + WINDOW, 'broadcast.start = -3: must be 1 or more, or "auto"'),

@@ -113,7 +113,7 @@ class State(Shown):
 
 
 def files_of(past: Past) -> dict[int, str]:
-    """The file names of the models that an average needs, by their rounds; averages that share a model share its file."""
+    """The file names of the models that an average needs, by their rounds; a shared model has a single file."""
     return {round: f"past-{past.trajectory.name}-{round:08d}.safetensors" for round in sorted(past)}
 
 

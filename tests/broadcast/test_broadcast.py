@@ -124,7 +124,7 @@ def test_the_rows_of_a_broadcast_whose_average_has_seen_no_model_do_not_speak_of
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:
     """A tenth of fewer than ten samples is none."""
-    words = r"evaluation.held_out = 0.1: must hold out a sample of the largest client, which has 9, or be 0"
+    words = r"evaluation.held_out = 0.1: must be 0, or hold out at least one sample of the largest client, which has 9"
     with pytest.raises(ValueError, match=words):
         federation(data=data(sizes=(5, 9, 2, 7)), evaluation=Evaluation(held_out=0.1))
 

@@ -64,7 +64,7 @@ from support.experiments import WINDOW, file_with
         ('broadcast = { average = "w", start = -3 }\n' + WINDOW, 'broadcast.start = -3: must be 1 or more, or "auto"'),
         ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be a count"),
         ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),
-        ('engine = { kind = "sequential", block = 4 }', 'compile and block go with kind = "vectorised"'),
+        ('engine = { kind = "sequential", block = 4 }', 'compile and block need kind = "vectorised"'),
         ("checkpoint.keep = [0]", "checkpoint.keep = (0,): must be rounds, 1 or more"),
         ("trajectory.every = -1", "trajectory.every = -1: must be a number of rounds, or 0 for no running sums"),
         ("local.lr = ", "is not TOML: Invalid value (at end of document)"),

@@ -104,7 +104,7 @@ class UploadSums:
         skipped = ""
         if not self.accepted:
             unusable = f"every upload was not finite, or longer than {self._rule.limit:g}"
-            skipped = "nobody answered" if len(missing) == len(ids) else unusable
+            skipped = "no client answered" if len(missing) == len(ids) else unusable
         return RoundReport(
             round=round, clients=ids, samples=self.samples, refused=refused, missing=missing, skipped=skipped
         )
@@ -198,7 +198,7 @@ class UploadSums:
         piece = self._by_piece(places)[0][0]
         if not np.array_equal(places, self._places_of(piece)):
             raise RuntimeError(
-                f"a partial sum over the places {places.tolist()} is none of the round's {len(self._ends)} pieces"
+                f"a partial sum over the places {places.tolist()} is not one of the round's {len(self._ends)} pieces"
             )
         self._hear(places, ordered=True)
         self.refused += self.ids[part.refused].tolist()

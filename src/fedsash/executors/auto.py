@@ -73,7 +73,7 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
     except RuntimeError as error:
         if engine.kind == "sequential":
             raise
-        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one at a time"
+        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one client at a time"
         chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
         return chosen, [line, *notes]
     best, compile = choose(candidates, lambda candidate: _compiles(engine, candidate, rounds, encoded))
@@ -93,7 +93,7 @@ def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool
 
 def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> str:
     """A line that says which engine was chosen, and how its speed compares with the next best."""
-    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
+    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms for each round"
     others = [candidate for candidate in candidates if candidate is not best]
     if others:
         next_best = min(others, key=lambda candidate: candidate.seconds)

@@ -22,7 +22,7 @@ from .basics.resolve import resolve
 from .basics.typed import typed
 
 Ids: TypeAlias = NDArray[np.int64]
-Rule: TypeAlias = Callable[[int, Ids, int], Any]
+DrawFunction: TypeAlias = Callable[[int, Ids, int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,7 +163,7 @@ class Function(Sampling):
     return any sequence of distinct client ids, in any order, also an empty one. Raises `ValueError` otherwise.
     """
 
-    function: str | Rule
+    function: str | DrawFunction
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -174,7 +174,7 @@ class Function(Sampling):
         return _check_ids(f"Function.function: answer in round {round + 1}", answer, below=len(sizes))
 
     @cached_property
-    def _rule(self) -> Rule:
+    def _rule(self) -> DrawFunction:
         rule: Any = self.function
         if isinstance(rule, str):
             rule = resolve(rule, "Function", "function")

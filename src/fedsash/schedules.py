@@ -9,16 +9,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import cos, isfinite, pi
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
+from .basics.arrays import Floats, Ints
 from .basics.errors import check
 from .basics.typed import typed
-
-Floats: TypeAlias = NDArray[np.float64]
-Ints: TypeAlias = NDArray[np.int64]
 
 
 @typed

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -14,11 +14,11 @@ import torch
 from fedsash import Broadcast, Evaluation, FedAvg, Federation, LocalTraining, Scaffold, Window
 from fedsash.averages import Average
 from fedsash.basics.errors import SettingError
-from fedsash.basics.typed import fit, is_settings
+from fedsash.basics.typed import fit, is_settings, typed
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.methods import Method
-from fedsash.network import Fixed as FixedWindow
+from fedsash.network import ConstantWindow
 from fedsash.network.schedulers import FedBuff, FedWindow
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Cosine
@@ -85,7 +85,7 @@ OPEN = {("Function", "function"), *((cls.__name__, "trace") for cls in SETTINGS 
         (lambda: federation(sampling=FedBuff()), "must be a Sampling, such as Uniform()"),
         (
             lambda: federation(local={"lr": 0.1}),
-            "Federation.client = {'lr': 0.1}: must be a LocalTraining, such as LocalTraining()",
+            "Federation.local = {'lr': 0.1}: must be a LocalTraining, such as LocalTraining()",
         ),
         (
             lambda: federation(averages=[Window(5)]),
@@ -94,7 +94,10 @@ OPEN = {("Function", "function"), *((cls.__name__, "trace") for cls in SETTINGS 
         (lambda: federation(averages={"w": 5}), "Federation.averages = {'w': 5}: must be a dict of names and averages"),
         (lambda: FedAvg(weighting="size"), "FedAvg.weighting = 'size': must be 'samples' or 'uniform'"),
         (lambda: NetworkExperiment(scheduler=FedBuff), "must be an object of this class, FedBuff(...)"),
-        (lambda: FedWindow(window="wide"), "FedWindow.window = 'wide': must be a Window, such as FixedClients()"),
+        (
+            lambda: FedWindow(window="wide"),
+            "FedWindow.window = 'wide': must be a ClientWindow, such as ConstantWindow()",
+        ),
         (lambda: FixedClients(rounds=[["a"]]), "FixedClients.rounds = [['a']]: must be a list of lists of integers"),
     ],
 )
@@ -116,7 +119,7 @@ def test_short_forms_are_those_of_an_experiment_file() -> None:
     with federation(averages={"w": Window(3)}, broadcast="w") as f:
         assert f.broadcast == Broadcast("w")
     assert Experiment(broadcast="w", averages={"w": Window(3)}).broadcast == Broadcast("w")
-    assert FedWindow(window=4).window == FixedWindow(4)
+    assert FedWindow(window=4).window == ConstantWindow(4)
     assert FixedClients(rounds=[[1, 0], [2]]).rounds == ((0, 1), (2,))
 
 
@@ -185,3 +188,22 @@ def test_settings_are_dataclasses_and_the_bases_of_the_axes() -> None:
     assert all(map(is_settings, (LocalTraining, Method, Average, Federation))) and not any(
         map(is_settings, (int, Path, Odd))
     )
+
+
+def test_a_base_class_keeps_what_it_does_with_its_subclasses() -> None:
+    @dataclass(frozen=True)
+    @typed
+    class Base:
+        size: int = 1
+        names: ClassVar[list[str]] = []
+
+        def __init_subclass__(cls) -> None:
+            Base.names.append(cls.__name__)
+
+    @dataclass(frozen=True)
+    class Sub(Base):
+        width: int = 2
+
+    assert Base.names == ["Sub"]
+    with pytest.raises(SettingError, match=r"Sub\.width = 'a': must be an integer"):
+        Sub(width="a")  # type: ignore[arg-type]

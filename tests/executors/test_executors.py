@@ -91,7 +91,7 @@ def test_an_exception_names_its_clients_and_the_next_request_is_answered(name: s
         expected = [reply.upload["delta"] for reply in answers(world, request)]
         with pytest.raises(RuntimeError, match="can't be learned") as error:
             answers(world, request_of(world))
-        assert any("clients [4]" in note and "round 0" in note for note in error.value.__notes__)
+        assert any("clients [4]" in note and "round 1" in note for note in error.value.__notes__)
         assert all(map(torch.equal, [reply.upload["delta"] for reply in answers(world, request)], expected))
 
 

@@ -12,7 +12,7 @@ import torch
 
 from fedsash.lab.config import parse
 from fedsash.lab.runs import timing
-from fedsash.lab.runs.timing import Study
+from fedsash.lab.runs.timing import TimeStudy
 from fedsash.network import (
     ConstantWindow,
     FedAsync,
@@ -42,7 +42,7 @@ COMING = SimulatedClients(
 )
 
 
-def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> Study:
+def timed(scheduler: Scheduler, on: Network, rounds: int = 60, seed: int = 0, **settings: Any) -> TimeStudy:
     learner = Timing(on.clients.count, on.bytes or 1000, Uniform(fraction=1.0), seed)
     return timing.simulate(on, scheduler, learner, rounds=rounds, seed=seed, **settings)
 

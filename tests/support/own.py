@@ -79,7 +79,7 @@ class Backwards(Engine):
 
 class LastFirst(Executor):
     def __init__(self, work: ClientWork) -> None:
-        self._trainer = work.trainer(False, "contiguous")
+        self._trainer = work.trainer()
 
     def work(self, request: Request) -> Answers:
         places = range(len(request.ids))

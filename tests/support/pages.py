@@ -86,7 +86,7 @@ ANALYSES: dict[str, dict[str, Any]] = {
 
 
 def everything(out: Path) -> Path:
-    """Two real runs, a failed and a missing one, all kinds of analyses, a recipe's table, and hostile names."""
+    """Two real runs, a failed and a missing one, all kinds of analyses, a reproduction's table, and hostile names."""
     trained(out / "runs" / "a", 0)
     trained(out / "runs" / "b", 1, note=HOSTILE)
     runs = {name: {"method": HOSTILE, "seed": seed} for name, seed in (("a", "0"), ("b", "1"), ("c", "2"), ("d", "3"))}

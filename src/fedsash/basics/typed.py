@@ -24,8 +24,13 @@ def typed(cls: type[T]) -> type[T]:
     of that class. A type that `fit` does not know is not checked. It stands below `@dataclass`.
     """
 
+    own = cls.__dict__.get("__init_subclass__")
+
     def extended(sub: type[Any], /, **more: Any) -> None:
-        super(cls, sub).__init_subclass__(**more)
+        if own is None:
+            super(cls, sub).__init_subclass__(**more)
+        else:
+            own.__get__(None, sub)(**more)
         _guard(sub)
 
     _guard(cls)

@@ -13,12 +13,10 @@ from typing import TypeAlias
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ..basics.arrays import Ints
 from .formats.pixels import Decoder, cores
-
-Ints = NDArray[np.int64]
 
 AHEAD = 2
 """How many batches are decoded in the background, beside the one that is in use."""

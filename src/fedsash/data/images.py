@@ -150,7 +150,6 @@ class Images:
 
     def __post_init__(self) -> None:
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
-        check(self.channels in (None, 1, 3), "Images.channels", self.channels, "must be 1 (grey) or 3 (RGB)")
         check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
         check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")

@@ -15,8 +15,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
+from ..basics.arrays import Ints
 from ..basics.errors import DataError, SettingError, check, one_line
 from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
@@ -32,7 +32,6 @@ NAMES = ("PAD", "BOS", "EOS", *("space" if c == " " else repr(c)[1:-1] for c in 
 LENGTH = 80
 """How many characters a sequence has."""
 
-Ints = NDArray[np.int64]
 Speeches: TypeAlias = dict[str, list[str]]
 """What each user says, speech by speech."""
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from ..basics.arrays import Ints
 from ..data.federated import FederatedData
-from ..data.partitions.common import Ints
 
 ROWS = 20
 """How many clients a table shows; of more, the first and the last half of these."""

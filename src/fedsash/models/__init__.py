@@ -55,10 +55,10 @@ __all__ = [
     "vit",
 ]
 
-Make = Callable[..., nn.Module]
+MakeModel = Callable[..., nn.Module]
 
 
-MODELS: dict[str, Make] = {
+MODELS: dict[str, MakeModel] = {
     "mlp": MLP,
     "fmnist_cnn": fmnist_cnn,
     "cifar_cnn": cifar_cnn,
@@ -103,7 +103,7 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     return model
 
 
-def find_model(name: str) -> Make:
+def find_model(name: str) -> MakeModel:
     """The function that makes the models of a name: `model(shape, classes, **options)`, or a user's own.
 
     Raises `SettingError` for a name that is neither registered, nor another library's, nor can be imported.
@@ -114,7 +114,7 @@ def find_model(name: str) -> Make:
         return outside(name)
     close = "".join(f"; did you mean {match!r}?" for match in difflib.get_close_matches(name, MODELS, n=1))
     check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{close}")
-    make: Make = resolve(name, field="model.name")
+    make: MakeModel = resolve(name, field="model.name")
     check(callable(make), "model.name", name, "must be a function that returns an nn.Module")
     return make
 

@@ -28,7 +28,7 @@ from ..state import State
 from ..tasks import Loss
 from .vectors import Ledger, Vector
 
-Model: TypeAlias = Any
+AnyModel: TypeAlias = Any
 """A model: a `Vector`, float64 where it is calculated with; 0.0 where only time counts."""
 
 
@@ -45,13 +45,13 @@ class Learner(Protocol):
 
     def asked(self, round: int) -> Ints: ...
 
-    def newest(self) -> Model: ...
+    def newest(self) -> AnyModel: ...
 
-    def model(self) -> Model: ...
+    def model(self) -> AnyModel: ...
 
-    def train(self, client: int, number: int, start: Model) -> Model | None: ...
+    def train(self, client: int, number: int, start: AnyModel) -> AnyModel | None: ...
 
-    def move(self, w: Model) -> None: ...
+    def move(self, w: AnyModel) -> None: ...
 
 
 EVERYBODY = Uniform(fraction=1.0)
@@ -70,16 +70,16 @@ class Timing:
     def asked(self, round: int) -> Ints:
         return self._sampling.clients(round, self.samples, self._seed)
 
-    def newest(self) -> Model:
+    def newest(self) -> AnyModel:
         return 0.0
 
-    def model(self) -> Model:
+    def model(self) -> AnyModel:
         return 0.0
 
-    def train(self, client: int, number: int, start: Model) -> Model | None:
+    def train(self, client: int, number: int, start: AnyModel) -> AnyModel | None:
         return 0.0
 
-    def move(self, w: Model) -> None:
+    def move(self, w: AnyModel) -> None:
         return None
 
 
@@ -127,7 +127,7 @@ class Learning:
     def model(self) -> Vector:
         return self.ledger.make(None if self.replaying else self.state.w.double())
 
-    def train(self, client: int, number: int, start: Model) -> Vector | None:
+    def train(self, client: int, number: int, start: AnyModel) -> Vector | None:
         """The model float64 `[D]` that a client makes of `start`; None if its upload is refused, or does not come."""
         if self.replaying:
             return None if (client, number) in self.refused else self.ledger.make(None)
@@ -144,7 +144,7 @@ class Learning:
         self.passed += int(reply.effort.samples.sum())
         return self.ledger.make(w.double() + reply.upload["delta"][0].double())
 
-    def move(self, w: Model) -> None:
+    def move(self, w: AnyModel) -> None:
         if not self.replaying:
             self.state = self.federation.observe(self.state, w.known.to(self.state.w.dtype))
         self._sent = None

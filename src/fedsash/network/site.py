@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from simpy import Environment, Event
 
 from .clients import Population
-from .learning import Learner, Model
+from .learning import AnyModel, Learner
 from .links import Channel
 from .log import Log
 from .settings import Network
@@ -25,7 +25,7 @@ BARREN = 1000
 class Start(NamedTuple):
     """A model `w`, and the version of it: how many steps the server had made."""
 
-    w: Model
+    w: AnyModel
     version: int
 
 
@@ -89,11 +89,11 @@ class Site:
         """What a client is sent now."""
         return Start(self.learner.newest(), self.version)
 
-    def model(self, trip: Trip) -> Model | None:
+    def model(self, trip: Trip) -> AnyModel | None:
         """The model that a trip has brought; None if it has brought none, or one that can't be used."""
         return self.learner.train(trip.client, trip.number, trip.start.w) if trip.arrived else None
 
-    def step(self, w: Model) -> None:
+    def step(self, w: AnyModel) -> None:
         """Make `w` the global model."""
         self.learner.move(w)
         self.version += 1

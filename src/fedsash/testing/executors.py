@@ -119,7 +119,7 @@ def _exceptions(engine: Engine) -> None:
             _mean(world, first_request(world))
         except RuntimeError as error:
             notes = getattr(error, "__notes__", [])
-        named = [re.search(r"clients \[([\d, ]+)\].*round 0", note) for note in notes]
+        named = [re.search(r"clients \[([\d, ]+)\].*round 1", note) for note in notes]
         right = any(match and "4" in match[1].split(", ") for match in named)
         expect(right, engine, "an exception in training must be passed on with a note that names clients and round")
         expect(

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from fedsash import __version__
-from fedsash.lab import reproductions as recipes
+from fedsash.lab import reproductions as reproductions
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from fedsash.lab.config.registries import REGISTRIES
@@ -168,7 +168,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(
         (["run", "x.toml"], "the following arguments are required: --out"),
         (["run", "x.toml", "--out", "a", "--fork", "runs/a"], "'runs/a' must be RUN@ROUND, such as runs/a@300"),
         (["run", "x.toml", "--out", "a", "--rounds", "many"], "invalid int value: 'many'"),
-        (["list", "rooms"], "there is no room rooms; there are methods, aggregations, servers"),
+        (["list", "rooms"], "there is no kind rooms; there are methods, aggregations, servers"),
         (["list", "servers", "adan"], 'server.name = "adan": must be one of'),
     ],
 )
@@ -244,7 +244,7 @@ def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys
 def test_list_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    things = [*(name for room in REGISTRIES.values() for name in room.things), *recipes.names()]
+    things = [*(name for room in REGISTRIES.values() for name in room.things), *reproductions.names()]
     assert [line.split()[0] for line in lines if line.startswith("  ")] == things
     assert all(len(line.split()) > 3 for line in lines if line.startswith("  "))
 

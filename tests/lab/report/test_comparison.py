@@ -19,7 +19,7 @@ from fedsash.lab.report.comparison import Row, compare, table
 
 
 @dataclass
-class Run:
+class RunOnPage:
     name: str
     config: dict[str, Any]
     labels: dict[str, str]
@@ -30,8 +30,8 @@ class Run:
         self.summary = {"models": {name: {"last_mean": mean} for name, mean in self.means.items()}}
 
 
-def run(seed: int, labels: dict[str, str], **means: float | None) -> Run:
-    return Run(f"{labels}-{seed}", {"seed": seed}, labels | {"seed": str(seed)}, means)
+def run(seed: int, labels: dict[str, str], **means: float | None) -> RunOnPage:
+    return RunOnPage(f"{labels}-{seed}", {"seed": seed}, labels | {"seed": str(seed)}, means)
 
 
 def only(rows: list[Row], model: str, **labels: str) -> Row:
@@ -89,9 +89,9 @@ def test_an_undefined_mean_makes_the_group_s_undefined() -> None:
 def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine() -> None:
     same = {"local": {"lr": 0.1}}
     runs = [
-        Run("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
-        Run("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
-        Run("c", {"local": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
+        RunOnPage("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
+        RunOnPage("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
+        RunOnPage("c", {"local": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
     ]
     rows = compare(runs, "run=a")
     assert only(rows, "model", run="a").mean == 0.5

@@ -32,7 +32,7 @@ def test_a_run_without_test_accuracies_says_so(tmp_path: Path, rows: list[dict[s
     assert "No run was evaluated on a test set" in document(collect([tmp_path / "r"]), "")
 
 
-def test_what_several_tables_of_a_recipe_say_stands_once_below_the_first(tmp_path: Path) -> None:
+def test_what_several_tables_of_a_reproduction_say_stands_once_below_the_first(tmp_path: Path) -> None:
     put(tmp_path, "sweep.json", {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": {}})
     for name in ("first-more", "first"):
         table = {"title": f"Title of {name}", "columns": ["method", "here"], "rows": [["FedAvg", f"cell of {name}"]]}

@@ -1,4 +1,4 @@
-"""`fedsash reproduce`, from a recipe to its tables and pictures, and what it says when it cannot."""
+"""`fedsash reproduce`, from a reproduction to its tables and pictures, and what it says when it cannot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from fedsash.lab.cli import main
 from fedsash.lab.reproductions import names
 from fedsash.lab.reproductions.reproduce import reproduce, with_data
-from support.recipes import load
+from support.reproductions import load
 
 
 def test_runs_whose_data_are_not_there_are_left_out_with_the_folder_that_is_missing(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_without_any_data_there_is_the_table_with_the_reason_in_it(tmp_path: Pat
     "arguments, line",
     [
         (["ima-tabel-1"], "did you mean ima-table-1?"),
-        (["../ima-table-1"], "recipe = '../ima-table-1'"),
+        (["../ima-table-1"], "reproduction = '../ima-table-1'"),
         (["ima-table-1", "--scale", "huge"], "must be one of full, small, tiny"),
         (["ima-table-1", "--only", "row"], "must be AXIS=LABEL"),
         (["ima-table-1", "--only", "row=MNIST"], "axis row has no label MNIST"),
@@ -57,14 +57,14 @@ def test_a_wrong_command_is_one_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_recipes_are_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", "recipes"]) == 0
+def test_reproduction_are_listed_and_described(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "reproductions"]) == 0
     said = capsys.readouterr().out
     assert all(name in said for name in names()) and len(said.splitlines()) == len(names()) + 1
-    assert main(["list", "recipes", "ima-table-2"]) == 0
+    assert main(["list", "reproductions", "ima-table-2"]) == 0
     said = capsys.readouterr().out
     assert "12,000 rounds asked" in said and "start: 150, 200, 250, 300, FMA" in said
-    assert main(["list", "recipes", "table"]) == 2
+    assert main(["list", "reproductions", "table"]) == 2
 
 
 def test_a_table_from_end_to_end_and_again_without_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

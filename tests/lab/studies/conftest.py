@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from fedsash.lab.studies.opened import Opened, open_run
+from fedsash.lab.studies.opened import OpenRun, open_run
 from support.studies import EXPERIMENT, OWN_SPLIT, fedsash
 
 
@@ -44,6 +44,6 @@ def run(runs: list[Path], tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="package")
-def opened(runs: list[Path]) -> Opened:
+def opened(runs: list[Path]) -> OpenRun:
     """The first run, opened."""
     return open_run(runs[0])

@@ -25,7 +25,7 @@ from fedsash.lab.studies.decomposition import (
     probabilities,
     union,
 )
-from fedsash.lab.studies.opened import Opened
+from fedsash.lab.studies.opened import OpenRun
 from support.studies import SAVED, analysis, fedsash
 from support.worlds import SIZES, data, federation, mlp
 
@@ -244,7 +244,7 @@ def test_the_squared_error_is_bias_plus_variance_plus_covariance(runs: list[Path
     assert all(0 < cka < 1 for cka in found["cka"])
 
 
-def test_a_run_alone_has_bias_alone_and_beside_itself_neither_variance_nor_covariance(opened: Opened) -> None:
+def test_a_run_alone_has_bias_alone_and_beside_itself_neither_variance_nor_covariance(opened: OpenRun) -> None:
     alone, twice = (DecompositionStudy(samples=100).write([opened] * n, "x") for n in (1, 2))
     assert alone["rounds"] == SAVED
     assert alone["squared_error"] == pytest.approx(alone["bias"], rel=1e-12)

@@ -17,7 +17,7 @@ from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Curvature
 from fedsash.lab.studies.flatness import FlatnessStudy, hessian_eigenvalues, lanczos, sharpness
-from fedsash.lab.studies.opened import Opened
+from fedsash.lab.studies.opened import OpenRun
 from fedsash.models import build
 from support.studies import analysis, fedsash
 from support.worlds import data, mlp
@@ -213,7 +213,7 @@ def test_a_model_that_diverged_has_no_flatness() -> None:
 # --- in a run -----------------------------------------------------------------------------------------------------
 
 
-def test_sharpness_grows_with_the_distance_and_eigenvalues_fall(runs: list[Path], opened: Opened) -> None:
+def test_sharpness_grows_with_the_distance_and_eigenvalues_fall(runs: list[Path], opened: OpenRun) -> None:
     options = ["--eigenvalues", 2, "--rho", "0.001,0.01", "--samples", 50, "--name", "flat"]
     assert fedsash("flatness", runs[0], "--models", "model", *options) == 0
     found = analysis(runs[0], "flat")

@@ -13,11 +13,11 @@ import pytest
 
 from fedsash.lab.cli import main
 from fedsash.lab.studies.landscape.study import LandscapeStudy
-from fedsash.lab.studies.opened import Opened, open_run
+from fedsash.lab.studies.opened import OpenRun, open_run
 from support.studies import OWN_SPLIT, analysis, fedsash, recorded
 
 
-def test_the_places_of_models_on_a_line_have_the_numbers_that_the_run_recorded(opened: Opened) -> None:
+def test_the_places_of_models_on_a_line_have_the_numbers_that_the_run_recorded(opened: OpenRun) -> None:
     found = LandscapeStudy(("model", "w@3"), points=5).write([opened], "x")
     assert found["kind"] == "line" and found["beta"] == [-0.5, 0, 0.5, 1, 1.5]
     for name, place, at in (("model", 3, ("model", 6)), ("w@3", 1, ("w", 3))):
@@ -26,14 +26,14 @@ def test_the_places_of_models_on_a_line_have_the_numbers_that_the_run_recorded(o
         assert tuple(found["at_models"][name].values()) == expected
 
 
-def test_the_places_of_models_in_a_plane_have_the_numbers_that_the_run_recorded(opened: Opened) -> None:
+def test_the_places_of_models_in_a_plane_have_the_numbers_that_the_run_recorded(opened: OpenRun) -> None:
     found = LandscapeStudy(("round:3", "wide", "ema"), points=3).write([opened], "x")
     for name, at in {"round:3": ("model", 3), "wide": ("wide", 6), "ema": ("ema", 6)}.items():
         assert tuple(found["at_models"][name].values()) == pytest.approx(recorded(opened.folder, *at), rel=1e-6)
     assert found["mean"] == pytest.approx(np.mean(list(found["models"].values()), axis=0))
 
 
-def test_a_row_of_a_planes_numbers_is_the_line_through_its_first_two_models(opened: Opened) -> None:
+def test_a_row_of_a_planes_numbers_is_the_line_through_its_first_two_models(opened: OpenRun) -> None:
     """A row has one y; along y = 0, where they lie, x/||u|| is the line's 1 - beta."""
     names = ("round:1", "round:6", "wide")
     plane, along = (LandscapeStudy(names[:n], points=8).write([opened], "x") for n in (3, 2))
@@ -44,7 +44,7 @@ def test_a_row_of_a_planes_numbers_is_the_line_through_its_first_two_models(open
     assert np.shape(plane["loss"]) == (len(plane["y"]), len(plane["x"]))
 
 
-def test_the_centre_of_a_surface_is_its_model_and_runs_share_the_directions(run: Path, opened: Opened) -> None:
+def test_the_centre_of_a_surface_is_its_model_and_runs_share_the_directions(run: Path, opened: OpenRun) -> None:
     assert fedsash("landscape", run, opened.folder, "--models", "w", "--points", 3) == 0
     a, b = (analysis(folder, "surface_w") for folder in (run, opened.folder))
     assert (a["loss"][1][1], a["error"][1][1]) == pytest.approx(recorded(run, "w", 6), rel=1e-6)

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from fedsash.lab.studies.client_models import client_models
-from fedsash.lab.studies.opened import Opened, spaced
+from fedsash.lab.studies.opened import OpenRun, spaced
 from support.studies import SAVED, fedsash, refused
 
 
-def test_models_have_their_names(opened: Opened) -> None:
+def test_models_have_their_names(opened: OpenRun) -> None:
     assert opened.rounds == SAVED
     same = (("model", "round:6"), ("model", "model@6"), ("w", "w@6"), ("ema", "ema@6"), ("late", "late@6"))
     assert all(torch.equal(opened.model(a), opened.model(b)) for a, b in same)
@@ -22,7 +22,7 @@ def test_models_have_their_names(opened: Opened) -> None:
     assert not torch.equal(opened.model("round:5"), opened.model("round:6"))
 
 
-def test_the_mean_of_the_clients_at_which_a_round_arrives_is_the_next_model(opened: Opened) -> None:
+def test_the_mean_of_the_clients_at_which_a_round_arrives_is_the_next_model(opened: OpenRun) -> None:
     clients = client_models(opened.federation, opened.state(5))
     w = torch.stack([opened.model(f"client:{k}@5") for k in clients.ids])
     assert torch.equal(w, clients.w)

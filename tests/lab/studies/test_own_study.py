@@ -11,7 +11,7 @@ import pytest
 from fedsash.lab.cli import main
 from fedsash.lab.reproductions.figures import Figure
 from fedsash.lab.studies import STUDIES, Entry
-from fedsash.lab.studies.opened import Opened
+from fedsash.lab.studies.opened import OpenRun
 from support.places import DOCS
 from support.studies import analysis, refused
 
@@ -28,7 +28,7 @@ def own_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STUDIES, name, entry)
 
 
-def test_its_command_writes_tells_and_draws(run: Path, opened: Opened, capsys: pytest.CaptureFixture[str]) -> None:
+def test_its_command_writes_tells_and_draws(run: Path, opened: OpenRun, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["length", str(run), "--models", "model,w"]) == 0
     found, out = analysis(run, "lengths_model_w"), capsys.readouterr().out
     assert found["command"] == f"fedsash length {run} --models model,w --power 2"

@@ -11,7 +11,7 @@ from fedsash.averages import Window
 from fedsash.averages.trajectory import Past
 from fedsash.federation import Federation
 from fedsash.lab.studies.client_models import client_models
-from fedsash.lab.studies.opened import Opened
+from fedsash.lab.studies.opened import OpenRun
 from fedsash.lab.studies.window import WindowStudy, client_weights, distances, participation, round_weights
 from fedsash.methods import FedAvg, FedCM, FedProx, Method
 from fedsash.sampling import Uniform
@@ -164,7 +164,7 @@ def test_an_empty_window_and_missing_rounds_are_refused() -> None:
 
 
 @pytest.mark.parametrize("average, size", [("w", 3), ("wide", 6), ("late", 1)])
-def test_a_windows_weights_are_those_of_wimas_equation_6(opened: Opened, average: str, size: int) -> None:
+def test_a_windows_weights_are_those_of_wimas_equation_6(opened: OpenRun, average: str, size: int) -> None:
     """(t + 1 - tau)/W within the window and 1 before it, W the models that there are; clients share them out."""
     found = WindowStudy(average).write([opened], "x")
     assert found["round"] == ROUNDS and found["rounds"] == list(range(1, ROUNDS + 1))
@@ -175,7 +175,7 @@ def test_a_windows_weights_are_those_of_wimas_equation_6(opened: Opened, average
     assert sum(found["clients"]) == pytest.approx(sum(found["weights"]))
 
 
-def test_the_window_command_writes_what_the_study_finds(opened: Opened) -> None:
+def test_the_window_command_writes_what_the_study_finds(opened: OpenRun) -> None:
     assert fedsash("window", opened.folder, "--average", "w", "--round", 3) == 0
     found = WindowStudy("w", 3).write([opened], "x")
     written = analysis(opened.folder, "window_w")

@@ -8,10 +8,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from ...basics.arrays import Floats, Ints
 from ...basics.errors import check
-
-Ints = NDArray[np.int64]
-Reals = NDArray[np.float64]
 
 
 @runtime_checkable
@@ -21,7 +19,7 @@ class Partition(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> list[Ints]: ...
 
 
-class Rule(Partition, Protocol):
+class LabelRule(Partition, Protocol):
     """A dataclass that shares samples out over `clients` by their labels alone."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
@@ -32,7 +30,7 @@ class Rule(Partition, Protocol):
     def __call__(self, labels: Ints, seed: int, /) -> list[Ints]: ...
 
 
-def check_clients(rule: str, clients: int) -> None:
+def check_client_count(rule: str, clients: int) -> None:
     """Raise `ValueError` unless there is at least one client."""
     check(clients >= 1, f"{rule}.clients", clients, "must be at least 1")
 
@@ -58,7 +56,7 @@ def by_class(labels: NDArray[Any], rng: np.random.Generator) -> list[Ints]:
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 
-def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Reals], rng: np.random.Generator) -> Ints:
+def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Floats], rng: np.random.Generator) -> Ints:
     """A client's `size` samples, sorted: labels are drawn from a mixture, samples without replacement.
 
     `pools` holds the samples of each class in random order; of class c the first `used[c]` are taken, and what is taken
@@ -73,7 +71,7 @@ def fill(pools: list[Ints], used: Ints, size: int, mixture: Callable[[Ints], Rea
     return np.sort(np.concatenate([pool[a:b] for pool, a, b in zip(pools, start, used, strict=True)]))
 
 
-def _draw(q: Reals, left: Ints, need: int, rng: np.random.Generator) -> Ints:
+def _draw(q: Floats, left: Ints, need: int, rng: np.random.Generator) -> Ints:
     """How many samples of each class are taken by up to `need` draws from `q`, the last being one that uses up a class.
 
     So each call either meets the need or uses up a class, and the rule ends.

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...basics.arrays import Floats, Ints
 from ...basics.errors import DataError, check
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, equal_sizes, fill
+from .common import by_class, check_alpha, check_client_count, check_samples, equal_sizes, fill
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Dirichlet:
     alpha: float
 
     def __post_init__(self) -> None:
-        check_clients("Dirichlet", self.clients)
+        check_client_count("Dirichlet", self.clients)
         if self.alpha != 0:
             check_alpha("Dirichlet", self.alpha)
 
@@ -51,7 +52,7 @@ class Dirichlet:
         sizes = equal_sizes(len(labels), self.clients)
         return [fill(pools, used, n, lambda left: self._mixture(np.where(left > 0, prior, 0), rng), rng) for n in sizes]
 
-    def _mixture(self, prior: Reals, rng: np.random.Generator) -> Reals:
+    def _mixture(self, prior: Floats, rng: np.random.Generator) -> Floats:
         """`q ~ Dir(alpha * prior)` over the classes whose prior is not 0; its limit, a single class, at alpha = 0."""
         q = np.zeros_like(prior)
         if self.alpha == 0:
@@ -81,7 +82,7 @@ class DirichletClasses:
     tries: int = 10_000
 
     def __post_init__(self) -> None:
-        check_clients("DirichletClasses", self.clients)
+        check_client_count("DirichletClasses", self.clients)
         check_alpha("DirichletClasses", self.alpha)
         right = "must be at least 1 (leave it out for the number of classes)"
         check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
@@ -134,7 +135,7 @@ class DirichletReuse:
     alpha: float
 
     def __post_init__(self) -> None:
-        check_clients("DirichletReuse", self.clients)
+        check_client_count("DirichletReuse", self.clients)
         check_alpha("DirichletReuse", self.alpha)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...basics.arrays import Ints
 from ...basics.errors import DataError, SettingError, check
 from ...basics.randomness import Purpose, generator, key
 from ...basics.typed import typed
-from .common import Ints, Rule
+from .common import LabelRule
 from .even import IID
 
 
@@ -30,7 +31,7 @@ class Domains:
     """
 
     clients_per_domain: int
-    inner: Rule = field(default_factory=lambda: IID(1))
+    inner: LabelRule = field(default_factory=lambda: IID(1))
     by: ClassVar[tuple[str, ...]] = ("domain", "y")
 
     def __post_init__(self) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...basics.arrays import Ints
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import Ints, check_clients, check_samples
+from .common import check_client_count, check_samples
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class IID:
     clients: int
 
     def __post_init__(self) -> None:
-        check_clients("IID", self.clients)
+        check_client_count("IID", self.clients)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -48,7 +49,7 @@ class Shards:
     classes: int = 2
 
     def __post_init__(self) -> None:
-        check_clients("Shards", self.clients)
+        check_client_count("Shards", self.clients)
         check(self.classes >= 1, "Shards.classes", self.classes, "must be at least 1")
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...basics.arrays import Floats, Ints
 from ...basics.errors import DataError, check
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import Ints, Reals, by_class, check_alpha, check_clients, check_samples, fill
+from .common import by_class, check_alpha, check_client_count, check_samples, fill
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Pachinko:
     by: ClassVar[tuple[str, ...]] = ("y", "coarse")
 
     def __post_init__(self) -> None:
-        check_clients("Pachinko", self.clients)
+        check_client_count("Pachinko", self.clients)
         check(self.samples >= 1, "Pachinko.samples", self.samples, "must be at least 1")
         check_alpha("Pachinko", self.alpha)
         check_alpha("Pachinko", self.beta, "beta")
@@ -61,10 +62,10 @@ class Mixture:
     """A client's mixture of labels, from the logarithms of theta `[coarse]` and phi `[C]`, both up to a factor."""
 
     tree: list[Ints]
-    theta: Reals
-    phi: Reals
+    theta: Floats
+    phi: Floats
 
-    def __call__(self, left: Ints) -> Reals:
+    def __call__(self, left: Ints) -> Floats:
         """`q[y] = theta[c] * phi_c[y]`, c being the coarse label of y, for the labels of which some are left."""
         branches = [(c, leaves[left[leaves] > 0]) for c, leaves in enumerate(self.tree) if left[leaves].any()]
         theta = _normalised(self.theta[[c for c, _ in branches]])
@@ -85,16 +86,16 @@ def _tree(labels: Ints, coarse: Ints) -> list[Ints]:
     return [np.flatnonzero(parent == c) for c in np.unique(parent)]
 
 
-def _log_gamma(alpha: float, size: int, rng: np.random.Generator) -> Reals:
+def _log_gamma(alpha: float, size: int, rng: np.random.Generator) -> Floats:
     """Logarithms of gamma draws, `[size]`: any some of them, normalised, are Dir(alpha), also where a draw underflows.
 
     G(alpha) has the law of G(alpha + 1) * U**(1 / alpha), U being uniform.
     """
-    draws: Reals = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
+    draws: Floats = np.log(rng.standard_gamma(alpha + 1, size)) + np.log1p(-rng.random(size)) / alpha
     return draws
 
 
-def _normalised(logs: Reals) -> Reals:
+def _normalised(logs: Floats) -> Floats:
     weights = np.exp(logs - logs.max())
-    shares: Reals = weights / weights.sum()
+    shares: Floats = weights / weights.sum()
     return shares

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...basics.arrays import Ints
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import Ints, by_class, check_clients, check_samples
+from .common import by_class, check_client_count, check_samples
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ class ClassPairs:
     clients: int
 
     def __post_init__(self) -> None:
-        check_clients("ClassPairs", self.clients)
+        check_client_count("ClassPairs", self.clients)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...basics.arrays import Ints
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import Ints, check_alpha, check_clients, check_samples
+from .common import check_alpha, check_client_count, check_samples
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Quantity:
     min_size: int = 1
 
     def __post_init__(self) -> None:
-        check_clients("Quantity", self.clients)
+        check_client_count("Quantity", self.clients)
         check_alpha("Quantity", self.alpha)
         check(self.min_size >= 1, "Quantity.min_size", self.min_size, "must be at least 1")
 

@@ -7,10 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from ...basics.arrays import Ints
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import Ints
 
 
 @dataclass(frozen=True)

@@ -15,26 +15,28 @@ if TYPE_CHECKING:
 def add(commands: Commands) -> None:
     """Add the command."""
     listing = commands.add_parser("list", help="what an experiment file can name, one line each", epilog=LIST)
-    listing.add_argument("kind", nargs="?", help="methods, servers, averages, samplings, ..., recipes (default: all)")
+    listing.add_argument(
+        "kind", nargs="?", help="methods, servers, averages, samplings, ..., reproductions (default: all)"
+    )
     listing.add_argument("name", nargs="?", help="one of them: what it does, its options and their defaults")
     listing.set_defaults(command=_list)
 
 
 def _list(given: argparse.Namespace) -> int:
-    if given.kind == "recipes":
-        print(_recipes() if given.name is None else _recipe(given.name))
+    if given.kind == "reproductions":
+        print(_reproductions() if given.name is None else _reproduction(given.name))
         return OK
     from ..config.errors import check_known
     from ..config.registries import REGISTRIES, find
 
     if given.kind is not None:
-        check_known(given.kind, [*REGISTRIES, "recipes"], "there is no kind")
+        check_known(given.kind, [*REGISTRIES, "reproductions"], "there is no kind")
     if given.name is not None:
         registry = REGISTRIES[given.kind]
         print(_details(given.name, find(registry, given.name, registry.key), registry))
         return OK
     overviews = [_overview(registry) for title, registry in REGISTRIES.items() if given.kind in (None, title)]
-    print("\n\n".join(overviews + ([_recipes()] if given.kind is None else [])))
+    print("\n\n".join(overviews + ([_reproductions()] if given.kind is None else [])))
     return OK
 
 
@@ -65,23 +67,23 @@ def _details(name: str, make: Make, registry: Registry) -> str:
     )
 
 
-def _recipes() -> str:
-    """All recipes, one line each."""
+def _reproductions() -> str:
+    """All reproductions, one line each."""
     from ..reproductions import names, titles
 
     width = max(map(len, names()))
     return "\n".join(["fedsash reproduce", *(f"  {name:<{width}}  {title}" for name, title in titles().items())])
 
 
-def _recipe(name: str) -> str:
-    """What a recipe shows, what is doubtful about it, and what it takes at each scale."""
+def _reproduction(name: str) -> str:
+    """What a reproduction shows, what is doubtful about it, and what it takes at each scale."""
     from ..reproductions import load
     from ..sweeps import plan
 
-    recipe = load(name)
-    lines = [recipe.title, "", recipe.shows, "", recipe.note, "", "Scales:"]
-    lines += [f"  {scale}: {plan(recipe.plan(scale).runs)}" for scale in recipe.scales]
-    lines += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in recipe.axes.items())]
+    reproduction = load(name)
+    lines = [reproduction.title, "", reproduction.shows, "", reproduction.note, "", "Scales:"]
+    lines += [f"  {scale}: {plan(reproduction.plan(scale).runs)}" for scale in reproduction.scales]
+    lines += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in reproduction.axes.items())]
     return "\n".join(
         line for text in lines for line in wrap(text, 100, subsequent_indent="    " if text[:1] == " " else "") or [""]
     )
@@ -89,12 +91,12 @@ def _recipe(name: str) -> str:
 
 LIST = """\
 rooms: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets;
-schedulers and windows, for fedsash network; and recipes, the papers' tables and figures for fedsash reproduce
+schedulers and windows, for fedsash network; and reproductions, the papers' tables and figures for fedsash reproduce
 
 examples:
   fedsash list
   fedsash list servers
   fedsash list servers adam
   fedsash list schedulers fedwindow
-  fedsash list recipes ima-table-1
+  fedsash list reproductions ima-table-1
 """

@@ -13,7 +13,7 @@ from .common import OK, Commands, add_set, interrupted
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
     from ..runs import Result
-    from ..runs.timing import Study
+    from ..runs.timing import TimeStudy
 
 
 def add(commands: Commands) -> None:
@@ -40,7 +40,7 @@ def _network(given: argparse.Namespace) -> int:
 
 
 def simulate(
-    given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | Study]
+    given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | TimeStudy]
 ) -> int:
     """Run an experiment on a network, or go on with it, and say what it came to."""
     import rich
@@ -62,7 +62,7 @@ def simulate(
     return OK
 
 
-def _lines(experiment: NetworkExperiment, result: Result | Study) -> list[str]:
+def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[str]:
     """What the network came to, a line each."""
     summary, network = result.summary, result.summary["network"]
     lines = [

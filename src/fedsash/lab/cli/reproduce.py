@@ -18,11 +18,13 @@ def add(commands: Commands) -> None:
     """Add the command."""
     line = "a paper's table or figure, published numbers beside measured ones"
     reproduce = commands.add_parser("reproduce", help=line, epilog=REPRODUCE)
-    reproduce.add_argument("recipe", help="a table or figure, such as ima-table-1 (see fedsash list recipes)")
+    reproduce.add_argument(
+        "reproduction", help="a table or figure, such as ima-table-1 (see fedsash list reproductions)"
+    )
     reproduce.add_argument("--scale", default="full", help="full (the paper's setting), small or tiny (default: full)")
     line = "folder with a folder for each data set, by its name (default: data)"
     reproduce.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=line)
-    reproduce.add_argument("--out", type=Path, metavar="DIR", help="where all goes (default: runs/RECIPE-SCALE)")
+    reproduce.add_argument("--out", type=Path, metavar="DIR", help="where all goes (default: runs/REPRODUCTION-SCALE)")
     add_set(reproduce)
     add_sharing(reproduce)
     reproduce.set_defaults(command=_reproduce)
@@ -34,10 +36,10 @@ def _reproduce(given: argparse.Namespace) -> int:
     from ..reproductions import load
     from ..reproductions.reproduce import reproduce
 
-    recipe = load(given.recipe)
-    out = given.out or Path("runs") / f"{recipe.name}-{given.scale}"
+    reproduction = load(given.reproduction)
+    out = given.out or Path("runs") / f"{reproduction.name}-{given.scale}"
     settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
-    done = reproduce(recipe, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
+    done = reproduce(reproduction, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
     console = Console()
     for filled in done.tables:
         print()
@@ -56,7 +58,7 @@ def _reproduce(given: argparse.Namespace) -> int:
 
 def _command(given: argparse.Namespace) -> str:
     """The command that gives the same again."""
-    words = ["fedsash", "reproduce", given.recipe, "--scale", given.scale]
+    words = ["fedsash", "reproduce", given.reproduction, "--scale", given.scale]
     words += [word for choice in given.only for word in ("--only", choice)]
     words += [word for setting in given.set for word in ("--set", setting)]
     return shlex.join(words)
@@ -83,8 +85,8 @@ def _table(filled: dict[str, Any]) -> Table:
 
 REPRODUCE = """\
 examples:
-  fedsash list recipes
-  fedsash list recipes ima-table-1
+  fedsash list reproductions
+  fedsash list reproductions ima-table-1
   fedsash reproduce ima-table-1 --data data --only "row=FMNIST #C=2"
   fedsash reproduce ima-figure-6 --scale tiny
   fedsash reproduce fedswa-table-3 --scale small --set 'data={name="cifar10"}' --out runs/fedswa-cifar10

@@ -21,8 +21,8 @@ from .common import OK, Commands
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from ..studies.opened import Opened
-    from ..studies.study import Found, Progress, Study
+    from ..studies.opened import OpenRun
+    from ..studies.study import Found, OnProgress, Study
 
 RUNS = {
     "one": "a run's folder",
@@ -114,7 +114,7 @@ def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
     return OK
 
 
-def _found(study: Study, runs: Sequence[Opened], given: argparse.Namespace) -> dict[Path, Found]:
+def _found(study: Study, runs: Sequence[OpenRun], given: argparse.Namespace) -> dict[Path, Found]:
     """What a study finds, each part by the place of its files, which has no ending yet."""
     finished, parts, folder = {}, study.parts(), runs[0].folder
     for part in parts:
@@ -142,7 +142,7 @@ def _naming_options(kind: type[Study]) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folders: Sequence[Path]) -> Iterator[list[Opened]]:
+def _opened(folders: Sequence[Path]) -> Iterator[list[OpenRun]]:
     from ..studies.opened import open_run
 
     with ExitStack() as stack:
@@ -150,7 +150,7 @@ def _opened(folders: Sequence[Path]) -> Iterator[list[Opened]]:
 
 
 @contextmanager
-def _bar(what: str) -> Iterator[Progress]:
+def _bar(what: str) -> Iterator[OnProgress]:
     """A progress bar, on a terminal: what it yields takes how much is done, and of how much."""
     from rich import progress
     from rich.markup import escape

@@ -11,7 +11,7 @@ from typing import Any
 from ...basics.errors import one_line
 from .errors import ConfigError
 
-Table = Mapping[str, Any]
+TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 """A dotted key of an experiment, such as `local.lr`."""
 SHORT = ""
@@ -30,7 +30,7 @@ def read(path: str | Path) -> dict[str, Any]:
         raise ConfigError(f"is not TOML: {error}") from error
 
 
-def put(table: Table, key: str, value: Any) -> dict[str, Any]:
+def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
     """The table with another value under a dotted key."""
     first, _, rest = key.partition(".")
     if rest:
@@ -38,7 +38,7 @@ def put(table: Table, key: str, value: Any) -> dict[str, Any]:
     return {**table, first: value}
 
 
-def merged(base: Table, over: Table) -> dict[str, Any]:
+def merged(base: TomlTable, over: TomlTable) -> dict[str, Any]:
     """`base` with the values of `over`, table by table; one that gives another `name` takes the whole table's place."""
     result = dict(base)
     for key, value in over.items():
@@ -48,7 +48,7 @@ def merged(base: Table, over: Table) -> dict[str, Any]:
     return result
 
 
-def overridden(table: Table, override: str) -> dict[str, Any]:
+def overridden(table: TomlTable, override: str) -> dict[str, Any]:
     """A table after `"key.key=value"`; the value is written as in TOML, and what is not TOML is a string."""
     name, equals, text = override.partition("=")
     if not equals or not KEY.fullmatch(name.strip()):
@@ -60,12 +60,12 @@ def overridden(table: Table, override: str) -> dict[str, Any]:
     return put(table, name.strip(), value)
 
 
-def _as_table(value: Any) -> Table:
+def _as_table(value: Any) -> TomlTable:
     """A value as a table to go on with: `broadcast = "ima"` with a `broadcast.start` is `{"" = "ima", start = ...}`."""
     if isinstance(value, Mapping):
         return value
     return {SHORT: value} if isinstance(value, str | int | float) else {}
 
 
-def _names_another(before: Table, over: Table) -> bool:
+def _names_another(before: TomlTable, over: TomlTable) -> bool:
     return "name" in over and over["name"] != before.get("name")

@@ -16,7 +16,7 @@ from ...sampling import Sampling, Uniform
 from .. import runs
 from ..records import Records
 from ..runs import Callback, Driver, Watch
-from ..runs.timing import Study, simulate
+from ..runs.timing import TimeStudy, simulate
 from .errors import ConfigError, located
 from .experiment import Experiment
 from .registries import REGISTRIES
@@ -50,7 +50,7 @@ class NetworkExperiment(Experiment):
 
     def run(
         self, out: Path | str | None = None, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
-    ) -> runs.Result | Study:
+    ) -> runs.Result | TimeStudy:
         """Run it as any experiment, or study its time; `ConfigError` where its parts do not fit together."""
         if not self.network.learning:
             return self._study(out, progress)
@@ -59,7 +59,7 @@ class NetworkExperiment(Experiment):
 
     def resume(
         self, out: Path | str, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
-    ) -> runs.Result | Study:
+    ) -> runs.Result | TimeStudy:
         """Go on with the run in `out`; a study of time begins anew, since its time would have to be replayed."""
         if not self.network.learning:
             Records(out).path.unlink(missing_ok=True)
@@ -82,7 +82,7 @@ class NetworkExperiment(Experiment):
             del table["sampling"]
         return table
 
-    def _study(self, out: Path | str | None, progress: bool | Watch) -> Study:
+    def _study(self, out: Path | str | None, progress: bool | Watch) -> TimeStudy:
         """A study of its time alone."""
         network = self.network
         assert network.bytes is not None

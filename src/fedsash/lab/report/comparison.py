@@ -18,7 +18,7 @@ CONFIDENCE = 0.95
 MISSING = "-"
 
 
-class Run(Protocol):
+class ComparedRun(Protocol):
     """A run as its folder has it; a sweep's run has a label on each of the sweep's axes."""
 
     @property
@@ -57,7 +57,7 @@ class Row:
         return stdev(defined) if len(defined) > 1 else None
 
 
-def compare(runs: Sequence[Run], against: str | None = None) -> list[Row]:
+def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row]:
     """A row for each model of each group of runs that differ in nothing but their seed.
 
     The reference of a gain is the global model of the same run; with `against = "axis=label"` that of the run with this
@@ -99,7 +99,7 @@ def table(rows: Sequence[Row]) -> Table:
     return result
 
 
-def _labels(runs: Sequence[Run]) -> list[dict[str, str]]:
+def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     """Where each run stands on all axes but that of the seed."""
     first: dict[str, str] = {}
     found = []

@@ -1,6 +1,6 @@
 """The papers' tables and figures as sweeps, with the published numbers beside what they come to here.
 
-Each recipe is a file `NAME.toml` in this folder; adding one is adding a file.
+Each reproduction is a file `NAME.toml` in this folder; adding one is adding a file.
 """
 
 from __future__ import annotations
@@ -11,28 +11,30 @@ from pathlib import Path
 from ...basics.errors import check
 from ..config.files import read
 from ..config.words import suggestion
-from .reproduction import Recipe
+from .reproduction import Reproduction
 
 FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """All recipes, paper by paper, tables before figures, in the papers' order."""
+    """All reproductions, paper by paper, tables before figures, in the papers' order."""
     return sorted((file.stem for file in FOLDER.glob("*.toml")), key=_order)
 
 
 def titles() -> dict[str, str]:
-    """The title of each recipe, without reading more of it than the file."""
+    """The title of each reproduction, without reading more of it than the file."""
     return {name: str(read(FOLDER / f"{name}.toml").get("title", "")) for name in names()}
 
 
-def load(name: str) -> Recipe:
-    """The recipe of that name; `ValueError` if there is none, or if its file is wrong."""
+def load(name: str) -> Reproduction:
+    """The reproduction of that name; `ValueError` if there is none, or if its file is wrong."""
     known = names()
     close = suggestion(name, known)
-    hint = f"must be one of {', '.join(known)}" if not close else f"there is no such recipe; did you mean {close}?"
-    check(name in known, "recipe", name, hint)
-    return Recipe.load(FOLDER / f"{name}.toml")
+    hint = (
+        f"must be one of {', '.join(known)}" if not close else f"there is no such reproduction; did you mean {close}?"
+    )
+    check(name in known, "reproduction", name, hint)
+    return Reproduction.load(FOLDER / f"{name}.toml")
 
 
 def _order(name: str) -> tuple[str, str, int]:

@@ -1,4 +1,4 @@
-"""The figures of a recipe, from the runs that have come to their end."""
+"""The figures of a reproduction, from the runs that have come to their end."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from ..pictures.smoothing import smooth
 from ..progress import Progress
 from ..records import write_json
 from ..studies import pictures
-from ..sweeps import Planned
+from ..sweeps import PlannedRun
 from .figures import AGAINST, Figure
 from .pick import STATISTICS
-from .results import Measured, Results, safe
+from .results import Measurement, Results, safe
 
 if TYPE_CHECKING:
-    from ..studies.opened import Opened
+    from ..studies.opened import OpenRun
 
 Say = Callable[[str], None]
 
@@ -84,7 +84,7 @@ def _values(figure: Figure, results: Results, command: str) -> list[Path]:
     return [path]
 
 
-def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measured]]) -> Picture:
+def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measurement]]) -> Picture:
     """A line for each name, with the deviation over seeds as error bars."""
     layers = []
     for i, (name, line) in enumerate(lines.items()):
@@ -112,9 +112,9 @@ def _analyses(figure: Figure, results: Results, command: str, say: Say, progress
     return list(found)
 
 
-def _groups(figure: Figure, results: Results) -> Iterator[list[Planned]]:
+def _groups(figure: Figure, results: Results) -> Iterator[list[PlannedRun]]:
     """The finished runs of a figure: one by one, or together where they differ in the axis `over` alone."""
-    groups: dict[tuple[tuple[str, str], ...], list[Planned]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[PlannedRun]] = {}
     for run in results.runs(figure.where):
         key = tuple((axis, label) for axis, label in run.labels.items() if axis != figure.over)
         groups.setdefault(key, []).append(run)
@@ -122,7 +122,7 @@ def _groups(figure: Figure, results: Results) -> Iterator[list[Planned]]:
 
 
 def _analysed(
-    figure: Figure, runs: list[Planned], results: Results, file: Path, command: str, progress: bool
+    figure: Figure, runs: list[PlannedRun], results: Results, file: Path, command: str, progress: bool
 ) -> dict[str, Any]:
     """An analysis of some runs; one that is there already, and of the same figure, is not made again."""
     mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
@@ -145,12 +145,12 @@ def _analysed(
     return written
 
 
-def _labels(run: Planned, results: Results) -> list[str]:
+def _labels(run: PlannedRun, results: Results) -> list[str]:
     """Where a run stands on the axes that have several labels here."""
     return [label for axis, label in run.labels.items() if len(results.sweep.axes[axis]) > 1]
 
 
-def _found(figure: Figure, runs: list[Opened], command: str, progress: bool) -> dict[str, Any]:
+def _found(figure: Figure, runs: list[OpenRun], command: str, progress: bool) -> dict[str, Any]:
     """What the figure's study finds in these runs, of the very models that they have."""
     study, bars = figure.study, list[Progress]()
     assert study is not None
@@ -166,7 +166,7 @@ def _found(figure: Figure, runs: list[Opened], command: str, progress: bool) -> 
         return dict(study.write(runs, safe(figure.name), command, tick))
 
 
-def _named(model: str, run: Opened) -> str:
+def _named(model: str, run: OpenRun) -> str:
     """The model's name for `studies`: `#1` is the first client of the round, and so on."""
     place = re.fullmatch(r"client:#(\d+)@(\d+)", model)
     if place is None:

@@ -1,4 +1,4 @@
-"""A paper's figure: which lines or landscapes it has, as a recipe's file says it."""
+"""A paper's figure: which lines or landscapes it has, as a reproduction's file says it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..config.tables import build
 from ..config.words import show
 from ..studies import kinds
 from ..studies.study import Study
-from .pick import Axes, Pick, several, text
+from .pick import AxisLabels, Pick, several, text
 
 OWN = {
     "curves": ("lines", "smooth", "by"),
@@ -48,8 +48,8 @@ class Figure:
     study: Study | None = None
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], axes: Axes, name: str, place: str) -> Figure:
-        """The figure that a recipe's file describes. Raises `ConfigError`."""
+    def of(cls, table: Mapping[str, Any], axes: AxisLabels, name: str, place: str) -> Figure:
+        """The figure that a reproduction's file describes. Raises `ConfigError`."""
         kind = text(table.get("kind", ""), f"{place}.kind")
         known = kinds()
         keys = OWN | {name: ("over",) if study.takes == "together" else () for name, study in known.items()}

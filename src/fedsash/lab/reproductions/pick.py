@@ -12,7 +12,7 @@ from ..config.words import show
 
 Labels = Mapping[str, str]
 """A run's label on each axis."""
-Axes = Mapping[str, list[str]]
+AxisLabels = Mapping[str, list[str]]
 
 STATISTICS = {
     "last_mean": "mean accuracy of the last evaluations, %",
@@ -41,7 +41,7 @@ class Pick:
     statistic: str = ""
 
     @classmethod
-    def of(cls, table: Any, axes: Axes, place: str) -> Pick:
+    def of(cls, table: Any, axes: AxisLabels, place: str) -> Pick:
         """The pick that a table describes: labels by axis, beside `model` and `statistic`. Raises `ConfigError`."""
         table = mapping(table, place)
         where = {axis: labels(given, axis, axes, place) for axis, given in table.items() if axis not in OWN}
@@ -59,7 +59,7 @@ class Pick:
         return all(run[axis] in wanted for axis, wanted in self.where.items())
 
 
-def several(given: Any, axes: Axes, place: str) -> dict[str, Pick]:
+def several(given: Any, axes: AxisLabels, place: str) -> dict[str, Pick]:
     """Picks by label: an axis by its name stands for all of its labels, a table has a pick for each label."""
     if isinstance(given, str):
         check_known(given, axes, f"{place}: there is no axis")
@@ -67,7 +67,7 @@ def several(given: Any, axes: Axes, place: str) -> dict[str, Pick]:
     return {str(label): Pick.of(pick, axes, f"{place}.{label}") for label, pick in mapping(given, place).items()}
 
 
-def labels(given: Any, axis: str, axes: Axes, place: str) -> tuple[str, ...]:
+def labels(given: Any, axis: str, axes: AxisLabels, place: str) -> tuple[str, ...]:
     """One or more labels of an axis."""
     check_known(axis, axes, f"{place}: there is no axis")
     found = tuple(str(label) for label in (given if isinstance(given, list) else [given]))

@@ -11,7 +11,7 @@ NUMBER = re.compile(r"(?P<value>\d+(\.\d+)?)(?P<beyond>\+)?( ±(?P<std>\d+(\.\d+
 
 
 @dataclass(frozen=True)
-class Published:
+class PrintedNumber:
     """One printed number: its `text`, and what it says.
 
     `"81.17"`, `"45.8 ±0.3"` with the paper's own deviation, `"1000+"` (`beyond`: not reached in so many rounds),
@@ -26,7 +26,7 @@ class Published:
     doubt: bool = False
 
     @classmethod
-    def read(cls, text: str) -> Published:
+    def read(cls, text: str) -> PrintedNumber:
         """What a printed number says; `ValueError` if it says nothing."""
         text = text.strip()
         if text in ("N/A", "?"):
@@ -44,12 +44,12 @@ class Published:
         )
 
 
-def read_cell(text: str, form: str, count: int) -> tuple[Published, ...]:
+def read_cell(text: str, form: str, count: int) -> tuple[PrintedNumber, ...]:
     """The `count` numbers of a printed cell: `"64.37 → 69.95"` of the form `"{} → {}"`; `"?"` alone stands for all."""
     if text in ("N/A", "?"):
-        return (Published.read(text),) * count
+        return (PrintedNumber.read(text),) * count
     between = [re.escape(part) for part in form.split("{}")]
     found = re.fullmatch("(.+?)".join(between), text)
     check(found is not None and len(between) == count + 1, "published", text, f"must have the form {form}")
     assert found is not None
-    return tuple(map(Published.read, found.groups()))
+    return tuple(map(PrintedNumber.read, found.groups()))

@@ -1,4 +1,4 @@
-"""A recipe carried out: its runs trained, its tables filled, its figures drawn."""
+"""A reproduction carried out: its runs trained, its tables filled, its figures drawn."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ..config.words import show
 from ..records import replace_file, write_json
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
-from .reproduction import SCALES, Recipe
+from .reproduction import SCALES, Reproduction
 from .results import Results, safe
 
 
 @dataclass
-class Reproduced:
-    """What a recipe came to: its tables as they were written, the pictures, and what could not be made, and why."""
+class Outcome:
+    """The tables of a reproduction, as written, its pictures, and what could not be made, with the reason."""
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Path] = field(default_factory=list)
@@ -29,7 +29,7 @@ class Reproduced:
 
 
 def reproduce(
-    recipe: Recipe,
+    reproduction: Reproduction,
     out: Path,
     *,
     scale: str = "full",
@@ -40,49 +40,49 @@ def reproduce(
     progress: bool = True,
     command: str = "",
     say: Callable[[str], None] = print,
-) -> Reproduced:
-    """Train the runs of a recipe into `out`, and write its tables, analyses and pictures there.
+) -> Outcome:
+    """Train the runs of a reproduction into `out`, and write its tables, analyses and pictures there.
 
     `data` holds a folder for each data set, by its name; runs whose data are not there are left out, which `say` is
     told. What is trained already is not trained again, and counts, asked for or not. `only` and `overrides` are those
-    of `Recipe.plan`. Raises `ConfigError` for labels and settings that there are not, and if `out` holds runs at
+    of `Reproduction.plan`. Raises `ConfigError` for labels and settings that there are not, and if `out` holds runs at
     another scale or with other settings.
     """
     overrides = list(overrides)
-    asked = recipe.plan(scale, only, overrides)
-    whole = _whole(recipe, scale, overrides, asked)
+    asked = reproduction.plan(scale, only, overrides)
+    whole = _whole(reproduction, scale, overrides, asked)
     for run in with_data(whole, data)[0].runs:
         check_same(run.experiment, out / "runs" / run.name)
     sweep, missing = with_data(asked, data)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
-    done = Reproduced()
+    done = Outcome()
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress)
         missing |= executed.failed
         done.interrupted = executed.interrupted
     results = _results(whole, asked, out, missing)
-    warning = _warning(scale, differences(recipe, asked) if scale != "full" or overrides else [])
-    done.note = "\n".join(filter(None, [warning, recipe.note]))
-    for table in recipe.tables:
+    warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
+    done.note = "\n".join(filter(None, [warning, reproduction.note]))
+    for table in reproduction.tables:
         filled = table.filled(results) | {"command": command}
         if not filled["rows"]:
             continue
-        filled["title"] = filled["title"] or recipe.title
+        filled["title"] = filled["title"] or reproduction.title
         filled["note"] = "\n".join([*filled["missing"], done.note])
         done.tables.append(filled)
         _write(out, table.name, filled)
-    for figure in [] if done.interrupted else recipe.figures(scale):
-        title = figure.title or recipe.title
+    for figure in [] if done.interrupted else reproduction.figures(scale):
+        title = figure.title or reproduction.title
         figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
         done.pictures += draw(figure, results, command, done.missing.append, progress)
     return done
 
 
-def _whole(recipe: Recipe, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
+def _whole(reproduction: Reproduction, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
     """All runs of a scale; those that are asked for, where the overrides do not suit the others."""
     try:
-        return recipe.plan(scale, overrides=overrides)
+        return reproduction.plan(scale, overrides=overrides)
     except ConfigError:
         return asked
 
@@ -113,10 +113,12 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
     return replace(sweep, runs=runs), missing
 
 
-def differences(recipe: Recipe, here: Sweep) -> list[str]:
+def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
     """The settings in which runs differ from those of the full scale that have the same labels, a line a key."""
-    shared = {axis: [label for label in labels if label in recipe.axes[axis]] for axis, labels in here.axes.items()}
-    full = recipe.plan("full", [f"{axis}={label}" for axis, labels in shared.items() for label in labels])
+    shared = {
+        axis: [label for label in labels if label in reproduction.axes[axis]] for axis, labels in here.axes.items()
+    }
+    full = reproduction.plan("full", [f"{axis}={label}" for axis, labels in shared.items() for label in labels])
     paper = {tuple(run.labels.items()): run for run in full.runs}
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for run in here.runs:
@@ -127,7 +129,7 @@ def differences(recipe: Recipe, here: Sweep) -> list[str]:
                     olds, news = found.setdefault(key, ({}, {}))
                     olds[show(old[key])] = news[show(new[key])] = None
     lines = [f"{key} {_few(news)} (paper: {_few(olds)})" for key, (olds, news) in found.items()]
-    fewer = [axis for axis in here.axes if here.axes[axis] != recipe.axes[axis]]
+    fewer = [axis for axis in here.axes if here.axes[axis] != reproduction.axes[axis]]
     return lines + [f"of {axis} only {', '.join(here.axes[axis])}" for axis in fewer]
 
 

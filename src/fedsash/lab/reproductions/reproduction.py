@@ -1,4 +1,4 @@
-"""A recipe: a paper's table or figure as a sweep, at several scales, with what is made of its runs."""
+"""A reproduction: a paper's table or figure as a sweep, at several scales, with what is made of its runs."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ..config import ConfigError, parse
 from ..config.errors import check_known, prefixed
 from ..config.files import merged, read
 from ..config.words import show
-from ..sweeps import Planned, Sweep
+from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from .figures import Figure
-from .pick import OWN, Axes, Pick, mapping, text
+from .pick import OWN, AxisLabels, Pick, mapping, text
 from .tables import Table
 
 SCALES = {
@@ -36,7 +36,7 @@ class Change:
     settings: Mapping[str, Any]
 
     @classmethod
-    def of(cls, table: Any, axes: Axes, place: str) -> Change:
+    def of(cls, table: Any, axes: AxisLabels, place: str) -> Change:
         given = mapping(table, place)
         for key in given:
             check_known(key, ("where", "set"), f"{place}: unknown key")
@@ -46,8 +46,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a recipe is cut down: labels that stay (`only`), other `values` of axes, further changes of the runs, and
-    what its `figures`, by name, then show."""
+    """How a reproduction is cut down: labels that stay (`only`), other `values` of axes, further changes of the runs,
+    and what its `figures`, by name, then show."""
 
     only: Mapping[str, list[str]] = field(default_factory=dict)
     values: Mapping[str, list[Any]] = field(default_factory=dict)
@@ -65,7 +65,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Reproduction:
     """What reproduces one table or figure.
 
     `paper` names it, `shows` says what it shows, `note` what is stated there, what is doubtful, and what is our own
@@ -82,31 +82,31 @@ class Recipe:
     folder: Path = Path()
 
     @classmethod
-    def load(cls, file: Path) -> Recipe:
-        """The recipe in a TOML file. Raises `ConfigError`, which names the file."""
+    def load(cls, file: Path) -> Reproduction:
+        """The reproduction in a TOML file. Raises `ConfigError`, which names the file."""
         with prefixed(file.name):
             return cls.parse(file.stem, read(file), file.parent)
 
     @classmethod
-    def parse(cls, name: str, content: Mapping[str, Any], folder: Path = Path()) -> Recipe:
-        """The recipe that the content of a file in `folder` describes; `ConfigError` if something in it can't be."""
+    def parse(cls, name: str, content: Mapping[str, Any], folder: Path = Path()) -> Reproduction:
+        """The reproduction in the content of a file in `folder`; raises `ConfigError` where it is wrong."""
         for key in content:
             check_known(key, KEYS, "unknown key")
         title, paper, shows, note = (_words(content, key) for key in ("title", "paper", "shows", "note"))
-        recipe = cls(name, title, paper, shows, note, content, folder)
-        for axis in set(recipe.axes) & set(OWN):
+        reproduction = cls(name, title, paper, shows, note, content, folder)
+        for axis in set(reproduction.axes) & set(OWN):
             raise ConfigError(f"axes: no axis can be called {axis}")
-        for size, scale in recipe.scales.items():
+        for size, scale in reproduction.scales.items():
             check_known(size, SCALES, "scales: there is no scale")
             for axis in (*scale.only, *scale.values):
-                check_known(axis, recipe.axes, f"scales.{size}: there is no axis")
-        figures = [figure for scale in recipe.scales for figure in recipe.figures(scale)]
-        if not recipe.tables and not figures:
+                check_known(axis, reproduction.axes, f"scales.{size}: there is no axis")
+        figures = [figure for scale in reproduction.scales for figure in reproduction.figures(scale)]
+        if not reproduction.tables and not figures:
             raise ConfigError("there is neither [[tables]] nor [[figures]]: nothing is made of its runs")
-        return recipe
+        return reproduction
 
     @cached_property
-    def axes(self) -> Axes:
+    def axes(self) -> AxisLabels:
         """The labels of each axis, at full scale."""
         given = mapping(self.content.get("axes", {}), "axes")
         for axis, values in given.items():
@@ -173,7 +173,7 @@ def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
 
 
-def _changed(run: Planned, changes: Iterable[Change], overrides: Sequence[str]) -> Planned:
+def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str]) -> PlannedRun:
     """The run with what is set by the changes that are for it, and then by the overrides."""
     settings = [change.settings for change in changes if change.where.takes(run.labels)]
     if not settings and not overrides:

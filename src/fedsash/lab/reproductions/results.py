@@ -1,4 +1,4 @@
-"""What the runs of a recipe came to: their numbers as papers report them, and why there are none."""
+"""What the runs of a reproduction came to: their numbers as papers report them, and why there are none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from ..config import Experiment
 from ..records import Records, accuracies, summarise
-from ..sweeps import Planned, Sweep
+from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
 TO_TARGET = {"rounds_to_target": "round", "trips_to_target": "trips"}
@@ -22,7 +22,7 @@ TO_TARGET = {"rounds_to_target": "round", "trips_to_target": "trips"}
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """One number from `runs` runs: their mean and, if there are several, the deviation over them (dividing by n - 1).
 
     `beyond` says that a run did not reach the target in so many rounds; then, and without any run, `value` is None.
@@ -60,11 +60,11 @@ class Results:
     others: frozenset[str] = frozenset()
     _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
 
-    def runs(self, pick: Pick) -> list[Planned]:
+    def runs(self, pick: Pick) -> list[PlannedRun]:
         """The runs of a pick that have come to their end."""
         return [run for run in self.asked(pick) if run.name in self.finished]
 
-    def asked(self, pick: Pick) -> list[Planned]:
+    def asked(self, pick: Pick) -> list[PlannedRun]:
         """The runs of a pick."""
         runs = [run for run in self.sweep.runs if pick.takes(run.labels)]
         return [run for run in runs if run.name not in self.others or run.name in self.finished]
@@ -74,35 +74,35 @@ class Results:
         """The names of the runs that have come to their end."""
         return frozenset(run.name for run in self.sweep.runs if (self.folder(run) / "summary.json").exists())
 
-    def folder(self, run: Planned) -> Path:
+    def folder(self, run: PlannedRun) -> Path:
         """A run's folder."""
         return self.out / "runs" / run.name
 
-    def measured(self, pick: Pick) -> Measured:
+    def measured(self, pick: Pick) -> Measurement:
         """The number that a pick stands for, over all runs that it takes."""
         asked = self.asked(pick)
         why = "; ".join(dict.fromkeys(filter(None, map(self._why, asked))))
         if not asked:
-            return Measured(asked=False)
+            return Measurement(asked=False)
         done = [run for run in asked if run.name in self.finished]
         if not done:
-            return Measured(why=why)
+            return Measurement(why=why)
         found = [self._number(run, pick) for run in done]
         values = [value for value in found if value is not None]
         counted = TO_TARGET.get(pick.statistic)
         if counted and len(values) < len(found):
-            return Measured(runs=len(done), beyond=max(self._rows(run)[-1][counted] for run in done), why=why)
+            return Measurement(runs=len(done), beyond=max(self._rows(run)[-1][counted] for run in done), why=why)
         if len(values) < len(found):
-            return Measured(runs=len(done), why="its accuracy is not a number")
+            return Measurement(runs=len(done), why="its accuracy is not a number")
         std = stdev(values) if len(values) > 1 else None
-        return Measured(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
+        return Measurement(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
 
-    def curve(self, run: Planned, model: str, by: str = "round") -> dict[int, float]:
+    def curve(self, run: PlannedRun, model: str, by: str = "round") -> dict[int, float]:
         """A model's accuracy, in per cent, after each evaluated round, or after as many client trips."""
         rows = _of(self._rows(run), model, run.experiment)
         return {at: 100 * a for at, a in accuracies([row | {"round": row[by]} for row in rows]).get(model, {}).items()}
 
-    def _number(self, run: Planned, pick: Pick) -> float | None:
+    def _number(self, run: PlannedRun, pick: Pick) -> float | None:
         rows = _of(self._rows(run), pick.model, run.experiment)
         if counted := TO_TARGET.get(pick.statistic):
             target = run.experiment.evaluation.target
@@ -113,7 +113,7 @@ class Results:
         found = summary.get(pick.statistic)
         return None if found is None else 100 * float(found)
 
-    def _why(self, run: Planned) -> str:
+    def _why(self, run: PlannedRun) -> str:
         """Why a run is not there, or how it has diverged."""
         if run.name in self.finished:
             stopped = json.loads((self.folder(run) / "summary.json").read_text()).get("diverged")
@@ -121,7 +121,7 @@ class Results:
         begun = (self.folder(run) / "metrics.jsonl").exists()
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 
-    def _rows(self, run: Planned) -> list[dict[str, Any]]:
+    def _rows(self, run: PlannedRun) -> list[dict[str, Any]]:
         """What a run has recorded; the last one is kept, as its numbers are asked for one after another."""
         if run.name not in self._read:
             self._read.clear()

@@ -11,9 +11,9 @@ from ...basics.errors import SettingError
 from ..config import ConfigError
 from ..config.errors import check_known
 from ..config.words import show
-from .pick import SPEED_UPS, Axes, Pick, mapping, several, text
-from .published import Published, read_cell
-from .results import Measured, Results
+from .pick import SPEED_UPS, AxisLabels, Pick, mapping, several, text
+from .published import PrintedNumber, read_cell
+from .results import Measurement, Results
 
 KEYS = ("name", "title", "where", "rows", "columns", "cells", "form", "against", "published")
 START = Pick(model="model", statistic="last_mean")
@@ -26,8 +26,8 @@ class Number:
     row: str
     column: str
     cell: str
-    published: Published
-    measured: Measured
+    published: PrintedNumber
+    measured: Measurement
 
     @property
     def difference(self) -> float | None:
@@ -47,7 +47,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a recipe: each row, column and cell stands for a pick, and the three together for a number.
+    """A table of a reproduction: each row, column and cell stands for a pick, and the three together for a number.
 
     `cells` are the numbers that stand together in a cell, in the `form` in which the paper prints them, such as
     `"{} ({})"`. `published` has a row's cells in the order of the columns. A speed-up is the rounds of the runs
@@ -62,11 +62,11 @@ class Table:
     cells: Mapping[str, Pick]
     form: str
     against: Pick
-    published: Mapping[str, tuple[tuple[Published, ...], ...]] = field(repr=False)
+    published: Mapping[str, tuple[tuple[PrintedNumber, ...], ...]] = field(repr=False)
 
     @classmethod
-    def of(cls, table: Mapping[str, Any], axes: Axes, name: str, place: str) -> Table:
-        """The table that a recipe's file describes. Raises `ConfigError`."""
+    def of(cls, table: Mapping[str, Any], axes: AxisLabels, name: str, place: str) -> Table:
+        """The table that a reproduction's file describes. Raises `ConfigError`."""
         for key in table:
             check_known(key, KEYS, f"{place}: unknown key")
         parts = {key: several(table.get(key, {}), axes, f"{place}.{key}") for key in ("rows", "columns")}
@@ -96,13 +96,13 @@ class Table:
                 whole = self.where | self.rows[row] | self.columns[column] | pick
                 yield Number(row, column, cell, self.published[row][i][j], self._measured(whole, results))
 
-    def _measured(self, pick: Pick, results: Results) -> Measured:
+    def _measured(self, pick: Pick, results: Results) -> Measurement:
         if pick.statistic not in SPEED_UPS:
             return results.measured(pick)
         count = Pick(statistic=SPEED_UPS[pick.statistic])
         own, base = results.measured(pick | count), results.measured(pick | self.against | count)
         ratio = base.value / own.value if own.value and base.value else None
-        return Measured(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
+        return Measurement(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
 
     def filled(self, results: Results) -> dict[str, Any]:
         """The table with what was measured, as in the paper: for each of its rows what it prints, what was measured,
@@ -138,7 +138,7 @@ class Table:
 
 def _printed(
     row: str, printed: Mapping[str, Any], form: str, columns: Mapping[str, Pick], cells: Mapping[str, Pick], place: str
-) -> tuple[tuple[Published, ...], ...]:
+) -> tuple[tuple[PrintedNumber, ...], ...]:
     """What a paper prints in a row."""
     given = printed.get(row, ["?"] * len(columns))
     place = f"{place}.published.{show(row)}"

@@ -25,7 +25,7 @@ from .pictures import write_timeline
 
 
 @dataclass
-class Study:
+class TimeStudy:
     """What a study of time came to: its metrics, its summary, who did what when, and its folder if it has one."""
 
     history: list[dict[str, Any]]
@@ -46,7 +46,7 @@ def simulate(
     out: Path | str | None = None,
     progress: bool | Callable[[int], object] = False,
     config: Mapping[str, Any] | None = None,
-) -> Study:
+) -> TimeStudy:
     """Study time alone: let the scheduler work for `rounds` steps, or until the network's `seconds` are over.
 
     There is nothing to save on the way, since a run on a network goes on by replaying its time, which is the study. So
@@ -87,7 +87,7 @@ def simulate(
         write_json(folder / "summary.json", summary)
         write_timeline(folder, chronicle.timeline(), history, evaluation.target)
         Records(folder).create(history)
-    return Study(history, summary, site.log.timeline(site), folder)
+    return TimeStudy(history, summary, site.log.timeline(site), folder)
 
 
 def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:

@@ -14,7 +14,7 @@ from ...averages.running import RunningSum, combined
 from ...basics.errors import RunError, check
 from ...evaluation import Metrics
 from ..runs import running_sums as trajectory
-from .opened import Opened
+from .opened import OpenRun
 
 TOGETHER = 8
 """How many EMAs are put together in one pass over the files: each takes a model's room in float64."""
@@ -42,7 +42,7 @@ class Afterwards:
     Raises `ValueError` if the run has no sums, or none of that round.
     """
 
-    def __init__(self, run: Opened, at: int | None = None) -> None:
+    def __init__(self, run: OpenRun, at: int | None = None) -> None:
         self.run, self.folder = run, run.folder / trajectory.FOLDER
         rounds = trajectory.kept(self.folder)
         if not rounds:

@@ -13,8 +13,8 @@ from ..pictures import Axis, Line, Panel, Picture, Rule, look
 from ..pictures.styles import QUIET
 from ..records import Records, accuracies, replace_file
 from .afterwards import Afterwards, Judged, best_of, best_window
-from .opened import Opened
-from .study import Found, Progress, Rows, Study, number, option, share, unseen
+from .opened import OpenRun
+from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ sums; its error says how much of its weight that moves to another model of the s
         right = "needs window, ema or power, which say what to write"
         check(self.out is None or bool(given), "AveragesStudy.out", str(self.out), right)
 
-    def answer(self, runs: Sequence[Opened]) -> Sequence[str]:
+    def answer(self, runs: Sequence[OpenRun]) -> Sequence[str]:
         if self.window is self.ema is self.power is None:
             return ()
         (run,) = runs
@@ -94,7 +94,7 @@ sums; its error says how much of its weight that moves to another model of the s
         ((w, error),) = trail.weighted([profile])
         return f"{what} after round {trail.round}", trail.judge(w, error)
 
-    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         trail = Afterwards(run, self.at)
         sizes, windows, emas = trail.sizes, {}, {}

@@ -20,10 +20,10 @@ from ...data.transform import PLAIN, Transform
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style
 from .client_models import client_models
-from .opened import Opened, spaced
+from .opened import OpenRun, spaced
 from .outputs import outputs
 from .similarity import Spread, pairwise_cka, spread
-from .study import Found, Progress, Rows, Study, number, option, unseen
+from .study import Found, OnProgress, Rows, Study, number, option, unseen
 
 HEADS = {
     "squared_error": "squared\nerror",
@@ -176,7 +176,7 @@ class DecompositionStudy(Study):
         default=None, metadata=option("N of the clients' samples, or all", metavar="N", none="all")
     )
 
-    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         _check_alike(runs)
         there = [round for round in runs[0].rounds if all(round in run.rounds for run in runs)]
         rounds = there if self.rounds is None else list(self.rounds)
@@ -194,7 +194,7 @@ class DecompositionStudy(Study):
             **{name: [numbers[name] for numbers in found] for name in HEADS},
         }
 
-    def _taken_apart(self, runs: Sequence[Opened], round: int) -> dict[str, float | None]:
+    def _taken_apart(self, runs: Sequence[OpenRun], round: int) -> dict[str, float | None]:
         """All numbers of one round."""
         first = client_models(runs[0].federation, runs[0].state(round))
         trained = [first, *(client_models(run.federation, run.state(round), first.ids) for run in runs[1:])]
@@ -268,7 +268,7 @@ def _likeness(f: Tensor) -> float:
     return float(pairwise_cka(f)[first, second].mean())
 
 
-def _check_alike(runs: Sequence[Opened]) -> None:
+def _check_alike(runs: Sequence[OpenRun]) -> None:
     """Raise `ValueError` unless all runs have one model, and one share of the data for each client."""
     first = runs[0].federation
     for run in runs:

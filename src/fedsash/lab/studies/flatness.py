@@ -11,21 +11,19 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ...basics.arrays import Floats
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
 from ...evaluation import Curvature
 from ..pictures import Axis, Bars, Panel, Picture
 from ..pictures.styles import COLOURS
-from .opened import MODELS, Opened
-from .study import Found, Progress, Rows, Study, names_of, number, option, split_in_words, unseen
+from .opened import MODELS, OpenRun
+from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
 STEPS = 100
 """Products with the Hessian, at most, for a model's eigenvalues."""
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +181,7 @@ class FlatnessStudy(Study):
     def about(self) -> Sequence[str]:
         return self.models
 
-    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         federation, seen = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch
@@ -235,7 +233,7 @@ class FlatnessStudy(Study):
         return Picture(found["title"], panels, columns=2, caption=caption)
 
 
-def _tick(progress: Progress, begun: int, total: int, done: int) -> None:
+def _tick(progress: OnProgress, begun: int, total: int, done: int) -> None:
     progress(begun + done, total)
 
 

@@ -25,11 +25,11 @@ MODELS = """\
 A model is `model`, an average's name or NAME-best (in RUN/models/), round:N or NAME@N (the model or the average NAME
 after the saved round N), client:K@N (where client K arrives in the round after N), or a path to a .safetensors file.
 """
-"""`Opened.model` in the words of the command line."""
+"""`OpenRun.model` in the words of the command line."""
 
 
 @dataclass(eq=False)
-class Opened:
+class OpenRun:
     """A run in `folder`, with the `experiment` of its config.toml and the `federation` that it was.
 
     Of a run on a network that is the federation without it: its models and states are the same.
@@ -114,7 +114,7 @@ class Opened:
         return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
 
 
-def open_run(folder: Path) -> Opened:
+def open_run(folder: Path) -> OpenRun:
     """Open the run in `folder`. Raises `FileNotFoundError` if it holds none, `ConfigError` if it can't be built."""
     file = folder / "config.toml"
     if not file.exists():
@@ -123,7 +123,7 @@ def open_run(folder: Path) -> Opened:
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
     with prefixed(file):
-        return Opened(folder, experiment, experiment.federation())
+        return OpenRun(folder, experiment, experiment.federation())
 
 
 def read_model(file: Path, federation: Federation) -> Tensor:

@@ -13,12 +13,12 @@ from typing import Any, ClassVar, Literal
 from ...basics.errors import check
 from ..pictures import Picture
 from ..records import write_json
-from .opened import Opened
+from .opened import OpenRun
 
 Found = Mapping[str, Any]
 """What a study found, as its JSON has it: `kind`, `title`, `command`, and the study's own keys."""
 
-Progress = Callable[[int, int], None]
+OnProgress = Callable[[int, int], None]
 """`progress(done, all)`, called on the way."""
 
 Rows = Iterator[list[str]]
@@ -65,12 +65,12 @@ class Study(ABC):
         """What it looks at in a run, for the name of its files: models, for example."""
         return ()
 
-    def answer(self, runs: Sequence[Opened]) -> Sequence[str]:
+    def answer(self, runs: Sequence[OpenRun]) -> Sequence[str]:
         """The lines of an answer that is only said; none if something is to be made, written and drawn."""
         return ()
 
     @abstractmethod
-    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         """Look at the runs; what was found: `kind`, `title` and the study's own keys, as numbers, lists and texts.
 
         What an interrupted study can go on from it keeps in the file `draft`.
@@ -89,7 +89,7 @@ class Study(ABC):
         Raises `KeyError`, `TypeError` or `ValueError` for what a damaged file holds.
         """
 
-    def write(self, runs: Sequence[Opened], name: str, command: str = "", progress: Progress = unseen) -> Found:
+    def write(self, runs: Sequence[OpenRun], name: str, command: str = "", progress: OnProgress = unseen) -> Found:
         """Make it, and leave it in the first run's `analyses/NAME.json`; what a reader will find there.
 
         An interrupted study may leave `NAME.npz`, and goes on from it.

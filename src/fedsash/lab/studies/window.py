@@ -16,8 +16,8 @@ from ...federation import Federation
 from ..pictures import Axis, Bars, Line, Panel, Picture, look
 from ..pictures.styles import RED
 from .client_models import weights
-from .opened import Opened
-from .study import Found, Progress, Rows, Study, number, option, unseen
+from .opened import OpenRun
+from .study import Found, OnProgress, Rows, Study, number, option, unseen
 
 
 def round_weights(window: Collection[int]) -> Tensor:
@@ -106,7 +106,7 @@ class WindowStudy(Study):
     def about(self) -> Sequence[str]:
         return (self.average,)
 
-    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         newest = max(run.rounds, default=0) if self.round is None else self.round
         past = run.state(newest).past

@@ -12,20 +12,20 @@ from typing import Any
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
 from ..config.errors import check_known, prefixed
-from ..config.files import KEY, Table, merged, put, read
+from ..config.files import KEY, TomlTable, merged, put, read
 from ..config.words import show
 
 KEYS = ("title", "base", "axes", "zip")
 
 
 @dataclass(frozen=True, eq=False)
-class Axis:
+class SweepAxis:
     """What a sweep varies: the values of a `key` of the experiment by their labels, or tables of settings (no key)."""
 
     settings: Mapping[str, Any]
     key: str | None = None
 
-    def applied(self, table: Table, label: str) -> Table:
+    def applied(self, table: TomlTable, label: str) -> TomlTable:
         """The table of an experiment with what the label stands for."""
         if self.key is None:
             return merged(table, self.settings[label])
@@ -37,11 +37,11 @@ class Axis:
         return f"{self.key.rpartition('.')[2]}={word}" if self.key else word.strip("-.") or "-"
 
 
-Axes = Mapping[str, Axis]
+Axes = Mapping[str, SweepAxis]
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedRun:
     """One run of a sweep: the name of its folder, its label on each axis, and its experiment."""
 
     name: str
@@ -55,7 +55,7 @@ class Sweep:
 
     title: str
     axes: dict[str, list[str]]
-    runs: list[Planned]
+    runs: list[PlannedRun]
 
 
 def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
@@ -65,7 +65,7 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
         return parse(read(path), path.parent, only, overrides)
 
 
-def parse(table: Table, folder: Path, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+def parse(table: TomlTable, folder: Path, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
     """The sweep that the content of a file describes.
 
     `base` is an experiment's table, or the path of its file from `folder`. Each of the `axes` is either a dotted key of
@@ -93,7 +93,7 @@ def parse(table: Table, folder: Path, only: Iterable[str] = (), overrides: Itera
     return Sweep(str(table.get("title", "")), labels, runs)
 
 
-def _base(base: Any, folder: Path) -> Table:
+def _base(base: Any, folder: Path) -> TomlTable:
     if isinstance(base, str):
         with prefixed(folder / base):
             return read(folder / base)
@@ -102,20 +102,20 @@ def _base(base: Any, folder: Path) -> Table:
     return base
 
 
-def _axes(table: Any) -> dict[str, Axis]:
+def _axes(table: Any) -> dict[str, SweepAxis]:
     if not isinstance(table, Mapping) or not table:
         raise ConfigError("axes is missing: must be a table such as [axes] with seed = [0, 1, 2]")
     return {name: _axis(name, values) for name, values in table.items()}
 
 
-def _axis(name: str, values: Any) -> Axis:
+def _axis(name: str, values: Any) -> SweepAxis:
     if isinstance(values, list) and values and KEY.fullmatch(name):
         labels = [value if isinstance(value, str) else show(value) for value in values]
         if len(set(labels)) < len(labels):
             raise ConfigError(f"axes.{name} = {show(values)}: must not name a value twice")
-        return Axis(dict(zip(labels, values, strict=True)), name)
+        return SweepAxis(dict(zip(labels, values, strict=True)), name)
     if isinstance(values, Mapping) and values and all(isinstance(settings, Mapping) for settings in values.values()):
-        return Axis(values)
+        return SweepAxis(values)
     right = "a list of values of the key that the axis is called after, or a table of settings for each label"
     raise ConfigError(f"axes.{name} = {show(values)}: must be {right}")
 
@@ -169,10 +169,10 @@ def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
     return all(label in chosen.get(axis, {label}) for axis, label in labels.items())
 
 
-def _run(base: Table, axes: Axes, labels: dict[str, str], overrides: Sequence[str]) -> Planned:
+def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequence[str]) -> PlannedRun:
     table = base
     for axis, label in labels.items():
         table = axes[axis].applied(table, label)
     name = ",".join(axes[axis].part(label) for axis, label in labels.items())
     with prefixed(name):
-        return Planned(name, labels, experiment(table, overrides))
+        return PlannedRun(name, labels, experiment(table, overrides))

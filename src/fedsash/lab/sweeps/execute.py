@@ -20,7 +20,7 @@ from .process import Message, Process
 
 
 @dataclass
-class Executed:
+class SweepReport:
     """What became of a sweep: the runs that failed, with the reason, and whether it was stopped."""
 
     folder: Path
@@ -28,7 +28,7 @@ class Executed:
     interrupted: bool = False
 
 
-def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bool = True) -> Executed:
+def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bool = True) -> SweepReport:
     """Train the runs of a sweep into `out/runs`, and their shared beginnings once, into `out/shared`.
 
     What is there already is not trained again, and a run that was stopped goes on. `jobs` is how many are trained side
@@ -54,7 +54,7 @@ class _Foreman:
     """Hands out legs to processes as they become ready."""
 
     def __init__(self, out: Path, plan: Plan, slots: list[list[int]], bar: Progress) -> None:
-        self.executed, self.bar, self.slots = Executed(out), bar, slots
+        self.executed, self.bar, self.slots = SweepReport(out), bar, slots
         self.done = {leg.folder for leg in plan.legs if _is_done(leg, out)}
         self.waiting = [leg for leg in plan.legs if leg.folder not in self.done]
         self.reached = {leg.folder: leg.last if leg.folder in self.done else leg.first for leg in plan.legs}
@@ -63,7 +63,7 @@ class _Foreman:
         self.idle: list[Process] = []
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
-    def work(self) -> Executed:
+    def work(self) -> SweepReport:
         """Until nothing is left to do, or until Ctrl-C has stopped what was running."""
         with on_interrupt(self._stop):
             self._show()

@@ -15,9 +15,8 @@ from typing import Any
 
 from ..config import Experiment
 from ..runs import Checkpoint
-from .axes import Planned
+from .axes import PlannedRun
 
-Table = Mapping[str, Any]
 OBSERVERS = ("averages", "checkpoint", "records")
 """What an experiment says without an effect on its training."""
 
@@ -72,7 +71,7 @@ class Plan:
         return f"{self.runs} runs, {self.asked:,} rounds asked, {self.to_train:,} to train"
 
 
-def plan(runs: Sequence[Planned]) -> Plan:
+def plan(runs: Sequence[PlannedRun]) -> Plan:
     """The legs that train these runs, every round that some of them have in common once."""
     families: dict[str, list[_Course]] = {}
     for run in runs:
@@ -85,7 +84,7 @@ def plan(runs: Sequence[Planned]) -> Plan:
 class _Course:
     """A run with what decides on its training: in all rounds alike (`family`), and round by round (`effects`)."""
 
-    def __init__(self, run: Planned) -> None:
+    def __init__(self, run: PlannedRun) -> None:
         self.name, self.experiment = run.name, run.experiment
         self.table = run.experiment.table()
         local = {key: value for key, value in self.table["local"].items() if key != "schedule"}

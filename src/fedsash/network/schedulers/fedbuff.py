@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ...basics.errors import check, check_strength
-from ..learning import Model
+from ..learning import AnyModel
 from ..site import Site, Steps, Trip
 from .base import Scheduler
 
@@ -30,12 +30,12 @@ class FedBuff(Scheduler):
         check_strength("FedBuff.a", self.a)
 
     def run(self, site: Site) -> Steps:
-        buffer: list[Model] = []
+        buffer: list[AnyModel] = []
         for client in range(site.size):
             site.env.process(self._client(site, client, buffer))
         yield site.over
 
-    def _client(self, site: Site, client: int, buffer: list[Model]) -> Steps:
+    def _client(self, site: Site, client: int, buffer: list[AnyModel]) -> Steps:
         while site.running:
             yield from site.wait([client])
             trip = yield from site.trip(client, site.newest())
@@ -43,7 +43,7 @@ class FedBuff(Scheduler):
                 self._take(site, trip, buffer)
             yield site.env.timeout(0)  # arrivals of the same instant come first
 
-    def _take(self, site: Site, trip: Trip, buffer: list[Model]) -> None:
+    def _take(self, site: Site, trip: Trip, buffer: list[AnyModel]) -> None:
         w = site.model(trip)
         if w is None:
             return

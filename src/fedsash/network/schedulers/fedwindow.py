@@ -8,7 +8,7 @@ from typing import Literal
 
 from ...basics.errors import check
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
-from ..learning import Model
+from ..learning import AnyModel
 from ..site import Site, Start, Steps, Trip
 from .base import Scheduler
 
@@ -71,8 +71,8 @@ class _Ring:
         self._own: dict[int, Start] = {}
         size = self.control.size if rule.cache == "initial" else 0
         w = site.learner.model()
-        self._cache: deque[tuple[int, Model]] = deque((client, w) for client in range(size))
-        self._sum: Model = size * w
+        self._cache: deque[tuple[int, AnyModel]] = deque((client, w) for client in range(size))
+        self._sum: AnyModel = size * w
         self._free, self._working = deque(range(site.size)), 0
         self._free.rotate(-size)
         site.log.window.add(site.env.now, self.control.size)

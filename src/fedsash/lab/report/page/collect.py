@@ -16,7 +16,7 @@ from ...records import Records, accuracies, diverged, summarise
 
 @dataclass(frozen=True)
 class Analysis:
-    """One file of `analyses/`, or of a recipe's `tables/`; `source` is the run or sweep that it belongs to."""
+    """One file of `analyses/`, or of a reproduction's `tables/`; `source` is the run or sweep that it belongs to."""
 
     source: str
     file: Path
@@ -32,7 +32,7 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class Run:
+class RunOnPage:
     """A run: `accuracies` are its curves on the test set, `summary` that of summary.json or, without, of the metrics.
 
     `config` is empty where the run did not write it; `ended` is whether the summary is that of the last round there
@@ -67,7 +67,7 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Sweep:
+class SweepOnPage:
     """A sweep: its axes with their labels, and the runs that failed, with the reason."""
 
     title: str
@@ -80,8 +80,8 @@ class Sweep:
 class Collection:
     """All that the page shows; `notes` say what could not be read."""
 
-    runs: list[Run] = field(default_factory=list)
-    sweeps: list[Sweep] = field(default_factory=list)
+    runs: list[RunOnPage] = field(default_factory=list)
+    sweeps: list[SweepOnPage] = field(default_factory=list)
     analyses: list[Analysis] = field(default_factory=list)
     tables: list[Analysis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -122,7 +122,7 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
     axes = {axis: [str(label) for label in labels] for axis, labels in axes.items()}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
-    found.sweeps.append(Sweep(title, folder, axes, reasons))
+    found.sweeps.append(SweepOnPage(title, folder, axes, reasons))
     for run in runs:
         labels = {axis: str(label) for axis, label in _table(runs, run, folder / "sweep.json").items()}
         name = f"{prefix}/{run}" if prefix else run
@@ -164,7 +164,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     partition = _optional(folder / "partition.json", found.notes)
     network = {row["round"]: row for row in rows if row["split"] == "network"}
     timeline = _optional(folder / "timeline.json", found.notes)
-    read = Run(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
+    read = RunOnPage(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
     found.runs.append(replace(read, partition=partition, network=network, timeline=timeline))
     found.analyses += _results(folder / "analyses", name, found.notes)
 

@@ -10,13 +10,13 @@ from typing import Any
 from ...pictures import Line, Panel, Picture, look
 from ...pictures.curves import lines, panel
 from ...pictures.smoothing import ORDER, WINDOW
-from .collect import Run
+from .collect import RunOnPage
 
 MOST = 200_000
 """Points on the page; with more, every curve is thinned."""
 
 
-def curves(runs: Sequence[Run]) -> Picture | None:
+def curves(runs: Sequence[RunOnPage]) -> Picture | None:
     """The accuracies on the test set; None if no run has any.
 
     With several runs there is a panel for each model, with a line a run, and one for each run, with a line a model.
@@ -39,8 +39,8 @@ def curves(runs: Sequence[Run]) -> Picture | None:
 
 
 def by_model(
-    runs: Sequence[Run], smoothed: bool = False, against: str = ""
-) -> Iterator[tuple[str, list[Run], list[Line]]]:
+    runs: Sequence[RunOnPage], smoothed: bool = False, against: str = ""
+) -> Iterator[tuple[str, list[RunOnPage], list[Line]]]:
     """Each model, the averages first, with the runs that have it and a line for each of them.
 
     The lines are `against` a key of the network's rows, if one is given, else against rounds.
@@ -57,12 +57,12 @@ def by_model(
         )
 
 
-def _moments(run: Run, key: str) -> Mapping[int, float] | None:
+def _moments(run: RunOnPage, key: str) -> Mapping[int, float] | None:
     """What a run's network says under this key, by round; None without a key."""
     return {round: row[key] for round, row in run.network.items()} if key else None
 
 
-def _of_run(run: Run, runs: Sequence[Run], name: str) -> Panel:
+def _of_run(run: RunOnPage, runs: Sequence[RunOnPage], name: str) -> Panel:
     """A run's models, each in the style that it has in all runs."""
     models = dict.fromkeys(model for run in runs for model in run.accuracies)
     averages = [model for model in models if model != "model"]
@@ -78,7 +78,7 @@ def _thinned(panel: Panel, step: int) -> Panel:
     return replace(panel, layers=[thin(of) if isinstance(of, Line) else of for of in panel.layers])
 
 
-def _marks(runs: Sequence[Run]) -> dict[str, Any]:
+def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
     """The target and the beginning of the broadcast, where all runs share them."""
     targets = {run.evaluation.target if run.config else None for run in runs}
     starts = {_broadcast_start(run) for run in runs}
@@ -86,7 +86,7 @@ def _marks(runs: Sequence[Run]) -> dict[str, Any]:
     return {"target": target, "broadcast_start": start}
 
 
-def _broadcast_start(run: Run) -> int | None:
+def _broadcast_start(run: RunOnPage) -> int | None:
     """After how many rounds an average takes the model's place, where the configuration says so."""
     broadcast = run.config.get("broadcast")
     start = broadcast.get("start") if isinstance(broadcast, dict) else None

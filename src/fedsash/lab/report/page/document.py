@@ -15,7 +15,7 @@ from ...pictures.page import plotly
 from ..comparison import compare
 from . import network, tables
 from .analyses import drawn
-from .collect import Collection, Run
+from .collect import Collection, RunOnPage
 from .curves import curves
 from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
 from .partition import partitions
@@ -34,7 +34,7 @@ def document(found: Collection, command: str) -> str:
         ("results", "Results", _results(found.runs, pictures)),
         ("network", "On the network", _network(found.runs, pictures, wrong)),
         ("seeds", "Over seeds", _seeds(found.runs, wrong)),
-        ("recipes", "Published and measured", _recipes(found, wrong)),
+        ("reproductions", "Published and measured", _reproductions(found, wrong)),
         ("analyses", "Analyses", _analyses(found, pictures, wrong)),
         ("data", "Who holds what", _data(found.runs, pictures, wrong)),
         ("cost", "Time and memory", tables.cost(found.runs) if found.runs else None),
@@ -153,7 +153,7 @@ def _what(found: Collection) -> Html:
     return join(parts)
 
 
-def _results(runs: Sequence[Run], pictures: _Pictures) -> Html | None:
+def _results(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html | None:
     if not runs:
         return None
     picture = curves(runs)
@@ -167,7 +167,7 @@ def _results(runs: Sequence[Run], pictures: _Pictures) -> Html | None:
     return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
 
 
-def _network(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """What happened on a simulated network; None where no run was on one."""
     on_one = [run for run in runs if run.network]
     if not on_one:
@@ -176,7 +176,7 @@ def _network(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html
     return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
 
 
-def _seeds(runs: Sequence[Run], wrong: list[str]) -> Html | None:
+def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
     """Runs that differ in their seed only, side by side; None where no two do."""
     try:
         rows = compare([run for run in runs if run.config])
@@ -186,13 +186,13 @@ def _seeds(runs: Sequence[Run], wrong: list[str]) -> Html | None:
     return tables.over_seeds(rows) if any(len(row.values) > 1 for row in rows) else None
 
 
-def _recipes(found: Collection, wrong: list[str]) -> Html | None:
-    """The tables of recipes; what is to be said of several of them stands below the first."""
+def _reproductions(found: Collection, wrong: list[str]) -> Html | None:
+    """The tables of reproductions; what is to be said of several of them stands below the first."""
     parts: list[str | None] = []
     said: set[str] = set()
     for result in found.tables:
         try:
-            rows = tables.recipe(result)
+            rows = tables.reproduction(result)
         except RunError as error:
             wrong.append(f"table left out: {result.file}: {error}")
             continue
@@ -215,7 +215,7 @@ def _analyses(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html 
     return tag("div", *placed, class_="pictures") if placed else None
 
 
-def _data(runs: Sequence[Run], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _data(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
     picture = partitions(runs, wrong)
     return None if picture is None else pictures.place(picture)
 
@@ -239,6 +239,6 @@ def _repeat(found: Collection, command: str) -> Html:
     )
 
 
-def _verb(run: Run) -> str:
+def _verb(run: RunOnPage) -> str:
     """The command that trains a run."""
     return "network" if "network" in run.config else "run"

@@ -8,11 +8,11 @@ from dataclasses import replace
 from ...pictures import Picture
 from ...pictures.curves import panel
 from ...pictures.network import ACCURACY, AGAINST, accuracy, link, timeline
-from .collect import Run
+from .collect import RunOnPage
 from .curves import by_model
 
 
-def pictures(runs: Sequence[Run], notes: list[str]) -> list[Picture]:
+def pictures(runs: Sequence[RunOnPage], notes: list[str]) -> list[Picture]:
     """The pictures of the runs; what a damaged time line hides is told in `notes`."""
     drawn = {run.name: run.timeline for run in runs if run.timeline is not None and _sound(run, notes)}
     evaluated = [run for run in runs if run.accuracies]
@@ -24,7 +24,7 @@ def pictures(runs: Sequence[Run], notes: list[str]) -> list[Picture]:
     return found
 
 
-def _sound(run: Run, notes: list[str]) -> bool:
+def _sound(run: RunOnPage, notes: list[str]) -> bool:
     assert run.timeline is not None
     try:
         timeline(run.timeline), link({run.name: run.timeline})
@@ -34,7 +34,7 @@ def _sound(run: Run, notes: list[str]) -> bool:
     return True
 
 
-def _accuracy(runs: Sequence[Run]) -> Picture:
+def _accuracy(runs: Sequence[RunOnPage]) -> Picture:
     """Each model's accuracy against simulated time and client trips: a line a model, with several runs a line a run."""
     if len(runs) == 1:
         (run,) = runs

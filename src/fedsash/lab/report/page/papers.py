@@ -11,7 +11,7 @@ from ...pictures.curves import curves
 from ...pictures.network import accuracy, link, timeline
 from ...pictures.paper import draw as draw_picture
 from .analyses import drawn
-from .collect import Collection, Run
+from .collect import Collection, RunOnPage
 
 ENDINGS = ("pdf", "png")
 
@@ -27,7 +27,7 @@ def draw(found: Collection, folder: Path) -> int:
     return len(ENDINGS) * len(pictures)
 
 
-def _of_run(run: Run) -> dict[str, Picture]:
+def _of_run(run: RunOnPage) -> dict[str, Picture]:
     """A run's pictures by their names."""
     found: dict[str, Picture] = {}
     target = run.evaluation.target if run.config else None

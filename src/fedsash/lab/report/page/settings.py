@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .collect import Run
+from .collect import RunOnPage
 from .markup import MISSING
 
 HOW = ("engine", "records", "checkpoint", "trajectory", "device")
@@ -24,7 +24,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return result
 
 
-def differing(runs: Sequence[Run]) -> dict[str, list[str]]:
+def differing(runs: Sequence[RunOnPage]) -> dict[str, list[str]]:
     """The axes of sweeps and the settings that differ, each with the value of every run."""
     tables = [_labels(run) | flat({key: v for key, v in run.config.items() if key not in HOW}) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
@@ -32,12 +32,12 @@ def differing(runs: Sequence[Run]) -> dict[str, list[str]]:
     return {key: of_runs for key, of_runs in values.items() if len(set(of_runs)) > 1}
 
 
-def _labels(run: Run) -> dict[str, str]:
+def _labels(run: RunOnPage) -> dict[str, str]:
     """Where the run stands on its sweep's axes; an axis that is a setting is one already."""
     return {axis: label for axis, label in run.labels.items() if axis not in flat(run.config)}
 
 
-def common(runs: Sequence[Run]) -> list[tuple[str, str]]:
+def common(runs: Sequence[RunOnPage]) -> list[tuple[str, str]]:
     """The main settings, where all runs agree."""
     found = []
     for title, key in GLANCE.items():

@@ -1,4 +1,4 @@
-"""The tables: what runs came to, what they cost, and what recipes found."""
+"""The tables: what runs came to, what they cost, and what reproductions found."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 from ....basics.errors import RunError
 from ..comparison import CONFIDENCE, Row
-from .collect import Analysis, Run
+from .collect import Analysis, RunOnPage
 from .markup import MISSING, Html, join, some, table, tag
 
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
 
 
-def state(run: Run) -> str | None:
+def state(run: RunOnPage) -> str | None:
     """What is to be known of a run that has not simply ended; None of one that has."""
     if wrong := run.summary.get("diverged"):
         return f"diverged in round {wrong['round']}: {wrong['why']}; its model has not moved since"
@@ -30,7 +30,7 @@ def state(run: Run) -> str | None:
     return None
 
 
-def overview(runs: Sequence[Run]) -> Html:
+def overview(runs: Sequence[RunOnPage]) -> Html:
     """One row a run: the mean accuracy of each model over the last evaluations."""
     models = list(dict.fromkeys(model for run in runs for model in run.summary["models"]))
     rows = []
@@ -42,7 +42,7 @@ def overview(runs: Sequence[Run]) -> Html:
     return table(caption, ["run", *models], [(None, rows)])
 
 
-def results(runs: Sequence[Run]) -> Html:
+def results(runs: Sequence[RunOnPage]) -> Html:
     """A row for each model of each run."""
     heads = ["model", "at the end", "mean ± std", "best", "in round", "gain", "rounds to target", "target"]
     groups = [(run.name if len(runs) > 1 else None, _rows(run)) for run in runs if run.summary["models"]]
@@ -74,7 +74,7 @@ def _spread(middle: float | None, width: float | None, sign: str = "") -> str:
     return text if width is None else f"{text} ± {100 * width:.2f}"
 
 
-def cost(runs: Sequence[Run]) -> Html:
+def cost(runs: Sequence[RunOnPage]) -> Html:
     """Time and memory of each run that has ended."""
     heads = ["run", "device", "engine", "rounds", "time", "seconds a round", "samples a second", "peak memory"]
     rows = []
@@ -97,7 +97,7 @@ def cost(runs: Sequence[Run]) -> Html:
     return table(caption, heads, [(None, rows)], texts=3)
 
 
-def network(runs: Sequence[Run]) -> Html:
+def network(runs: Sequence[RunOnPage]) -> Html:
     """What a simulated network did to each run."""
     heads = ["run", "time, s", "trips", "arrived", "failed uploads", "MB up", "MB down", "waiting, s", "staleness"]
     rows = [[run.name, *_on_network(run)] for run in runs]
@@ -108,7 +108,7 @@ def network(runs: Sequence[Run]) -> Html:
     return table(caption, [*heads, "link in use"], [(None, rows)])
 
 
-def _on_network(run: Run) -> list[str]:
+def _on_network(run: RunOnPage) -> list[str]:
     last = run.summary.get("network") or run.network[max(run.network)]
     return [
         f"{last['time']:,.1f}",
@@ -120,7 +120,7 @@ def _on_network(run: Run) -> list[str]:
     ]
 
 
-def versions(runs: Sequence[Run]) -> Html:
+def versions(runs: Sequence[RunOnPage]) -> Html:
     """The software of the runs, one row for those that agree."""
     groups: dict[str, list[str]] = {}
     known: dict[str, dict[str, Any]] = {}
@@ -137,8 +137,8 @@ def versions(runs: Sequence[Run]) -> Html:
     return table("Versions, as the runs recorded them", ["runs", *names], [(None, rows)], texts=9)
 
 
-def recipe(result: Analysis) -> Html:
-    """A recipe's table: published numbers beside measured ones, as the recipe has laid them out.
+def reproduction(result: Analysis) -> Html:
+    """A reproduction's table: published numbers beside measured ones, as the reproduction has laid them out.
 
     Raises `ValueError` if it is no table.
     """
@@ -158,7 +158,7 @@ def recipe(result: Analysis) -> Html:
 
 
 def cell(value: Any) -> str:
-    """A recipe's value as text."""
+    """A reproduction's value as text."""
     if value is None:
         return MISSING
     return f"{value:.6g}".replace("-", MINUS) if isinstance(value, float) else str(value)
@@ -179,7 +179,7 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
 
 
-def _rows(run: Run) -> list[list[str]]:
+def _rows(run: RunOnPage) -> list[list[str]]:
     models: dict[str, dict[str, Any]] = run.summary["models"]
     lead = _lead(models)
     rows = []
@@ -216,7 +216,7 @@ def _best(text: str, best: bool) -> str:
     return tag("strong", text, join([" ", tag("span", "(best)", class_="unseen")])) if best else text
 
 
-def _last(runs: Sequence[Run]) -> str:
+def _last(runs: Sequence[RunOnPage]) -> str:
     numbers = sorted({run.evaluation.last for run in runs})
     return f"the last {' or '.join(map(str, numbers))} evaluations"
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from ....basics.arrays import Floats
 from ....basics.errors import check
 from ....basics.layout import Layout
 from ....basics.randomness import Purpose, generator
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,8 +11,8 @@ import numpy as np
 
 from ....basics.errors import check
 from ...pictures import Picture
-from ..opened import MODELS, Opened
-from ..study import UNKNOWN, Found, Progress, Rows, Study, names_of, number, option, share, unseen
+from ..opened import MODELS, OpenRun
+from ..study import UNKNOWN, Found, OnProgress, Rows, Study, names_of, number, option, share, unseen
 from . import sections
 from .pictures import of_line, of_plane, of_surface
 from .sections import Section
@@ -66,7 +66,7 @@ Ctrl-C loses nothing: the same command goes on.
     def about(self) -> Sequence[str]:
         return self.models
 
-    def make(self, runs: Sequence[Opened], progress: Progress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         federation, samples = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch
@@ -85,7 +85,7 @@ Ctrl-C loses nothing: the same command goes on.
             **({"seed": self.seed} if self.kind == "surface" else {}),
         }
 
-    def _section(self, run: Opened) -> Section:
+    def _section(self, run: OpenRun) -> Section:
         vectors = [run.model(name) for name in self.models]
         if len(vectors) == 1:
             return sections.surface(vectors[0], run.federation.layout, self.seed, self.points)

@@ -14,12 +14,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ....basics.arrays import Floats
 from ....basics.errors import check
 from ....data.federated import FederatedData, Samples
 from ....evaluation import Scorer
 from ....tasks import Loss
 from ...records import replace_file
-from .sections import Floats, Section
+from .sections import Section
 
 SAVING = 1.0
 """Seconds between two times that a survey's numbers are saved."""

@@ -1,4 +1,4 @@
-"""Recipes: what is made of runs, in tables beside the published numbers and in pictures."""
+"""Reproductions: what is made of runs, in tables beside the published numbers and in pictures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fedsash.lab.records import Records, write_json
 from fedsash.lab.reproductions.draw import draw
 from fedsash.lab.reproductions.pick import Pick
 from fedsash.lab.reproductions.reproduce import differences, markdown
-from fedsash.lab.reproductions.results import Measured
-from support.recipes import load, pretend, recipe
+from fedsash.lab.reproductions.results import Measurement
+from support.reproductions import load, pretend, reproduction
 
 
 def test_a_table_sets_measured_beside_published_and_says_why_numbers_are_missing(tmp_path: Path) -> None:
-    given = recipe()
+    given = reproduction()
     results = pretend(tmp_path, given, {"seed=0,A": [0.1, 0.2, 0.3, 0.4, 0.5, 0.6], "seed=1,A": [0.5] * 6})
     filled = given.tables[0].filled(results)
     assert filled["rows"] == [
@@ -33,7 +33,7 @@ def test_a_table_sets_measured_beside_published_and_says_why_numbers_are_missing
 
 
 def test_runs_of_an_earlier_sitting_count_and_the_other_ones_are_not_missed(tmp_path: Path) -> None:
-    given = recipe()
+    given = reproduction()
     results = pretend(tmp_path, given, {"seed=0,A": [0.5] * 6})
     others = frozenset(run.name for run in results.sweep.runs if run.labels["method"] == "A")
     filled = given.tables[0].filled(replace(results, others=others))
@@ -45,7 +45,7 @@ def test_runs_of_an_earlier_sitting_count_and_the_other_ones_are_not_missed(tmp_
 
 
 def test_a_run_that_has_diverged_says_so_below_the_table(tmp_path: Path) -> None:
-    given = recipe()
+    given = reproduction()
     results = pretend(tmp_path, given, {f"seed={seed},{method}": [0.5] * 6 for seed in (0, 1) for method in "AB"})
     stopped = {"diverged": {"round": 4, "why": "every upload was not finite"}}
     write_json(tmp_path / "runs" / "seed=1,B" / "summary.json", stopped)
@@ -53,7 +53,7 @@ def test_a_run_that_has_diverged_says_so_below_the_table(tmp_path: Path) -> None
 
 
 def test_a_number_over_several_seeds_has_their_deviation(tmp_path: Path) -> None:
-    results = pretend(tmp_path, recipe(), {"seed=0,A": [0.4] * 6, "seed=1,A": [0.6] * 6})
+    results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.4] * 6, "seed=1,A": [0.6] * 6})
     found = results.measured(Pick({"method": ("A",)}, "model", "last_mean"))
     assert (found.value, found.std, found.runs) == (pytest.approx(50), pytest.approx(200**0.5), 2)
     assert str(found) == "50.00 ±14.14"
@@ -63,7 +63,7 @@ def test_rounds_to_the_target_are_of_single_rounds_and_beyond_the_last_where_a_r
     tmp_path: Path,
 ) -> None:
     accuracies = {"seed=0,A": [0.1, 0.6, 0.2, 0.2, 0.2, 0.2], "seed=1,A": [0.1] * 6}
-    results = pretend(tmp_path, recipe(), accuracies)
+    results = pretend(tmp_path, reproduction(), accuracies)
     one, other, both = (
         Pick(where, "model", "rounds_to_target")
         for where in ({"seed": ("0",), "method": ("A",)}, {"seed": ("1",), "method": ("A",)}, {"method": ("A",)})
@@ -79,7 +79,7 @@ def test_a_speed_up_is_the_rounds_of_the_other_runs_divided_by_the_own(tmp_path:
         "cells": {"x": {"statistic": "speed_up"}},
         "against": {"method": "A"},
     }
-    given = recipe(tables=[table])
+    given = reproduction(tables=[table])
     results = pretend(tmp_path, given, {"seed=0,A": [0.0] * 5 + [0.9], "seed=0,B": [0.0, 0.9] + [0.0] * 4})
     assert [number.measured.value for number in given.tables[0].numbers(results)] == [1.0, 3.0]
 
@@ -89,7 +89,7 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
     cells = {"trips": {"statistic": "trips_to_target"}, "speed-up": {"statistic": "trips_speed_up"}}
     table = {"rows": "method", "columns": {"": {}}, "cells": cells, "form": "{} ({})", "against": {"method": "A"}}
     axes = {"seed": [0], "method": {"A": {}, "B": {"local": {"lr": 0.05}}, "C": {"local": {"lr": 0.01}}}}
-    given = recipe(axes=axes, tables=[table])
+    given = reproduction(axes=axes, tables=[table])
     results = pretend(tmp_path, given, {"seed=0,A": [0.0, 0.9], "seed=0,B": [0.0] * 3 + [0.9], "seed=0,C": [0.0] * 6})
     for run, each in zip(results.sweep.runs, (5, 1, 1), strict=True):
         rows = [row | {"trips": each * row["round"]} for row in Records(results.folder(run)).load()]
@@ -107,7 +107,7 @@ def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_
             "B": {"broadcast": {"average": "ima", "start": 4, "order": "code"}},
         },
     }
-    given = recipe(axes=axes, tables=[{"rows": "method", "columns": "seed"}])
+    given = reproduction(axes=axes, tables=[{"rows": "method", "columns": "seed"}])
     results = pretend(tmp_path, given, {"seed=0,A": [0.8] * 6, "seed=0,B": [0.8] * 6})
     after, before = results.sweep.runs
     assert results.curve(after, "sent") == pytest.approx({1: 80, 2: 80, 3: 80, 4: 40, 5: 40, 6: 40})
@@ -115,7 +115,7 @@ def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_
 
 
 def test_on_several_domains_the_accuracy_is_their_unweighted_mean(tmp_path: Path) -> None:
-    given = recipe()
+    given = reproduction()
     results = pretend(tmp_path, given, {})
     run = results.sweep.runs[0]
     folder = results.folder(run)
@@ -140,7 +140,7 @@ def test_labels_are_plain_text_wherever_they_are_shown(tmp_path: Path, capsys: p
     label = "[bold]$x^2$ | ../../<b>"
     axes = {"seed": [0], "method": {label: {}}}
     figure = {"name": f"fig {label}", "title": label, "kind": "curves", "lines": "method"}
-    given = recipe(axes=axes, tables=[{"name": label, "rows": "method", "columns": "seed"}], figures=[figure])
+    given = reproduction(axes=axes, tables=[{"name": label, "rows": "method", "columns": "seed"}], figures=[figure])
     run = given.plan().runs[0]
     results = pretend(tmp_path, given, {run.name: [0.5] * 6})
     filled = given.tables[0].filled(results) | {"note": "", "command": ""}
@@ -152,6 +152,6 @@ def test_labels_are_plain_text_wherever_they_are_shown(tmp_path: Path, capsys: p
 
 
 def test_a_measured_number_reads_as_a_paper_prints_it() -> None:
-    assert str(Measured(81.174)) == "81.17"
-    assert str(Measured(beyond=300, runs=1)) == "300+"
-    assert str(Measured(why="not trained")) == "not run"
+    assert str(Measurement(81.174)) == "81.17"
+    assert str(Measurement(beyond=300, runs=1)) == "300+"
+    assert str(Measurement(why="not trained")) == "not run"

@@ -20,7 +20,7 @@ from fedsash.lab.records import Records
 from fedsash.lab.runs.running_sums import FOLDER, place
 from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
 from fedsash.lab.studies.averages import AveragesStudy
-from fedsash.lab.studies.opened import Opened, open_run
+from fedsash.lab.studies.opened import OpenRun, open_run
 from support.studies import refused
 
 EXPERIMENT = """
@@ -69,13 +69,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def fine(tmp_path_factory: pytest.TempPathFactory) -> Opened:
+def fine(tmp_path_factory: pytest.TempPathFactory) -> OpenRun:
     """The same run with the sum of every round."""
     return open_run(trained(tmp_path_factory.mktemp("runs"), "fine", "trajectory.every=1"))
 
 
 @pytest.fixture(scope="module")
-def opened(run: Path) -> Opened:
+def opened(run: Path) -> OpenRun:
     return open_run(run)
 
 
@@ -89,7 +89,7 @@ def recorded(run: Path, model: str, round: int, split: str = "test") -> tuple[fl
 
 
 @pytest.mark.parametrize("round", [4, 6, 8])
-def test_a_window_has_the_numbers_that_the_run_recorded(round: int, opened: Opened) -> None:
+def test_a_window_has_the_numbers_that_the_run_recorded(round: int, opened: OpenRun) -> None:
     trail = Afterwards(opened, round)
     for name, size in {"w4": 4, "all": round}.items():
         judged = trail.judge(trail.window(size))
@@ -104,14 +104,14 @@ def test_the_command_writes_the_window_that_the_run_left(run: Path, tmp_path: Pa
     assert written.keys() == left.keys() and all(torch.equal(written[name], left[name]) for name in left)
 
 
-def test_with_the_sum_of_every_round_an_ema_is_that_of_the_run(fine: Opened) -> None:
+def test_with_the_sum_of_every_round_an_ema_is_that_of_the_run(fine: OpenRun) -> None:
     ((w, error),) = Afterwards(fine).weighted([profiles.ema(0.6, 8)])
     left = fine.model("ema")
     assert error < 1e-15
     torch.testing.assert_close(w, left, rtol=0, atol=1e-7)
 
 
-def test_an_ema_from_blocks_is_off_by_no_more_than_its_profile_says(fine: Opened, opened: Opened) -> None:
+def test_an_ema_from_blocks_is_off_by_no_more_than_its_profile_says(fine: OpenRun, opened: OpenRun) -> None:
     ((w, error),) = Afterwards(opened).weighted([profiles.ema(0.6, 8)])
     trail, pairs = Afterwards(fine), ((1, 2), (3, 4), (5, 6), (7, 8))
     ones = {round: Afterwards(fine, round).window(1).double() for round in range(1, 9)}
@@ -120,7 +120,7 @@ def test_an_ema_from_blocks_is_off_by_no_more_than_its_profile_says(fine: Opened
     assert 0 < float(torch.linalg.vector_norm((w - real).double())) <= error * width + 1e-6
 
 
-def test_several_emas_in_one_pass_are_those_of_one_each(opened: Opened) -> None:
+def test_several_emas_in_one_pass_are_those_of_one_each(opened: OpenRun) -> None:
     trail = Afterwards(opened)
     many = [profiles.power(0.01 * k, 8) for k in range(1, 20)]
     for profile, (w, error) in zip(many, trail.weighted(many), strict=True):
@@ -131,7 +131,7 @@ def test_several_emas_in_one_pass_are_those_of_one_each(opened: Opened) -> None:
 # --- all averages, and the choice among windows -------------------------------------------------------------------
 
 
-def test_all_averages_are_judged_and_the_choice_is_that_of_held_out_data(opened: Opened) -> None:
+def test_all_averages_are_judged_and_the_choice_is_that_of_held_out_data(opened: OpenRun) -> None:
     ticks: list[tuple[int, int]] = []
     found = AveragesStudy(at=6).write([opened], "x", progress=lambda *tick: ticks.append(tick))
     assert found["sizes"] == [2, 4, 6] and ticks == [(i, 6) for i in range(1, 7)]

@@ -1,4 +1,4 @@
-"""Recipes: that every file parses at every scale, keeps what its figures need, and is refused in one line otherwise."""
+"""Reproductions: every file parses at every scale, and keeps what its figures need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fedsash.lab.reproductions.reproduce import with_data
 from fedsash.lab.reproductions.results import Results
 from fedsash.lab.sweeps import plan
 from fedsash.schedules import Mild
-from support.recipes import load, recipe
+from support.reproductions import load, reproduction
 
 PAPERS = {
     **{f"wima-table-{n}": n for n in range(2, 6)},
@@ -30,12 +30,12 @@ PAPERS = {
 }
 
 
-def test_every_table_and_figure_of_the_papers_has_its_recipe() -> None:
+def test_every_table_and_figure_of_the_papers_has_its_reproduction() -> None:
     assert {name for name in names() if name.split("-")[0] in ("wima", "ima", "fedswa", "fedwindow")} == set(PAPERS)
 
 
 @pytest.mark.parametrize("name", names())
-def test_a_recipe_parses_at_every_scale_into_runs_that_its_tables_and_figures_take(name: str) -> None:
+def test_a_reproduction_parses_at_every_scale_into_runs_that_its_tables_and_figures_take(name: str) -> None:
     found = load(name)
     assert found.paper and found.shows and "Our reading" in found.note + "Our reading" * ("Stated" in found.note)
     assert set(found.scales) == {"full", "small", "tiny"}
@@ -138,30 +138,30 @@ def test_a_file_in_the_wheel_is_there_for_every_base() -> None:
         ({"axes": {"seed": 3, "method": {"A": {}}}}, "axes.seed = 3: must be a list of values"),
     ],
 )
-def test_a_wrong_recipe_is_refused_in_one_line(wrong: dict[str, Any], line: str) -> None:
+def test_a_wrong_reproduction_is_refused_in_one_line(wrong: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError) as error:
-        recipe(**wrong)
+        reproduction(**wrong)
     assert line in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_change_that_no_experiment_takes_names_the_run() -> None:
-    given = recipe(changes=[{"where": {"method": "B"}, "set": {"local": {"lr": "fast"}}}])
+    given = reproduction(changes=[{"where": {"method": "B"}, "set": {"local": {"lr": "fast"}}}])
     with pytest.raises(ConfigError, match=r"seed=0,B: local\.lr"):
         given.plan()
 
 
 def test_an_axis_that_is_called_like_a_picks_own_words_is_refused() -> None:
     with pytest.raises(ConfigError, match="axes: no axis can be called model"):
-        recipe(axes={"model": {"a": {}}, "seed": [0]})
+        reproduction(axes={"model": {"a": {}}, "seed": [0]})
 
 
-def test_settings_of_ones_own_win_over_the_recipes() -> None:
+def test_settings_of_ones_own_win_over_the_reproductions() -> None:
     chosen = ["row=PACS #C=2", "method=FedAvg", "IMA=on"]
     (run,) = load("ima-table-1").plan("full", chosen, ["broadcast.start=100", "local.lr=0.1"]).runs
     assert run.experiment.broadcast.start == 100 and run.experiment.local.lr == 0.1
 
 
-def test_another_data_set_takes_the_place_of_a_recipes_with_all_its_keys() -> None:
+def test_another_data_set_takes_the_place_of_a_reproduction_with_all_its_keys() -> None:
     chosen = ["data=CIFAR-100", "alpha=Dir 0.1", "method=FedAvg"]
     for run in load("fedswa-table-3").plan("small", chosen, ['data={name="cifar10"}']).runs:
         assert run.experiment.data == CIFAR10()

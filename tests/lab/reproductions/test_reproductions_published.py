@@ -1,4 +1,4 @@
-"""Recipes: that the printed numbers are the papers', which agree with themselves where they can."""
+"""Reproductions: that the printed numbers are the papers', which agree with themselves where they can."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.lab.reproductions.published import Published, read_cell
+from fedsash.lab.reproductions.published import PrintedNumber, read_cell
 from fedsash.lab.reproductions.tables import Table
-from support.recipes import load
+from support.reproductions import load
 
 COUNTS = {"wima-table-2": 11 * 7, "wima-table-3": 4, "wima-table-4": 10, "wima-table-5": 12}
 COUNTS |= {"ima-table-1": 12 * 8, "ima-table-2": 6 * 5, "ima-table-3": 8 * 5, "fedswa-table-3": 10 * 3}
@@ -91,13 +91,13 @@ def test_wimas_window_of_100_agrees_between_tables_2_and_4() -> None:
 def test_suspicious_numbers_carry_their_doubt() -> None:
     """75 % of the trend breaks at W = 50; PAM is an inference; Shakespeare is lost; FedDyn diverged."""
     fourth, second = printed("wima-table-4"), printed("wima-table-2")
-    assert fourth.published["W = 50"][1][0] == Published("22.75 ?", 22.75, doubt=True)
+    assert fourth.published["W = 50"][1][0] == PrintedNumber("22.75 ?", 22.75, doubt=True)
     columns = list(second.columns)
     assert all(cells[columns.index("CIFAR-100 PAM")][0].doubt for cells in second.published.values())
     assert all(
-        cells[columns.index("Shakespeare")][0] == Published("?", doubt=True) for cells in second.published.values()
+        cells[columns.index("Shakespeare")][0] == PrintedNumber("?", doubt=True) for cells in second.published.values()
     )
-    assert second.published["FedDyn"][0][0] == Published("N/A")
+    assert second.published["FedDyn"][0][0] == PrintedNumber("N/A")
 
 
 def test_rounds_that_were_not_reached_are_beyond_the_last() -> None:
@@ -110,14 +110,14 @@ def test_rounds_that_were_not_reached_are_beyond_the_last() -> None:
 
 @given(st.decimals(0, 100, places=2), st.sampled_from(["", " ?"]), st.sampled_from(["", " ±0.3"]))
 def test_a_printed_number_is_read_back(value: Any, doubt: str, std: str) -> None:
-    found = Published.read(f"{value}{std}{doubt}")
+    found = PrintedNumber.read(f"{value}{std}{doubt}")
     assert found.value == float(value) and found.doubt == bool(doubt) and found.std == (0.3 if std else None)
 
 
 @pytest.mark.parametrize("text", ["", "about 80", "80.", "-", "80 (81)", "+80"])
 def test_what_is_no_printed_number_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="must be such as"):
-        Published.read(text)
+        PrintedNumber.read(text)
 
 
 def test_a_cell_must_have_its_form() -> None:

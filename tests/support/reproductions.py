@@ -1,4 +1,4 @@
-"""Recipes for tests: those of the papers, one on the digits, and folders of runs that were never trained."""
+"""Reproductions for tests: those of the papers, one on the digits, and folders of runs that were never trained."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fedsash.lab.records import Records, write_json
-from fedsash.lab.reproductions import Recipe
+from fedsash.lab.reproductions import Reproduction
 from fedsash.lab.reproductions import load as read
 from fedsash.lab.reproductions.results import Results
 
@@ -21,11 +21,11 @@ DIGITS = {
 
 
 @cache
-def load(name: str) -> Recipe:
+def load(name: str) -> Reproduction:
     return read(name)
 
 
-def recipe(**more: Any) -> Recipe:
+def reproduction(**more: Any) -> Reproduction:
     table = {"rows": "method", "columns": "seed", "published": {"A": ["50.0", "60.0"], "B": ["70.0", "?"]}}
     content = {
         "title": "a table",
@@ -33,10 +33,10 @@ def recipe(**more: Any) -> Recipe:
         "axes": {"seed": [0, 1], "method": {"A": {}, "B": {"local": {"lr": 0.05}}}},
         "tables": [table],
     }
-    return Recipe.parse("test", content | more)
+    return Reproduction.parse("test", content | more)
 
 
-def pretend(out: Path, given: Recipe, accuracies: dict[str, list[float]], scale: str = "full") -> Results:
+def pretend(out: Path, given: Reproduction, accuracies: dict[str, list[float]], scale: str = "full") -> Results:
     """Run folders with these accuracies by round, for the runs whose name is in `accuracies`."""
     sweep = given.plan(scale)
     for run in sweep.runs:

@@ -196,8 +196,8 @@ def test_every_sampling_is_registered() -> None:
         (lambda: Function("math:pi"), r"Function\.function = 'math:pi': must be a function"),
         (lambda: Uniform(1, trace="trace.txt"), r"Uniform\.trace = 'trace\.txt': must be a \.npy or \.csv file"),
         (lambda: Uniform(1, trace="missing.npy"), r"Uniform\.trace = 'missing\.npy': can't be read"),
-        (lambda: Uniform(1, trace=np.array([[0, 2]])), r"array of shape \(1, 2\)': must hold 0 and 1 only"),
-        (lambda: Uniform(1, trace=np.array([True])), r"one row a round, one column a client"),
+        (lambda: Uniform(1, trace=np.array([[0, 2]])), r"array of shape \(1, 2\)': must hold only 0 and 1"),
+        (lambda: Uniform(1, trace=np.array([True])), r"one row for each round and one column for each client"),
     ],
 )
 def test_impossible_settings_are_refused(make: Callable[[], object], message: str) -> None:

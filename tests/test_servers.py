@@ -192,7 +192,7 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
         (ServerSGD(), {"lr": float("nan")}, r"SGD\.lr = nan"),
         (ServerSGD(), {"momentum": 1.0}, r"SGD\.momentum = 1\.0: must be at least 0 and below 1"),
         (FedAdagrad(), {"lr": float("inf")}, r"Adagrad\.lr = inf"),
-        (FedAdagrad(), {"tau": 0.0}, r"Adagrad\.tau = 0\.0: must be above 0, or 0 where initial_v is above 0"),
+        (FedAdagrad(), {"tau": 0.0}, r"Adagrad\.tau = 0\.0: must be above 0, or 0 if initial_v is above 0"),
         (FedAdam(), {"beta1": -0.1}, r"Adam\.beta1 = -0\.1"),
         (FedAdam(), {"beta2": 1.1}, r"Adam\.beta2 = 1\.1: must be between 0 and 1"),
         (

@@ -146,6 +146,8 @@ def test_training_learns_to_count() -> None:
 
 
 def test_fedfas_anchors_are_refused_in_one_line() -> None:
-    with pytest.raises(ValueError, match=r"FedFA: labels of a batch = \(2, 8\): must be one a sample") as refused:
+    with pytest.raises(
+        ValueError, match=r"FedFA: labels of a batch = \(2, 8\): must be one for each sample"
+    ) as refused:
         after(federation(method=FedFA()), 1)
     assert "\n" not in str(refused.value)

@@ -1,4 +1,4 @@
-"""Which model the clients receive: the global model, or one of its averages (IMA), from a round given or found."""
+"""The broadcast: from some round on, clients receive an average in place of the global model (IMA)."""
 
 from __future__ import annotations
 
@@ -23,25 +23,28 @@ from .servers import Server
 class Broadcast:
     """Sends an average to the clients instead of the model (IMA).
 
-    `start = r` means: from the model after r finished rounds on, `average` takes the model's place, first in what the
-    clients of the next round receive. IMA's t_s, a 0-based index in its code, is `start - 1`: clients of that round
-    still receive the model, with which IMA's milder steps begin (`Mild` with `start = t_s`). `order`:
+    `start = r` means: from the model after r finished rounds on, `average` takes the model's place. The clients of the
+    next round are the first to receive it. IMA's t_s, a 0-based index in its code, is `start - 1`. The clients of round
+    t_s still receive the model, and IMA's milder steps begin in that round (`Mild` with `start = t_s`).
 
-    - `"after"` the server optimiser, IMA's eq. 5: the average is of global models and is sent in their place;
-    - `"before"` it: the average is of the clients' means, and its distance from the model is the update that the server
-      optimiser gets; clients receive the model. With the plain server step both are the same;
-    - `"code"`, as in IMA's published code with FedAdam and FedYogi: before it, and the step that makes the model after
-      `start` rounds begins with empty moments; then the server optimiser goes on with those that it had before.
+    `order` says where the average acts:
 
-    (With the last two, the clients' mean stays in the average even where the server's step overflows and the round is
-    skipped.)
+    - `"after"` the server optimiser (IMA's eq. 5): it is an average of global models and is sent in their place;
+    - `"before"` the server optimiser: it is an average of the clients' means. The server optimiser gets its difference
+      from the model as the update, and clients receive the model. With the plain server step both are the same;
+    - `"code"`, as in IMA's published code with FedAdam and FedYogi: like `"before"`, but the step that makes the model
+      after `start` rounds uses empty moments. Later steps continue with the moments from before that step.
 
-    Two things may be left to the data, on samples held out from the clients (`evaluation.held_out`); both act every
-    `evaluation.every` rounds, only in the order `"after"`, and are ours (IMA names them as future work):
+    (With `"before"` and `"code"`, the clients' mean stays in the average even if the server's step is not finite and
+    the round is skipped.)
 
-    - `start = "auto"`: the broadcast begins once the average has been more accurate than the model in `patience`
-      evaluations in a row;
-    - several names in `average`: of these, the most accurate one in the last evaluation is sent (on a tie the first).
+    Two choices may be left to an evaluation on held-out samples (`evaluation.held_out`), every `evaluation.every`
+    rounds. They need the order `"after"`. Both are ours; IMA names them as future work:
+
+    - `start = "auto"`: the broadcast begins after `patience` successive evaluations in which the average was more
+      accurate than the model;
+    - several names in `average`: the average that was most accurate in the last evaluation is sent (the first of equal
+      ones).
     """
 
     average: str | tuple[str, ...]
@@ -62,7 +65,7 @@ class Broadcast:
 
     @classmethod
     def of(cls, average: str) -> Broadcast:
-        """What `broadcast = "ima"` stands for."""
+        """The broadcast that `broadcast = "NAME"` means in an experiment file."""
         return cls(average)
 
     @property
@@ -72,12 +75,12 @@ class Broadcast:
 
     @property
     def apart(self) -> tuple[str, ...]:
-        """Those of them that act before the server optimiser, and so observe other vectors than all the rest."""
+        """The names of the averages that act before the server optimiser; they observe other vectors than the rest."""
         return () if self.order == "after" else self.averages
 
     @property
     def adaptive(self) -> bool:
-        """Whether held-out data decide on something."""
+        """Whether an evaluation on held-out samples decides about the start or the average."""
         return self.start == "auto" or len(self.averages) > 1
 
     def first(self) -> Choice:
@@ -85,21 +88,23 @@ class Broadcast:
         return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
 
     def fits(self, averages: Iterable[str], held_out: bool) -> None:
-        """Raise `ValueError` if it names an average that there is not, or needs held-out data that there are not."""
+        """Raise `ValueError` if it names an unknown average, or needs held-out samples and there are none."""
         known = list(averages)
         for name in self.averages:
             there = ", ".join(known) or "none, add one to averages"
             check(name in known, "Broadcast.average", name, f"must be an average; there is {there}")
         if self.adaptive and not held_out:
             field = "start" if self.start == "auto" else "average"
-            right = "to be chosen it needs held-out data: set evaluation.held_out to 0.1, say"
+            right = "needs held-out samples: set evaluation.held_out, for example to 0.1"
             raise SettingError("Broadcast", field, getattr(self, field), right)
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What a broadcast has decided: the average, after how many rounds it takes the model's place (None: not yet), and
-    in how many evaluations in a row it has been better than the model."""
+    """The decision of a broadcast: which `average` is sent, and from the model after `start` rounds on (None: not yet).
+
+    `better` counts the last successive evaluations in which the best average was more accurate than the model.
+    """
 
     broadcast: Broadcast
     average: str
@@ -107,29 +112,35 @@ class Choice:
     better: int = 0
 
     def after(self, round: int, accuracy: Mapping[str, float]) -> Choice:
-        """The choice after an evaluation on held-out data, when `round` rounds are done."""
+        """The choice after an evaluation on held-out samples, after `round` finished rounds.
+
+        `accuracy` maps the names of models and averages to their accuracies in [0, 1].
+        """
         best = max(self.broadcast.averages, key=lambda name: accuracy.get(name, -1.0))
         better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
         begins = self.start is None and better >= self.broadcast.patience
         return replace(self, average=best, start=round if begins else self.start, better=better)
 
     def sends(self, round: int) -> bool:
-        """Whether the average has the place of the model after `round` finished rounds."""
+        """Whether the average takes the place of the model after `round` finished rounds."""
         return self.start is not None and round >= self.start
 
     def saved(self) -> dict[str, Any]:
-        """The choice as JSON has it."""
+        """The choice as a dictionary for JSON."""
         saved: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return saved
 
     def loaded(self, saved: Mapping[str, Any] | None) -> Choice:
-        """A saved choice, if it is of the same broadcast; else this one."""
+        """The saved choice if it belongs to the same broadcast, else this one."""
         if saved is None or saved["broadcast"] != self.saved()["broadcast"]:
             return self
         return Choice(**{**saved, "broadcast": self.broadcast})
 
     def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, list[Metrics]]:
-        """The choice after an evaluation, and a record of what it rests on; where nobody has answered it stays."""
+        """The choice after an evaluation, and a record of the accuracies that decided.
+
+        If no client answered, the choice is unchanged and there is no record.
+        """
         held_out = {m.model: m for m in metrics if m.split == "held_out"}
         if "model" not in held_out:
             return self, []
@@ -142,13 +153,13 @@ class Choice:
 
 
 class Broadcaster:
-    """A broadcast at work on the averages of a run; without one, clients receive the model."""
+    """Applies a broadcast to the averages of a run; without a broadcast, clients receive the model."""
 
     def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
         self._broadcast, self._observers = broadcast, observers
 
     def sent(self, states: AverageStates, w: Tensor, round: int, choice: Choice | None) -> Tensor:
-        """What takes the place of the model `w` `[D]` after `round` finished rounds, in what clients receive next."""
+        """The vector `[D]` that clients receive after `round` finished rounds: the model `w` `[D]`, or an average."""
         if self._broadcast is None or self._broadcast.order != "after":
             return w
         choice = choice or self._broadcast.first()
@@ -157,9 +168,9 @@ class Broadcaster:
     def step(
         self, server: Server, memory: Vectors, states: AverageStates, sent: Tensor, delta: Tensor, round: int
     ) -> tuple[Tensor, Vectors]:
-        """The server optimiser's step after `round` finished rounds from the update `delta` `[D]`, and its memory.
+        """The new model `[D]` and the new optimiser state, from the update `delta` `[D]` after `round` finished rounds.
 
-        With a broadcast before it, the update is the distance of the average from what was sent.
+        If the broadcast acts before the server optimiser, the update is instead the average minus `sent` `[D]`.
         """
         broadcast = self._broadcast
         if broadcast is None or broadcast.order == "after":

@@ -1,7 +1,7 @@
-"""The exchange: what goes down to clients and what comes back, as plain values.
+"""The exchange: what clients receive and what they send back, as plain values.
 
-The server makes a `Request` and an `Executor` answers it, wherever the clients live: in this process, in others, on
-other machines. So whoever trains knows nothing of the server's state, and the server nothing of samples.
+The server makes a `Request` and an `Executor` answers it. The clients may live in this process, in other processes or
+on other machines. So the client half does not know the server's state, and the server does not know the samples.
 """
 
 from __future__ import annotations
@@ -20,23 +20,25 @@ from .basics.shown import Shown
 from .methods import Upload
 
 Job: TypeAlias = Literal["train", "probe", "evaluate"]
-"""What clients are asked for: an update, what the method needs to know before it, or how good a model is for them."""
+"""What a request asks for: an update, vectors that the method needs before the training, or scores of a model."""
 
 
 Lineage: TypeAlias = tuple[tuple[int, str], ...]
-"""The runs that a run consists of: the first round of each, and its id."""
+"""The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request(Shown):
-    """What some clients of a round are asked, with all that they need for it.
+    """A request to some clients of a round, with all that they need to answer it.
 
-    `ids` `[s]` are the numbers of the clients, in the round's order; a client's place is its position there. `round`
-    counts from 0. `sent` `[D]` is the model that they receive, `server_state` the method's vectors beside it.
-    `client_state` `[s, ...]` is theirs; None where clients keep their own. Then `last[i]` says which version client i
-    goes on from: the round after which its client state was last accepted, 0 if never. Whatever a client made later was
-    refused, or got lost, and does not count. The run is never set back to before the round `oldest`. `lineage` are the
-    ids of the runs that this one consists of, each with its first round: a fork begins with its source's.
+    - `job`: what is asked; `round`: the index of the round, from 0;
+    - `ids` `[s]`: the numbers of the clients, in the round's order. A client's place is its position in `ids`;
+    - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it;
+    - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
+    - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
+      that keeps its state continues from this version. Anything later was refused or lost, and does not count;
+    - `oldest`: the run is never set back to a round before this one;
+    - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source.
     """
 
     job: Job
@@ -50,20 +52,20 @@ class Request(Shown):
     lineage: Lineage = field(default=(), repr=False)
 
     def run_of(self, version: int) -> str:
-        """The id of the run that has made a version (of client state), so that two runs don't take each other's."""
+        """The id of the run that made a version of client state, so that two runs do not mix their versions."""
         return next((run for first, run in reversed(self.lineage) if first < version), "")
 
     def only(self, places: slice | Ints) -> Request:
-        """The same request to the clients at these places, which are numbered from 0 again."""
+        """The same request to the clients at these places; their new places count from 0."""
         own = self.client_state and {name: rows[places] for name, rows in self.client_state.items()}
         return replace(self, ids=self.ids[places], client_state=own, last=self.last[places])
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effort(Shown):
-    """What clients did, as they report it: `samples` `[b]` they trained on, local `steps` `[b]` they took.
+    """The amount of training that clients report: the number of `samples` `[b]` and of local `steps` `[b]`.
 
-    `normaliser` `[b]` are FedNova's a_i, where the aggregation asks for them (see `LocalTraining.coefficients`).
+    `normaliser` `[b]` are FedNova's a_i, if the aggregation needs them (see `LocalTraining.coefficients`).
     """
 
     samples: Ints
@@ -71,17 +73,17 @@ class Effort(Shown):
     normaliser: Floats | None = None
 
     def only(self, rows: list[int]) -> Effort:
-        """That of some of the clients."""
+        """The effort of some of the clients."""
         normaliser = None if self.normaliser is None else self.normaliser[rows]
         return Effort(self.samples[rows], self.steps[rows], normaliser)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Reply(Shown):
-    """What the clients at some `places` `[b]` of a request send back, in tensors that nobody else writes to.
+    """The answer of the clients at some `places` `[b]` of a request. Its tensors are never written to again.
 
-    `upload` `[b, ...]` is what they send up, `client_state` `[b, ...]` their new client state (empty where they keep
-    their own), `norms` `[b]` the largest norm among each client's uploaded vectors.
+    `upload` `[b, ...]` are their uploads, `client_state` `[b, ...]` their new client state (empty if they keep it
+    themselves). `norms` `[b]` is the largest Euclidean norm among each client's uploaded vectors.
     """
 
     places: Ints
@@ -93,7 +95,7 @@ class Reply(Shown):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Missing(Shown):
-    """The clients at these places do not answer, and why: "late", "lost", "failed: out of memory", say."""
+    """Clients at some `places` that do not answer, and why, for example "late", "lost", "failed: out of memory"."""
 
     places: Ints
     why: str
@@ -101,11 +103,13 @@ class Missing(Shown):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class PartialSum(Shown):
-    """One fixed piece of a round, summed where its clients are (see `UploadSums.piece`).
+    """The sum of one fixed piece of a round, made where its clients are (see `UploadSums.piece`).
 
-    It holds the weighted `sums` over the clients at the places `accepted`, their new `client_state`
-    `[a, ...]` in that order, the places `refused` and those `missing` with the reason, and the `samples` that those who
-    answered trained on.
+    - `accepted` `[a]`: the places of the clients in the sums, ascending;
+    - `sums`: the weighted sums of their uploads; `client_state` `[a, ...]`: their new client state;
+    - `refused`: the places of the clients whose upload the guard refused;
+    - `missing`: the places of the clients that did not answer, and why;
+    - `samples`: how many samples the clients that answered have trained on.
     """
 
     accepted: Ints
@@ -119,61 +123,61 @@ class PartialSum(Shown):
 Answer: TypeAlias = Reply | Missing | PartialSum
 
 Answers: TypeAlias = Generator[Answer, None, None]
-"""The answers to a request, one after another; `close` gives the rest of them up."""
+"""The answers to a request, one after another; `close` abandons the remaining ones."""
 
 
 class Ended(Exception):
-    """The run is over before its rounds are done, and why. The state is that before the round in which it is raised."""
+    """Says that the run ends before its last round, and why. The state is that before the round that raises it."""
 
 
 class Chronicle(Protocol):
-    """What is to be told of a run beside its models: of the time on a simulated network, say."""
+    """Additional records of a run, for example of the time on a simulated network."""
 
     def rows(self, round: int, w: Tensor, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        """The rows of an evaluation after `round` as they are recorded; `w` `[D]` is the global model."""
+        """The rows to record for an evaluation after `round`, made from `rows`; `w` `[D]` is the global model."""
         ...
 
     def summary(self, history: list[dict[str, Any]], target: float) -> dict[str, Any]:
-        """What the run's summary says more; `target` is the accuracy whose first round is reported."""
+        """Additional fields of the run's summary; `target` is the accuracy in [0, 1] whose first round is reported."""
         ...
 
     def timeline(self) -> dict[str, Any]:
-        """Who did what when, as the run's folder keeps it."""
+        """The events of each client and the server with their times, for a file in the run's folder."""
         ...
 
 
 class Executor(ABC):
-    """Those who answer requests. Whoever lets clients train elsewhere overrides `work`, and what else he needs."""
+    """The base class of executors, which answer requests. An executor overrides `work`, and other methods if needed."""
 
     threads: int | None = None
-    """With how many threads this process may compute while clients rest; None: as many as it has."""
+    """How many threads this process may use while no client trains; None: all that PyTorch has."""
     chronicle: Chronicle | None = None
-    """What it has to tell of the run."""
+    """Its additional records of the run."""
 
     @abstractmethod
     def work(self, request: Request) -> Answers:
-        """Answer a request: every place exactly once; uploads in the round's order, what is `Missing` at any time.
+        """Answer a request. Every place is answered once; uploads come in the round's order, `Missing` at any time.
 
-        An answer belongs to whoever takes it: it is not written to again. If the iterator is given up half-way, by an
-        exception, by Ctrl-C, or since its consumer has stopped, the next request is answered as if it were the first.
-        It raises `Ended` where the run is over and nobody will answer any more.
-        An exception that a client's training raises is passed on, with a note that names the clients and the round.
+        The executor does not write to an answer after it was yielded. If the iterator is abandoned before its end (by
+        an exception, by Ctrl-C, or because its consumer stops), the next request is answered as if it were the first.
+        Raises `Ended` if the run is over and clients will not answer any more. An exception of a client's training is
+        passed on, with a note that names the clients and the round.
         """
 
     def described(self) -> dict[str, Any]:
-        """What it is, as a run's folder keeps it: an engine that leaves something open is opened as this again."""
+        """Its settings, which the run's folder keeps. A resumed run opens an engine with "auto" settings with these."""
         return {}
 
     def memory(self) -> int:
-        """The bytes of its own processes, beside this one."""
+        """The memory of its own processes in bytes, without this process."""
         return 0
 
     def saved(self) -> Vectors:
-        """What it must remember between two rounds (a clock, say), to be saved with the run's state."""
+        """What it must remember between two rounds, for example a clock; it is saved with the run's state."""
         return {}
 
     def load(self, saved: Vectors) -> None:
-        """Go on from what was `saved`; empty: from the beginning."""
+        """Continue from the vectors that `saved` gave; if they are empty, from the beginning."""
         return None
 
     def close(self) -> None:
@@ -183,8 +187,13 @@ class Executor(ABC):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class RoundReport:
-    """What a round was: who was asked, how many samples were trained on, whose upload was refused, who did not answer
-    and why, and why the model did not move."""
+    """The report of a round.
+
+    - `round`: its index, from 0; `clients` `[s]`: the numbers of the clients that were asked;
+    - `samples`: how many samples they have trained on;
+    - `refused`: the clients whose upload was refused; `missing`: the clients that did not answer, and why;
+    - `skipped`: why the model did not move; empty if it did.
+    """
 
     round: int
     clients: Ints
@@ -195,11 +204,11 @@ class RoundReport:
 
     @property
     def moved(self) -> bool:
-        """Whether the model is another one than before the round."""
+        """Whether the round has moved the model."""
         return not self.skipped
 
     def lines(self) -> Iterator[str]:
-        """What went wrong, in words."""
+        """The problems of the round, one sentence each."""
         if self.refused:
             yield f"left out the uploads of clients {_some(self.refused)}"
         if self.missing:
@@ -209,13 +218,13 @@ class RoundReport:
 
 
 def _some(what: Sequence[object], most: int = 10) -> str:
-    """The first of them, and how many more there are."""
+    """The first `most` items as text, and how many more there are."""
     more = f" and {len(what) - most} more" if len(what) > most else ""
     return ", ".join(map(str, what[:most])) + more
 
 
 def largest_norms(upload: Upload, count: int) -> Tensor:
-    """The largest Euclidean norm among each of `count` clients' vectors, `[b]`; not a number where a value is not."""
+    """The largest Euclidean norm among each client's vectors, `[count]`; NaN if one of its values is NaN."""
     norms: list[Tensor] = [torch.linalg.vector_norm(v.reshape(len(v), -1), dim=1) for v in upload.values()]
     if len(norms) == 1:
         return norms[0]

@@ -1,4 +1,4 @@
-"""The server half of a round: ask clients, sum up what they send, move, observe."""
+"""The server half of a round: ask clients, sum up their uploads, move the model, observe it."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ from .tasks import Loss
 @dataclass(frozen=True, eq=False, repr=False)
 @typed
 class Federation(Shown):
-    """A federation of clients, and how it is trained; `start()` gives the first state, `round(state)` the next.
-    `model` is any `nn.Module` without BatchNorm; it is copied, never changed. `data` are samples that are here, which
-    `engine` trains on, or `Clients` that live elsewhere. `averages` observe the global models under names of their own
-    and never change the training; `broadcast` closes the loop. `loss(output, y)` gives one number a sample; without one
-    it is that of the data's task. Every draw follows from `seed`. Workers and compiled code start with the first round
-    and end with `close()` (or a `with` block). A round is `ask`, anybody's executor, `finish`: `round` joins the three.
-    Derived: the model's copy on its device (`module`), its `layout`, the `clients`, the averages at work (`observers`).
+    """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
+    `model` is any `nn.Module` without BatchNorm; it is copied and never changed. `data` are samples in this process, on
+    which `engine` trains, or `Clients` elsewhere. `averages` observe the global models and never change the training;
+    `broadcast` sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's
+    loss. `seed` determines all random numbers. Worker processes start with the first round and end with `close()` or a
+    `with` block. A round is `ask`, then an executor, then `finish`; `round` joins the three. Derived fields: `module`,
+    the copy of the model on its device, its `layout`, the `clients`, and the `observers`, which apply the averages.
     """
 
     model: nn.Module
@@ -102,28 +102,28 @@ class Federation(Shown):
         if isinstance(self.data, FederatedData):
             device, held_out = pick_device(self.device), self.evaluation.held_out
             return local_clients(self.data, self.engine, device=device, held_out=held_out, seed=self.seed)
-        check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData, or Clients")
+        check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData or Clients")
         return self.data
 
     @property
     def training_data(self) -> FederatedData:
-        """The data as clients train on them, on the device; raises `ValueError` where clients live elsewhere."""
+        """The data on which clients train, on the device; raises `RunError` if the clients live elsewhere."""
         if self.local_data is None:
-            raise RunError("the clients' samples are not here: this needs a federation whose data are FederatedData")
+            raise RunError("the clients' samples are not in this process: this needs a federation with FederatedData")
         return self.local_data
 
     @property
     def local_data(self) -> FederatedData | None:
-        """The same, but None where clients live elsewhere."""
+        """The data on which clients train, on the device; None if the clients live elsewhere."""
         return self.clients.data
 
     @property
     def sizes(self) -> Ints:
-        """How many samples each client trains on, `[N]`."""
+        """The number of training samples of each client, `[N]`."""
         return self.clients.sizes
 
     def start(self, folder: Path | None = None) -> State:
-        """The state before the first round; models and client state that lie on disk are put into `folder`."""
+        """The state before the first round; models and client state on disk are put into `folder`."""
         w, method, clients = self.layout.flatten(self.module), self.method, len(self.sizes)
         own = {} if self.clients.remember else method.client_state(w)
         averages, past = self.observers.init(w, folder)
@@ -142,7 +142,7 @@ class Federation(Shown):
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """One round. The given state is used up: averages and client state are updated in place."""
+        """Run one round. Do not use the given state again: its averages and client state are updated in place."""
         if self._lazy.started is None:
             self.prepare(state=state)
         request, probed = self.ask(state), None
@@ -152,10 +152,10 @@ class Federation(Shown):
         return self.finish(state, request, self.collect(request), probed)
 
     def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
-        """What the clients of the next round are asked; of nobody, if nobody answers in it.
+        """The request to the clients of the next round; it is empty if no client takes part.
 
-        A method that asks something before the training makes two requests: the first is a probe, and with what was
-        `probed` the second goes to those whose answer could be used. With `ids` `[s]` these clients are the round's.
+        A method with a probe makes two requests. The first is the probe. The second goes to the clients whose answer
+        could be used, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
         sent, server = self.send(state)
         if probed is not None:
@@ -175,7 +175,7 @@ class Federation(Shown):
         )
 
     def collect(self, request: Request) -> UploadSums:
-        """Let the executor answer a request, and add the answers up."""
+        """Let the executor answer a request, and sum up the answers."""
         sums = UploadSums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
         if len(request.ids):
             with closing(self.executor.work(request)) as answers:
@@ -186,7 +186,7 @@ class Federation(Shown):
     def finish(
         self, state: State, request: Request, sums: UploadSums, probed: UploadSums | None = None
     ) -> tuple[State, RoundReport]:
-        """The state after a round, from what was sent and what came back. The given state is used up."""
+        """The state after a round, from its request and its sums. Do not use the given state again."""
         report = sums.report(request.round, probed)
         if report.skipped:
             return replace(state, round=state.round + 1), report
@@ -211,39 +211,39 @@ class Federation(Shown):
         return replace(self.observe(state, w), optimiser=server, server_state=server_state), report
 
     def observe(self, state: State, w: Tensor) -> State:
-        """The state in which `w` `[D]` is the next model, whoever made it, and every average has seen it."""
+        """The state with `w` `[D]` as the next global model, after every average has observed it."""
         self.observers.observe(state, w, state.round + 1)
         return replace(state, round=state.round + 1, w=w)
 
     def models(self, state: State) -> dict[str, Tensor]:
-        """The global model, as `"model"`, and by its name the value of every average that has seen a model."""
+        """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`."""
         return {"model": state.w} | self.observers.values(state, state.w)
 
     def evaluate(self, state: State) -> list[Metrics]:
-        """The metrics of the model and all averages, on every split that is asked for; nothing else changes."""
+        """The metrics of the model and of all averages on every chosen split; the state does not change."""
         return [m for name, w in self.models(state).items() for m in self.judge(w, state.round, name)]
 
     def judge(self, w: Tensor, round: int, name: str) -> list[Metrics]:
-        """What any model `w` `[D]` comes to on every split, under this round and name."""
+        """The metrics of any model `w` `[D]` on every split, recorded with this round and name."""
         begun = self._lazy.started
         with threads(None if begun is None else begun.threads):
             return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
-        """The state that has learned from its evaluation, and what was decided, as records (see `state.learned`)."""
+        """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
         return learned(state, metrics, partial(self.models, state), self.evaluation.every)
 
     def export(self, w: Tensor) -> bytes:
-        """The model `w` as the safetensors of a state dict that loads into the plain `nn.Module`."""
+        """The model `w` `[D]` as safetensors of a state dictionary that loads into the plain `nn.Module`."""
         return self.layout.export(self.module, w)
 
     def module_of(self, w: Tensor) -> nn.Module:
-        """The model `w` `[D]` as a module of its own, a copy of the plain `nn.Module`."""
+        """The model `w` `[D]` as a new `nn.Module`, a copy of the plain one."""
         return self.layout.copied(self.module, w)
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:
-        """What determines the numbers of a run, by name; not its length, nor the averages that only observe."""
+        """The settings that determine a run's numbers, by name; without its length and averages that only observe."""
         names = ("seed", "method", "local", "aggregation", "server", "broadcast", "sampling")
         named = {name: getattr(self, name) for name in names} | {"loss": self._loss}
         named["averages"] = {name: self.averages[name] for name in self.broadcast.averages} if self.broadcast else {}
@@ -253,13 +253,13 @@ class Federation(Shown):
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 
     def saved(self, state: State) -> State:
-        """The state as it is to be saved: with what the executor must remember, and the run's fingerprint."""
+        """The state to save: with the executor's vectors and the run's fingerprint."""
         executor = state.executor if self._lazy.started is None else self._lazy.started.saved()
         return replace(state, executor=executor, fingerprint=self.fingerprint)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
-        """Start the executor, which first chooses what was left to choose; what it chose and why, in lines.
-        `rounds` is the run's length, if known. With a `state` the executor goes on from it. The first round does this.
+        """Start the executor, which chooses "auto" settings; returns lines that say what it chose and why.
+        `rounds` is the run's length, if known. With a `state` it continues from there. The first round calls this.
         """
         notes = self._lazy.start(rounds)
         if state is not None:
@@ -268,26 +268,26 @@ class Federation(Shown):
 
     @property
     def executor(self) -> Executor:
-        """Those who answer requests; started if they have not been."""
+        """The executor, which answers requests; it is started if necessary."""
         return self._lazy.executor
 
     def described(self) -> dict[str, Any]:
-        """The engine as it was resolved, or what else the executor says of itself."""
+        """The settings of the executor if it has been started, else those of the engine."""
         return asdict(self.engine) if self._lazy.started is None else self._lazy.started.described()
 
     def settled(self, began: Mapping[str, Any]) -> Federation:
-        """This federation, with what its engine leaves open as the executor has `described` it when the run began."""
+        """This federation with "auto" settings replaced by those that the executor `described` when the run began."""
         data = self.data if isinstance(self.data, FederatedData) else self.data.settled(began)
         engine = self.engine.settled(began)
         return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
     @property
     def chronicle(self) -> Chronicle | None:
-        """What the executor has to tell of the run, if it has been started."""
+        """The executor's additional records of the run, if it has been started and has any."""
         return None if self._lazy.started is None else self._lazy.started.chronicle
 
     def memory(self) -> int:
-        """The bytes of the executor's own processes, beside this one."""
+        """The memory of the executor's own processes in bytes, without this process."""
         return 0 if self._lazy.started is None else self._lazy.started.memory()
 
     def close(self) -> None:
@@ -301,7 +301,7 @@ class Federation(Shown):
         self.close()
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
-        """What the clients of the next round receive: a model, and the method's vectors."""
+        """The model `[D]` that the clients of the next round receive, and the method's vectors."""
         w = self._broadcaster.sent(state, state.w, state.round, state.choice)
         return self.method.send(w, state.server_state, state.round)
 

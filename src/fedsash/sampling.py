@@ -1,8 +1,8 @@
-"""Who takes part in a round: pure functions of (seed, round).
+"""Which clients take part in a round: pure functions of (seed, round).
 
-`draw` says who is asked, `answers` who of them answers; `clients` puts both together. All ids are positions in `sizes`,
-the clients' numbers of training samples [N], and every array of ids is sorted and without repetition. Each client's
-chance is a hash of (seed, round, client), so no draw depends on an earlier one.
+`draw` chooses the clients that are asked, `answers` tells which of them answer, and `clients` combines both. Clients
+are numbered by their positions in `sizes` [N], their numbers of training samples. Every array of ids is sorted and has
+no duplicates. Random numbers are hashes of (seed, round, client), so no draw depends on an earlier one.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ DrawFunction: TypeAlias = Callable[[int, Ids, int], Any]
 @dataclass(frozen=True, kw_only=True)
 @typed
 class Sampling:
-    """What every sampling has in common: clients that are asked and do not answer.
+    """The base class of samplings; it decides which of the asked clients do not answer.
 
-    `dropout` is the probability that a client that is asked fails to answer, independently in every round. `trace`
-    (an array [R, N], or the path of a .npy or .csv file with one) holds 1 where a client is within reach and 0 where
-    it is not; round R starts again at its first row. With both, a client answers if neither keeps it away.
+    `dropout` is the probability that a client does not answer, independently in every round. `trace` is an array
+    [R, N], or the path of a .npy or .csv file that holds one. It has one row for each round: 1 if a client is
+    available, 0 if not. After R rounds it starts again with its first row. With both settings, a client answers if it
+    is available and does not drop out.
     """
 
     dropout: float = 0.0
@@ -43,11 +44,11 @@ class Sampling:
         _ = self._trace
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
-        """The clients that are asked in a round."""
+        """The ids [s] of the clients that are asked in `round` (from 0)."""
         raise NotImplementedError
 
     def answers(self, round: int, ids: Ids, sizes: Ids, seed: int) -> NDArray[np.bool_]:
-        """For each client in `ids`, whether it answers in this round if it is asked."""
+        """For each client in `ids` [s], whether it answers in this round if it is asked, [s]."""
         mask = np.ones(len(ids), dtype=np.bool_)
         if self.dropout:
             mask &= _uniform(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
@@ -58,15 +59,15 @@ class Sampling:
         return mask
 
     def clients(self, round: int, sizes: Ids, seed: int) -> Ids:
-        """The clients that take part in a round: asked, and answering. It may be nobody.
+        """The ids of the clients that take part in a round, those that are asked and answer. There may be none.
 
-        Raises `ValueError` where the settings do not fit the clients, in round 0 already.
+        Raises `ValueError` if the settings do not fit the clients; round 0 always shows this.
         """
         ids = self.draw(round, sizes, seed)
         return ids[self.answers(round, ids, sizes, seed)]
 
     def first(self, sizes: Ids, seed: int, rounds: int = 5) -> tuple[Ids, ...]:
-        """The clients of the first rounds in which there are any; client 0 if there are none."""
+        """The clients of each of the first `rounds` rounds, without empty ones; client 0 if all are empty."""
         found = (self.clients(round, sizes, seed) for round in range(rounds))
         return tuple(ids for ids in found if len(ids)) or (np.arange(1),)
 
@@ -83,9 +84,9 @@ class Sampling:
 
 @dataclass(frozen=True)
 class Uniform(Sampling):
-    """So many clients, each as likely as any other, without replacement.
+    """A fixed number of clients, all equally likely, without replacement.
 
-    Either `count`, or `fraction` of the N clients: `max(floor(fraction * N), 1)`, as in FedIMA.
+    Give either `count`, or `fraction` of the N clients: `max(floor(fraction * N), 1)`, as in FedIMA.
     """
 
     count: int = field(default=0, metadata={"unless": "fraction"})
@@ -99,7 +100,7 @@ class Uniform(Sampling):
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
         n = len(sizes)
-        # The small addition, because 0.29 * 100 is a little less than 29 in floating point.
+        # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
         count = self.count or max(int(self.fraction * n + 1e-9), 1)
         check(count <= n, "Uniform.count", count, f"must be at most the number of clients, {n}")
         return _smallest(keys(seed, Purpose.SAMPLING, round, np.arange(n)), count)
@@ -107,10 +108,11 @@ class Uniform(Sampling):
 
 @dataclass(frozen=True)
 class Weighted(Sampling):
-    """So many clients, one after the other by their number of samples, without replacement.
+    """`count` clients, drawn one by one with probabilities proportional to their samples, without replacement.
 
-    Exponential race (Efraimidis & Spirakis 2006): those with the smallest `-log(1 - u_i) / n_i`, u_i uniform. Equal
-    clients are drawn as `Uniform` draws them; a client without samples never is.
+    The clients with the smallest `-log(1 - u_i) / n_i` are taken, with u_i uniform in [0, 1) and n_i the number of
+    samples (Efraimidis & Spirakis 2006). If all n_i are equal, it draws the same clients as `Uniform`. A client without
+    samples is never drawn.
     """
 
     count: int
@@ -129,9 +131,9 @@ class Weighted(Sampling):
 
 @dataclass(frozen=True)
 class FixedClients(Sampling):
-    """A list of client ids for each round; after the last round's list the first comes again.
+    """A list of client ids for each round; after the last list it starts again with the first.
 
-    One list alone therefore holds for every round.
+    So a single list holds for every round.
     """
 
     rounds: tuple[tuple[int, ...], ...]
@@ -157,8 +159,8 @@ class FixedClients(Sampling):
 class Function(Sampling):
     """A user's function `(round, sizes, seed) -> ids`, or its name as "package.module:function".
 
-    It must be a pure function of its arguments, or a resumed run goes another way. Its answer may be any sequence of
-    distinct client ids, in any order, and may be empty.
+    It must be a pure function of its arguments; otherwise a resumed run differs from an uninterrupted one. It may
+    return any sequence of distinct client ids, in any order, also an empty one. Raises `ValueError` otherwise.
     """
 
     function: str | DrawFunction
@@ -189,7 +191,7 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 
 
 def _uniform(h: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers in [0, 1) from keys, in the keys' order."""
+    """Numbers in [0, 1) from 64-bit keys; a larger key never gives a smaller number."""
     return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
@@ -199,7 +201,7 @@ def _smallest(values: NDArray[Any], count: int) -> Ids:
 
 
 def _check_ids(field: str, given: Any, below: int = 2**63) -> Ids:
-    """Anything that holds distinct client ids, sorted."""
+    """The client ids in `given`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
     array = np.asarray(given)
     valid = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")
     ids = np.unique(array.astype(np.int64)) if valid else np.empty(0, dtype=np.int64)
@@ -223,5 +225,5 @@ def _check_trace(field: str, trace: NDArray[Any], path: str = "") -> NDArray[np.
     table = np.asarray(trace)
     valid = table.ndim == 2 and table.size > 0 and table.dtype.kind in "biuf" and bool(np.isin(table, (0, 1)).all())
     given = path or f"array of shape {table.shape}"
-    check(valid, field, given, "must hold 0 and 1 only, one row a round, one column a client")
+    check(valid, field, given, "must hold only 0 and 1, with one row for each round and one column for each client")
     return table.astype(np.bool_)

@@ -1,8 +1,8 @@
-"""How the clients' learning rate moves: by round, and by local step within a round.
+"""Schedules of the clients' learning rate: by round, and by local step within a round.
 
-A schedule by round is a function of the number `t` of finished rounds, which is the 0-based index of the next one, and
-of the client's learning rate `lr` (or its number of local epochs); a schedule by local step gives a factor on it.
-Neither remembers anything, so every client, engine and resumed run reads the same numbers.
+A schedule by round is a function of the number `t` of finished rounds, which is the 0-based index of the next round,
+and of the learning rate `lr` (or the number of local epochs) in `LocalTraining`. A schedule by local step gives a
+factor on this rate. Schedules remember nothing, so every client, engine and resumed run gets the same numbers.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from .basics.typed import typed
 
 @typed
 class Schedule:
-    """A schedule by round; without more, nothing changes."""
+    """The base class of schedules by round; it changes nothing."""
 
     def lr(self, t: int, lr: float) -> float:
-        """The learning rate of the round after `t` finished ones, from the client's learning rate."""
+        """The learning rate of the round after `t` finished rounds, from the setting `lr`."""
         return lr
 
     def epochs(self, t: int, epochs: int) -> int:
-        """The number of local epochs of that round, from the client's number of epochs."""
+        """The number of local epochs in the round after `t` finished rounds, from the setting `epochs`."""
         return epochs
 
     @property
@@ -56,9 +56,9 @@ class Exponential(Schedule):
 
 @dataclass(frozen=True)
 class Cosine(Schedule):
-    """Half a cosine from `lr` down to `floor`, reached after `rounds` rounds and kept then (FedSWA's later code).
+    """Half a cosine from `lr` down to `floor`, which is reached after `rounds` rounds (FedSWA's later code).
 
-    `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2`; `floor` is a learning rate.
+    `floor + (lr - floor) * (1 + cos(pi * t / rounds)) / 2` for t <= `rounds`, then `floor`, which is a learning rate.
     """
 
     rounds: int
@@ -75,7 +75,7 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """Step decay, `lr * factor^(t // every)`: one drop every so many rounds."""
+    """Step decay, `lr * factor^(t // every)`: one drop after every `every` rounds."""
 
     every: int
     factor: float
@@ -90,12 +90,12 @@ class StepDecay(Schedule):
 
 @dataclass(frozen=True)
 class Cyclic(Schedule):
-    """Server SWA's cycles of the clients' learning rate between rounds (Caldarola et al. 2022).
+    """Cycles of the clients' learning rate over rounds, for SWA on the server (Caldarola et al. 2022).
 
-    `(1 - q) * lr + q * low` with `q = ((t mod cycle) + 1) / cycle`: a fall that ends at `low`, then a jump back.
-    `start = r` means: from the model after r finished rounds on, t >= r; `lr` before. `low` is a learning rate, one
-    hundredth of `lr` in WiMA's comparison. The position in the cycle follows t, as published, so choose `start` as a
-    multiple of `cycle`. With `cycle = 1` the rate stays `lr`.
+    `(1 - q) * lr + q * low` with `q = ((t mod cycle) + 1) / cycle`: the rate falls to `low`, then jumps back.
+    `start = r` means: from the model after r finished rounds on, t >= r. Before, the rate is `lr`. `low` is a learning
+    rate, `lr / 100` in WiMA's comparison. The position in the cycle depends on t, as in the published code, so `start`
+    should be a multiple of `cycle`. With `cycle = 1` the rate stays `lr`.
     """
 
     start: int
@@ -118,8 +118,8 @@ class Cyclic(Schedule):
 class Mild(Schedule):
     """IMA's mild exploration: smaller client steps from `start` on (Zhou et al., Table 3), after a base decay.
 
-    `start = r` means: from the model after r finished rounds on, t >= r. Before it the rate is `lr * decay^t`; then,
-    with `s = t - start` and its position `p = s mod period`:
+    `start = r` means: from the model after r finished rounds on, t >= r. Before, the rate is `lr * decay^t`. From then
+    on, with `s = t - start` and the position `p = s mod period` in a period:
 
     | `scheme` | learning rate | epochs |
     |---|---|---|
@@ -129,17 +129,18 @@ class Mild(Schedule):
     | epochs | `lr * decay^t`, see below | one less every `period` rounds (first at `s = period`), at least 1 |
     | none | `lr * decay^t` | all |
 
-    `variant` chooses where paper and FedIMA's code differ:
+    `variant` chooses between the paper and FedIMA's code, where they differ:
 
-    - cyclic, "paper": from `lr` in a straight line to `floor` in the last round of each period. "code": `high =
-      lr * decay^start`; the first half of a period falls by `(high - floor) / (period / 2)` a round, the second half
-      rises from `floor + p * ...`, so that it jumps to `high` and goes on to almost twice of it.
-    - epochs, "paper": the base decay goes on. "code": the rate starts again, `lr * decay^s` (all methods there but
-      FedFA), which is the likely reason for that column's weak published numbers.
+    - cyclic, "paper": each period falls linearly from `lr` to `floor`, which its last round has. "code": with
+      `high = lr * decay^start` and `slope = (high - floor) / (period / 2)`, the first half of a period has
+      `high - p * slope`, and the second half `floor + p * slope`. So the second half starts at `high` and rises to
+      almost twice that.
+    - epochs, "paper": the base decay continues. "code": the rate restarts as `lr * decay^s` (for all methods there but
+      FedFA). This is probably why that column of the published table is weak.
 
-    `start` is IMA's t_s. The paper counts rounds from 1 and sends an average in round t_s that it has not computed yet.
-    This follows its code, in which t_s is a 0-based index: that round has mild steps and begins from the model, and the
-    average is sent after it (`Broadcast` with `start = t_s + 1`).
+    `start` is IMA's t_s. The paper counts rounds from 1, and in its round t_s it sends an average that is not computed
+    yet. This class follows the code, where t_s is a 0-based index: round t_s has mild steps and begins from the model,
+    and the average is sent after it (`Broadcast` with `start = t_s + 1`).
     """
 
     start: int
@@ -192,12 +193,12 @@ class Mild(Schedule):
 
 @typed
 class LocalSchedule:
-    """A schedule by local step: a factor on the round's learning rate."""
+    """The base class of schedules by local step, which give factors on the round's learning rate."""
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
-        """The factors in the 0-based local steps `k` of clients that make `steps` steps, broadcast together.
+        """The factors in the 0-based local steps `k` of clients that take `steps` steps.
 
-        `k` [K] and `steps` [C, 1] give [C, K]. Where `k >= steps` there is no such step and the value has no meaning.
+        Shapes are broadcast: `k` [K] and `steps` [C, 1] give [C, K]. Values with `k >= steps` have no meaning.
         """
         raise NotImplementedError
 
@@ -212,11 +213,11 @@ class Flat(LocalSchedule):
 
 @dataclass(frozen=True)
 class SawTooth(LocalSchedule):
-    """FedSWA's linear fall within every round, from the full rate towards `rho` times it (Liu et al. 2025).
+    """FedSWA's linear fall within every round, from the full rate towards `rho` times this rate (Liu et al. 2025).
 
     `1 - k/K + (k/K) * rho` in step k = 0..K-1 of K; the sum over a round is `(K * (1 + rho) + 1 - rho) / 2`.
-    `rho = 1` is a flat rate. The README prints K + 1 steps, its code makes K, as here; its later code fixes `rho` to 0
-    and doubles the learning rate.
+    `rho = 1` is a constant rate. FedSWA's README prints K + 1 steps; its code takes K, as here. Its later code has
+    `rho = 0` and twice the learning rate.
     """
 
     rho: float = 0.1
@@ -225,7 +226,7 @@ class SawTooth(LocalSchedule):
         check(isfinite(self.rho) and self.rho >= 0, "SawTooth.rho", self.rho, "must be a finite number of at least 0")
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
-        # Grouped so that rho = 1 is exactly 1; a client without data makes no step.
+        # In this order the factor is exactly 1 if rho = 1. A client without samples has steps = 0.
         return 1.0 - (1.0 - self.rho) * (k / np.maximum(steps, 1))
 
 

@@ -1,8 +1,9 @@
 """Server optimisers: how the clients' mean update moves the global model.
 
-`sent` [D] is what the clients received and `delta` [D] the mean of `w_local - sent`, so the server ADDS it; published
-pseudo-gradients are `-delta`. The base of a step is always `sent`, never a model that the server remembers. A server
-holds settings only: what it must remember is the state, a dict of tensors that `step` returns anew.
+`sent` [D] is the model that the clients received, and `delta` [D] the mean of `w_local - sent`. So the server ADDS
+`delta`; the pseudo-gradients in papers are `-delta`. A step always starts from `sent`, never from a model that the
+server remembers. A server optimiser holds settings only. What it must remember is its state, a dictionary of tensors;
+`step` returns a new one.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ from .basics.typed import typed
 
 @typed
 class Server:
-    """What a server optimiser answers."""
+    """The base class of server optimisers."""
 
     def init(self, w: Tensor) -> Vectors:
         """The state before the first step, for models like `w` [D]."""
         raise NotImplementedError
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        """The new global model [D] and the new state; the arguments are left as they are."""
+        """The new global model [D] and the new state; the arguments are not changed."""
         raise NotImplementedError
 
 
@@ -39,8 +40,8 @@ class ServerSGD(Server):
         v <- momentum * v + delta                  v_0 = 0
         w <- sent + lr * v
 
-    The momentum is undamped, as in Flower and FedJAX: its gain in the long run is `lr / (1 - momentum)`. At the
-    defaults this is FedAvg: `sent + delta`, one addition and no state.
+    The momentum is undamped, as in Flower and FedJAX: with a constant `delta` the step grows to
+    `lr / (1 - momentum) * delta`. The defaults are FedAvg: `sent + delta`, without a state.
     """
 
     lr: float = 1.0
@@ -96,12 +97,12 @@ class FedAdam(Server):
         v <- beta2 * v + (1 - beta2) * delta^2     v_0 = initial_v
         w <- sent + lr * b * m / (sqrt(v) + tau)   element-wise
 
-    The defaults are IMA's (Table 5). Sources differ in two more things, each named here:
+    The defaults are IMA's (Table 5). Sources differ in two settings:
 
-    - `initial_v`: 0 in the published experiments, in FedIMA and in Flower; the paper's text asks for `tau**2` or more.
-    - `bias_correction`, the factor b in step n = 1, 2, ...: "none" (paper's text, FedIMA), b = 1; "keras" (the
-      original experiments), b = sqrt(1 - beta2^n) / (1 - beta1^n); "flower" (its recent releases), the same with
-      n + 1 for n. It is not applied to tau.
+    - `initial_v`: 0 in the published experiments, in FedIMA and in Flower; the paper's text asks for `tau**2` or more;
+    - `bias_correction`, the factor b in step n = 1, 2, ...: with "none" (the paper's text, FedIMA) b = 1; with "keras"
+      (the original experiments) b = sqrt(1 - beta2^n) / (1 - beta1^n); with "flower" (its recent releases) the same
+      with n + 1 in place of n. tau is not corrected.
     """
 
     lr: float = 0.01
@@ -133,14 +134,14 @@ class FedAdam(Server):
 
 @dataclass(frozen=True)
 class FedYogi(Server):
-    """FedYogi: Adam whose v moves by a bounded amount (Reddi et al. 2021, Algorithm 2).
+    """FedYogi: Adam with bounded changes of v (Reddi et al. 2021, Algorithm 2).
 
         m <- beta1 * m + (1 - beta1) * delta                        m_0 = 0
         v <- v - (1 - beta2) * delta^2 * sign(v - delta^2)          v_0 = initial_v
         w <- sent + lr * m / (sqrt(v) + tau)                        element-wise
 
-    The defaults are IMA's (Table 5). `initial_v = 0` as in the published experiments, where the first step is
-    FedAdam's; the paper's text asks for `tau**2` or more.
+    The defaults are IMA's (Table 5). `initial_v = 0` as in the published experiments; the first step is then that of
+    FedAdam. The paper's text asks for `tau**2` or more.
     """
 
     lr: float = 0.01
@@ -189,4 +190,4 @@ def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
     valid = isfinite(server.initial_v) and server.initial_v >= 0
     check(valid, f"{name}.initial_v", server.initial_v, "must be a finite number of at least 0")
     positive = server.tau > 0 or (server.tau == 0 and server.initial_v > 0)
-    check(positive, f"{name}.tau", server.tau, "must be above 0, or 0 where initial_v is above 0")
+    check(positive, f"{name}.tau", server.tau, "must be above 0, or 0 if initial_v is above 0")

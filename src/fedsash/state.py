@@ -1,4 +1,4 @@
-"""All that a run must remember between two rounds."""
+"""The state of a run: all that it must remember between two rounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .exchange import Lineage
 
 @dataclass(repr=False)
 class Best(Shown):
-    """The best model of one name so far: its test accuracy, its round, and the model."""
+    """The best model of one name so far: its test accuracy in [0, 1], its round, and its vector `w` `[D]`."""
 
     accuracy: float
     round: int
@@ -29,23 +29,28 @@ class Best(Shown):
 class State(Shown):
     """The state of a run after `round` finished rounds; a round takes one state to the next.
 
-    What determines the rounds that follow:
+    These fields determine the following rounds:
 
-    - `w` `[D]`, the global model as the server has it; `optimiser`, what the server optimiser remembers;
-      `server_state`, what the method remembers at the server, and `client_state` at each of the N clients (`[N, ...]`;
-      empty where they keep it);
-    - `last` int64 `[N]`, the number of finished rounds when a client's state was last accepted, 0 = it is as at the
-      start. Where they keep it themselves it says which version counts. Empty for a method without client state;
-    - `averages`, what each average has seen, and `past`, the models that some of them need again, each kept once for
-      all (see `Trajectory`); `choice`, what an adaptive broadcast has decided;
-    - `executor`, what those who train must remember between two rounds.
+    - `w` `[D]`: the global model of the server; `optimiser`: the state of the server optimiser;
+    - `server_state`: the method's server state; `client_state` `[N, ...]`: the client state of all N clients, empty if
+      they keep it themselves;
+    - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
+      client state. Empty if the method has no client state;
+    - `averages`: the state of each average; `past`: the models that averages need again, each kept once (see
+      `Trajectory`); `choice`: the decision of an adaptive broadcast;
+    - `executor`: the vectors that the executor must remember between two rounds.
 
-    What is to be known of the run: `best`, the best model of each name; `sizes` int64 `[N]`, the clients' numbers of
-    samples; `forked`, the round at which the run left another one, None if it did not; `samples`, how many were
-    trained on; `seconds`, the time that rounds and evaluations took, of which `training_seconds` in rounds; `lineage`,
-    the ids of its runs; `records`, how many rows it has recorded, and their checksum; `fingerprint`, what determines
-    its numbers (see `Federation.fingerprint`). `oldest`, which is not saved, is the earliest round that the run can be
-    set back to. Nothing else is kept anywhere.
+    These fields describe the run:
+
+    - `best`: the best model of each name; `sizes` int64 `[N]`: the clients' numbers of samples;
+    - `forked`: the round at which the run was forked from another one, or None;
+    - `samples`: how many samples were trained on; `seconds`: the time of all rounds and evaluations;
+      `training_seconds`: the time of the rounds alone;
+    - `lineage`: the ids of the runs that it consists of; `records`: how many rows it has recorded, and their checksum;
+    - `fingerprint`: what determines its numbers (see `Federation.fingerprint`);
+    - `oldest`: the earliest round that the run can be set back to; it is not saved.
+
+    A run keeps nothing else between two rounds.
     """
 
     round: int
@@ -70,7 +75,7 @@ class State(Shown):
     oldest: int = field(default=0, repr=False)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor by a path-like name, but for the best models and those of past rounds."""
+        """Every tensor with a path-like name, except the best models and the models of past rounds."""
         yield "w", self.w
         for group in ("optimiser", "server_state", "client_state"):
             for name, value in getattr(self, group).items():
@@ -82,13 +87,13 @@ class State(Shown):
                 yield f"averages/{average}/{name}", value
 
     def models(self) -> Iterator[tuple[str, Vectors]]:
-        """Views of the models of past rounds, by the names of their files; what two averages need has one name."""
+        """Views of the models of past rounds with the names of their files. A model that two averages share has one."""
         for past in self.past.values():
             for round, file in files_of(past).items():
                 yield file, {"w": past[round]}
 
     def recall(self, ids: Ints) -> Vectors:
-        """The client state `[s, ...]` of the clients `ids` `[s]`, on the model's device."""
+        """A copy of the client state `[s, ...]` of the clients `ids` `[s]`, on the model's device."""
         clients = torch.from_numpy(ids)
         return {name: rows[clients].to(self.w.device) for name, rows in self.client_state.items()}
 
@@ -100,7 +105,7 @@ class State(Shown):
             kept[clients] = rows.to(kept.device)
 
     def memories(self) -> Iterator[tuple[str, Vectors]]:
-        """Views of what the clients remember that have taken part, by the names of their files."""
+        """Views of the state of each client that has taken part, with the names of their files."""
         for client, round in enumerate(self.last.tolist() if self.client_state else ()):
             if round > 0:
                 memory = {name: rows[client] for name, rows in self.client_state.items()}
@@ -108,17 +113,16 @@ class State(Shown):
 
 
 def files_of(past: Past) -> dict[int, str]:
-    """The file of each model that an average needs; the same for averages that share the vectors of a part."""
+    """The file names of the models that an average needs, by their rounds; a shared model has a single file."""
     return {round: f"past-{past.trajectory.name}-{round:08d}.safetensors" for round in sorted(past)}
 
 
 def learned(
     state: State, metrics: Sequence[Metrics], models: Callable[[], Vectors], every: int
 ) -> tuple[State, list[Metrics]]:
-    """The state that has learned from an evaluation of `models`, and what an adaptive broadcast has decided, as a
-    record.
+    """The state after an evaluation of `models`, and the records of an adaptive broadcast's decision.
 
-    It keeps the best model of each name by accuracy on the test set, the first of equally good ones. An adaptive
+    The state keeps the best model of each name by accuracy on the test set (the first of equal ones). An adaptive
     broadcast decides every `every` rounds.
     """
     found = {m.model: m.accuracy for m in metrics if m.split == "test"}

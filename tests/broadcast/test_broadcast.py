@@ -124,7 +124,7 @@ def test_the_rows_of_a_broadcast_whose_average_has_seen_no_model_do_not_speak_of
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:
     """A tenth of fewer than ten samples is none."""
-    words = r"evaluation.held_out = 0.1: must hold out a sample of the largest client, which has 9, or be 0"
+    words = r"evaluation.held_out = 0.1: must be 0, or hold out at least one sample of the largest client, which has 9"
     with pytest.raises(ValueError, match=words):
         federation(data=data(sizes=(5, 9, 2, 7)), evaluation=Evaluation(held_out=0.1))
 
@@ -150,11 +150,11 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ),
     (
         {"average": "wima", "start": "auto"},
-        "Broadcast.start = 'auto': to be chosen it needs held-out data: set evaluation.held_out",
+        "Broadcast.start = 'auto': needs held-out samples: set evaluation.held_out",
     ),
     (
         {"average": ("wima", "ema")},
-        "Broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data: set evaluation.held_out",
+        "Broadcast.average = ('wima', 'ema'): needs held-out samples: set evaluation.held_out",
     ),
 ]
 
@@ -192,11 +192,11 @@ def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcas
     [
         (
             'broadcast = { average = "wima", start = "auto" }',
-            "broadcast.start = 'auto': to be chosen it needs held-out data",
+            "broadcast.start = 'auto': needs held-out samples",
         ),
         (
             'broadcast = { average = ["wima", "ema"] }',
-            "broadcast.average = ('wima', 'ema'): to be chosen it needs held-out data",
+            "broadcast.average = ('wima', 'ema'): needs held-out samples",
         ),
         ('broadcast = { average = "wima", start = "soon" }', 'broadcast.start = "soon": must be an integer or "auto"'),
         ('broadcast = { average = "wima", start = -1 }', "broadcast.start = -1: must be 1 or more"),

@@ -43,7 +43,7 @@ def test_a_round_with_missing_clients_is_the_round_of_those_that_answered(method
 def test_when_nobody_answers_the_round_is_skipped() -> None:
     with federation(engine=Absent(who=tuple(range(6)))) as world:
         state, outcome = world.round(world.start())
-    assert outcome.skipped == "nobody answered" and not outcome.moved and state.round == 1
+    assert outcome.skipped == "no client answered" and not outcome.moved and state.round == 1
     assert torch.equal(state.w, world.start().w) and state.last.tolist() == []
 
 

@@ -55,7 +55,7 @@ def test_a_part_that_is_no_piece_of_the_round_is_refused() -> None:
     whole, wrong = sums_of([1] * 4, FedAvg(), pieces=2), sums_of([1] * 4, FedAvg(), pieces=4)
     _, own = wrong.piece(0)
     own.take(reply(0, one))
-    with pytest.raises(RuntimeError, match=r"a partial sum over the places \[0\] is none of the round's 2 pieces"):
+    with pytest.raises(RuntimeError, match=r"a partial sum over the places \[0\] is not one of the round's 2 pieces"):
         whole.take(own.partial_sum())
     with pytest.raises(ValueError, match="needs every single update"):
         sums_of([1] * 4, FedAvg(), FedGMA(mask="code"), pieces=2).piece(0)

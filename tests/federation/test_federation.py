@@ -278,7 +278,7 @@ def test_auto_chooses_a_complete_engine_and_says_why() -> None:
     f = federation(engine=LocalEngine())
     notes = f.prepare(10)
     assert LocalEngine(**f.described()).resolved and f.described()["compile"] is False
-    assert len(notes) == 1 and "ms a round" in notes[0]
+    assert len(notes) == 1 and "ms for each round" in notes[0]
     torch.testing.assert_close(after(f, 3).w, after(federation(), 3).w, rtol=0, atol=1e-13)
 
 

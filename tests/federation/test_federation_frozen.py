@@ -95,7 +95,7 @@ def test_numbers_of_an_engine_are_positive_integers_or_auto(value: Any) -> None:
 
 
 def test_a_round_is_so_many_steps_or_so_many_epochs() -> None:
-    line = r"^LocalTraining.steps = 3: can't go with epochs, or with a schedule of epochs"
+    line = r"^LocalTraining.steps = 3: can't be combined with epochs, or with a schedule of epochs"
     with pytest.raises(ValueError, match=line):
         LocalTraining(epochs=5, steps=3)
     with pytest.raises(ValueError, match=line):

@@ -1,4 +1,4 @@
-"""From the uploads of a round's clients to one mean: what is summed, and what becomes of the sums; FedNova, FedGMA."""
+"""The rules that make one update of a round's uploads: the weighted mean, FedNova, FedGMA."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from ..methods import Upload
 @dataclass(frozen=True)
 @typed
 class Aggregation:
-    """The weighted mean of the uploads, summed as they come: memory is O(model), whatever the number of clients.
+    """The base class of aggregations: the weighted mean of the uploads.
 
-    A client whose upload holds a non-finite value, or a vector whose Euclidean norm exceeds `limit`, is left out and
-    named; the weights of the others are scaled up to sum to 1.
+    Uploads are summed as they come, so memory is O(model) for any number of clients. The guard leaves out a client
+    whose upload has a value that is not finite, or a vector with a Euclidean norm above `limit`. Such clients are
+    reported, and the weights of the others are scaled up to sum to 1.
     """
 
     _: KW_ONLY
@@ -34,20 +35,20 @@ class Aggregation:
         check(self.limit > 0, f"{type(self).__name__}.limit", self.limit, "must be positive")
 
     def accepts(self, norms: Tensor) -> list[int]:
-        """The positions of the clients with these largest norms `[b]` whose upload can be used: the guard."""
+        """The guard: the positions of the clients whose upload can be used, given their largest norms `[b]`."""
         return [i for i, norm in enumerate(norms.tolist()) if isfinite(norm) and norm <= self.limit]
 
     @property
     def keeps_updates(self) -> bool:
-        """Whether single updates are needed after the round, which takes memory for all of them."""
+        """Whether the update needs all single uploads of the round, which takes memory for all of them."""
         return False
 
     def derive(self, upload: Upload, effort: Effort) -> Upload:
-        """What is summed, from the uploads `[b, ...]` and the effort of some clients."""
+        """The vectors `[b, ...]` to sum, from the uploads `[b, ...]` and the effort of some clients."""
         return upload
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
-        """The round's update `[D]`, from the means of what was summed and the single updates, if they were kept."""
+        """The round's update `[D]`, from the means of the `derive`d vectors, and the single deltas `[D]` if kept."""
         return mean["delta"]
 
 
@@ -63,11 +64,12 @@ class FedNova(Aggregation):
         a_i = the sum of the weights with which the gradients of client i enter its update
         w_{t+1} = w_t + tau * sum_i p_i * (w_i - w_t) / a_i,        tau = sum_i p_i * a_i
 
-    For plain SGD a_i is the number of steps. Here it follows the exact recursion of local momentum, of the method's
-    proximal term (FedProx, FedACG, FedDyn) and of a rate that moves within the round; published code adds the
-    recursions of momentum and the proximal term up, which is not exact. Weight decay is left out, as published. With
-    equal steps it is the mean. `tau = "steps"` takes sum_i p_i * K_i, as the official code does with FedProx. The
-    weights p_i are the method's; a global momentum is the server optimiser's.
+    For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of local momentum, of the
+    method's proximal term (FedProx, FedACG, FedDyn), and of a rate that moves within the round. (Published code adds
+    up the recursions of momentum and of the proximal term, which is not exact.) Weight decay is left out, as
+    published. If all clients take equal steps, FedNova is the weighted mean. `tau = "steps"` means
+    tau = sum_i p_i * K_i, as in the official code with FedProx. The weights p_i are the method's. For a global momentum
+    use the server optimiser.
     """
 
     tau: Literal["coefficients", "steps"] = "coefficients"
@@ -86,16 +88,20 @@ class FedNova(Aggregation):
 
 @dataclass(frozen=True)
 class FedGMA(Aggregation):
-    """Gradient masked averaging: the coordinates on which clients agree in sign count more (Tenison et al. 2023).
+    """Gradient masked averaging: coordinates on which clients agree in sign count more (Tenison et al. 2023).
 
         A = |(1/s) * sum_i sign(w_i - w_t)|,    w_{t+1} = w_t + M * sum_i p_i * (w_i - w_t)    element-wise
 
-    Every client has one vote in A. `mask = "soft"`: M = 1 where A >= `threshold`, else A; `"hard"` (the older, workshop
-    form): else 0. `threshold = 0` is the mean.
+    Every client has one vote in A. With `mask = "soft"`, M is 1 where A >= `threshold`, and A elsewhere. With `"hard"`
+    (the form of the earlier workshop paper), M is 0 elsewhere. `threshold = 0` is the mean.
 
-    `mask = "code"` is what stands behind IMA's published row, the mean in all but a ten-thousandth: FedIMA's code takes
-    the plain mean, then subtracts for one client after the other 1e-4/s of its distance from the model so far (from w_t
-    for the first), where A > `threshold` and that distance has the vote's sign. That needs every single update.
+    `mask = "code"` reproduces FedIMA's code, which made IMA's published row. The update u starts as the plain mean.
+    Then for each client in turn, with its update Delta_i = w_i - w_t:
+
+        d_i = Delta_i - u (for the first client Delta_i),    u <- u - (1e-4/s) * d_i    where A > threshold
+                                                             and d_i has the sign of the vote
+
+    So u differs from the mean by about 1e-4 of an update. This needs the update of every single client.
     """
 
     threshold: float = 0.8
@@ -118,7 +124,7 @@ class FedGMA(Aggregation):
         if self.mask == "code":
             return _published_masking(delta, vote, kept, self.threshold)
         agreement = vote.abs()
-        agreed = agreement >= self.threshold - 1e-6  # a sum of s terms 1/s is not exact
+        agreed = agreement >= self.threshold - 1e-6  # since a floating-point sum of s terms 1/s is not exact
         return torch.where(agreed, delta, agreement * delta if self.mask == "soft" else 0.0)
 
 
@@ -126,7 +132,7 @@ AGGREGATIONS: dict[str, type[Aggregation]] = {"mean": WeightedMean, "fednova": F
 
 
 def _published_masking(mean: Tensor, vote: Tensor, updates: list[Tensor], threshold: float) -> Tensor:
-    """The update `[D]` of FedIMA's published masking, client after client."""
+    """The update `[D]` of FedIMA's published masking (see `FedGMA`), from the `vote` `[D]` and all `updates` `[D]`."""
     strong = vote.abs() > threshold + 1e-6
     result, base = mean, torch.zeros_like(mean)
     for update in updates:

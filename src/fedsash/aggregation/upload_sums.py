@@ -1,4 +1,4 @@
-"""The running sums of a round's uploads: streaming, behind a guard, in an order that nothing can change."""
+"""The running sums of a round's uploads: streaming, guarded, and in a fixed order."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from . import Aggregation
 
 
 class UploadSums:
-    """The weighted sums of what the clients `ids` `[s]` of a round send, whose numbers of samples are `sizes` `[s]`.
+    """The weighted sums of the uploads of a round's clients, whose numbers are `ids` `[s]`.
 
-    Clients are added in the round's order, whoever finishes first: the bytes of a sum depend on nothing but the round.
-    Memory is O(model) whatever the number of clients; only new client state is kept until the round is over.
+    `sizes` `[s]` are their numbers of samples.
 
-    With `pieces` P > 1 a round is cut into P fixed pieces of successive clients. Each is summed by itself, in order,
-    and then added to those before it. So the bytes depend on P, and neither on who sums a piece nor on when it comes:
-    an executor on many machines answers with a `PartialSum` for each, of which at most P wait for their turn, and one
-    that answers with replies comes to the same bytes at the same P.
+    Clients are added in the round's order, not in the order in which they finish. So the bytes of a sum depend only on
+    the round. Memory is O(model) for any number of clients; only new client state is kept until the round is over.
+
+    With `pieces` P > 1 a round is cut into P fixed pieces of successive clients. Each piece is summed by itself, in
+    order, and then added to the pieces before it. So the bytes depend on P, but not on where or when a piece is summed.
+    An executor on many machines answers with one `PartialSum` for each piece; at most P of them wait for their turn. An
+    executor that answers with replies gives the same bytes at the same P.
     """
 
     def __init__(self, rule: Aggregation, method: Method, ids: Ints, sizes: Ints, pieces: int = 1) -> None:
@@ -39,7 +41,10 @@ class UploadSums:
 
     @classmethod
     def of(cls, request: Request, rule: Aggregation, method: Method, sizes: Ints, pieces: int = 1) -> UploadSums:
-        """Empty sums for the answers to a request, given all clients' `sizes` `[N]`; a probe's are averaged plainly."""
+        """Empty sums for the answers to a request, given all clients' `sizes` `[N]`.
+
+        The uploads of a probe are summed without the rule's `derive`.
+        """
         sums = cls(rule, method, request.ids, sizes[request.ids], pieces)
         sums._plain = request.job == "probe"
         return sums
@@ -51,16 +56,16 @@ class UploadSums:
         self._accepted: list[int] = []
         self._single: list[Tensor] = []
         self.client_state: list[tuple[Ints, Vectors]] = []
-        """The new client state of accepted clients: their places `[b]`, and its rows `[b, ...]`."""
+        """The new client state of accepted clients: their places `[b]` and the rows `[b, ...]`."""
         self.samples = 0
-        """The samples that the clients have trained on."""
+        """How many samples the clients have trained on."""
         self.refused: list[int] = []
         """The clients whose upload the guard has refused."""
         self.missing: dict[int, str] = {}
-        """The clients that have not answered, with the reason."""
+        """The clients that did not answer, and why."""
 
     def take(self, answer: Answer) -> None:
-        """Take in an answer. Raises `RuntimeError` if a place is answered twice, or uploads are out of order."""
+        """Add an answer. Raises `RuntimeError` if a place is answered twice, or if uploads are out of order."""
         if isinstance(answer, Missing):
             self._hear(answer.places)
             self.missing |= dict.fromkeys(self.ids[answer.places].tolist(), answer.why)
@@ -71,7 +76,7 @@ class UploadSums:
             self._add(answer)
 
     def complete(self) -> UploadSums:
-        """These sums, when everybody has been heard of; raises `RuntimeError` if somebody has not."""
+        """These sums after all places were answered; raises `RuntimeError` if one was not."""
         if len(self._heard) < len(self.ids):
             left = [client for place, client in enumerate(self.ids.tolist()) if place not in self._heard]
             raise RuntimeError(f"the executor has not answered for the clients {left}: every place must be answered")
@@ -85,25 +90,28 @@ class UploadSums:
         return {name: total / _sum(self._of(name)[self._accepted]) for name, total in self._before.items()}
 
     def update(self, mean: Vectors) -> Tensor:
-        """The round's update `[D]`, which the rule makes of the means."""
+        """The round's update `[D]`, which the aggregation rule makes of the means."""
         return self._rule.update(mean, self._single)
 
     def report(self, round: int, probed: UploadSums | None = None) -> RoundReport:
-        """What the round was, with what was `probed` in it before, and why the model can't move, if it can't."""
+        """The report of the round, with the clients of a preceding probe (`probed`).
+
+        If no upload can be used, it says why the round is skipped.
+        """
         refused, missing, ids = self.refused, self.missing, self.ids
         if probed is not None:
             refused, missing, ids = probed.refused + refused, probed.missing | missing, probed.ids
         skipped = ""
         if not self.accepted:
             unusable = f"every upload was not finite, or longer than {self._rule.limit:g}"
-            skipped = "nobody answered" if len(missing) == len(ids) else unusable
+            skipped = "no client answered" if len(missing) == len(ids) else unusable
         return RoundReport(
             round=round, clients=ids, samples=self.samples, refused=refused, missing=missing, skipped=skipped
         )
 
     @property
     def accepted(self) -> int:
-        """How many clients are in the mean."""
+        """The number of clients in the mean."""
         return len(self._accepted)
 
     @property
@@ -112,7 +120,10 @@ class UploadSums:
         return np.array(self._accepted, dtype=np.int64)
 
     def piece(self, number: int) -> tuple[Ints, UploadSums]:
-        """The places of a piece, and empty sums for it, to be filled where its clients are: see `partial_sum`."""
+        """The places of piece `number`, and empty sums for it, which are filled where its clients are.
+
+        `partial_sum` then makes a message of them. Raises `RunError` if the rule needs every single upload.
+        """
         if self._rule.keeps_updates and not self._plain:
             raise RunError(f"{self._rule}: it needs every single update, which a partial sum does not hold")
         piece = copy(self)
@@ -120,7 +131,7 @@ class UploadSums:
         return self._places_of(number), piece
 
     def partial_sum(self) -> PartialSum:
-        """What has been added to the sums of a piece, as a message."""
+        """The sums of a piece as a message."""
         self._fold()
         names = self.client_state[0][1] if self.client_state else {}
         clients = {name: torch.cat([rows[name] for _, rows in self.client_state]) for name in names}
@@ -173,7 +184,7 @@ class UploadSums:
                 self._accumulate(name, value[rows], places[rows])
 
     def _by_piece(self, places: Ints) -> list[tuple[int, slice]]:
-        """The pieces in which some places lie, ascending, and which of the places each has."""
+        """The pieces in which some ascending places lie, and the slice of these places that lies in each."""
         if len(self._ends) == 1:
             return [(0, slice(0, len(places)))]
         owner = np.searchsorted(self._ends, places, side="right")
@@ -187,7 +198,7 @@ class UploadSums:
         piece = self._by_piece(places)[0][0]
         if not np.array_equal(places, self._places_of(piece)):
             raise RuntimeError(
-                f"a partial sum over the places {places.tolist()} is none of the round's {len(self._ends)} pieces"
+                f"a partial sum over the places {places.tolist()} is not one of the round's {len(self._ends)} pieces"
             )
         self._hear(places, ordered=True)
         self.refused += self.ids[part.refused].tolist()
@@ -200,7 +211,7 @@ class UploadSums:
         self._sums, self._piece = dict(part.sums), piece
 
     def _fold(self) -> None:
-        """Add the piece that has been summed to those before it."""
+        """Add the finished sums of a piece to those of the pieces before it."""
         if not self._before:
             self._before, self._sums = self._sums, {}
         for name, value in self._sums.items():

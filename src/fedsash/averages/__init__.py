@@ -1,4 +1,4 @@
-"""Means of the trajectory of models: observed during training, without ever changing it."""
+"""Averages of the global models of successive rounds. They observe the training and never change it."""
 
 from ..basics.arrays import Vectors
 from .base import Average, Retention, check_names

@@ -1,4 +1,4 @@
-"""What an average of the trajectory is: which models it takes, what it remembers, what it shows."""
+"""The base class of averages: which models an average takes, what it remembers, and its value."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ from ..basics.typed import typed
 
 @dataclass(frozen=True)
 class Retention:
-    """The most of the past that an average needs at once: the last `size` models of every `every`-th round, and where
-    they are to lie (see `storage.rows`)."""
+    """How many past models an average needs at most: the last `size` models of every `every`-th round.
+
+    `storage` says where they lie (see `storage.rows`).
+    """
 
     size: int
     every: int = 1
@@ -29,15 +31,16 @@ class Retention:
 @dataclass(frozen=True)
 @typed
 class Average(ABC):
-    """A mean of the models `w_1, w_2, ...` that training passes through, `w_t` being the model after round t.
+    """A mean of the models `w_1, w_2, ...` of a training; `w_t` is the model after round t.
 
-    An average is a value; what it has seen is in its state. `w` is always one flat vector `[d]`, and an average knows
-    no more of it than that: `part` names the slice of the model that an `Observer` gives it (WiMA, Table 5):
-    `"all"`, `"classifier"`, `"extractor"`, or a tuple of parameter names. The initial model `w_0` is never observed.
-    No average keeps a reference to a vector that it is given, or gives one out.
+    An average object holds settings only; its state holds what it has seen. `w` is always one flat vector `[d]`.
+    `part` names the slice of the model that is averaged (WiMA, Table 5): `"all"`, `"classifier"`, `"extractor"`, or a
+    tuple of parameter names. An `Observer` cuts out this slice. The initial model `w_0` is never observed. An average
+    keeps and returns copies only, never a reference to a vector.
 
-    An average that must see models again says at most how many (`retention`) and, at any time, which (`needs`).
-    `Observers` keep them, once for all averages of the same slice, and give them to it as `past`, by their rounds.
+    Some averages must see past models again. `retention` says how many at most, and `needs` says which ones now.
+    `Observers` keep these models, once for all averages of the same slice. The average receives them as `past`, a
+    mapping from rounds to models `[d]`.
     """
 
     _: KW_ONLY
@@ -49,31 +52,31 @@ class Average(ABC):
 
     @abstractmethod
     def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        """Put the model `w` `[d]` of `round` into the state, in place; `past` is what it needed before the round.
+        """Put the model `w` `[d]` of `round` into the state, in place; `past` holds the models that it needed before.
 
-        Rounds come in increasing order, those only that it `observes`, and every value of `w` is finite.
+        It is called with increasing rounds, only with those that it `observes`, and only with finite values.
         """
 
     @abstractmethod
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        """The average `[d]` of what has been observed, at least one model; `w` gives type and device."""
+        """The average `[d]` of the observed models (at least one), with the type and on the device of `w` `[d]`."""
 
     def retention(self) -> Retention | None:
-        """How much of the past it needs at most; None, the default: nothing."""
+        """How many past models it needs at most; None (the default) means none."""
         return None
 
     def needs(self, state: Vectors) -> Collection[int]:
-        """The rounds whose models it must be given again."""
+        """The rounds whose models it must receive again."""
         return ()
 
     def observes(self, round: int) -> bool:
-        """Whether the model after `round` finished rounds is one that this average takes."""
+        """Whether this average takes the model after `round` finished rounds."""
         return round >= 1
 
     def value(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        """The average as a fresh vector `[d]`, of the type of `w`.
+        """The average as a new vector `[d]`, with the type of `w`.
 
-        `w` is the current model; it is the answer (a copy of it) as long as nothing has been observed.
+        `w` `[d]` is the current model. While no model has been observed, the value is a copy of `w`.
         """
         return self.mean(state, w.detach(), past) if self.count(state) else w.detach().clone()
 
@@ -82,12 +85,12 @@ class Average(ABC):
         return int(state["seen"])
 
     def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
-        """Take the model of `round` out again; raises `ValueError` where single models are not kept."""
-        raise RunError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can give one up")
+        """Remove the model of `round` from the average; raises `RunError` if it keeps no single models."""
+        raise RunError(f"{type(self).__name__}.retract: it keeps no single models; only a Window can remove one")
 
 
 def check_names(averages: Iterable[str]) -> None:
-    """Raise `ValueError` for an average whose name can't be a file's, or is taken."""
+    """Raise `ValueError` if the name of an average can't be a file name, or is reserved."""
     right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
     for name in averages:
         taken = name == "model" or name.endswith("-best")
@@ -95,5 +98,5 @@ def check_names(averages: Iterable[str]) -> None:
 
 
 def check_vector(w: Tensor) -> None:
-    """Raise `ValueError` unless `w` is one flat vector of floating-point numbers."""
+    """Raise `ValueError` unless `w` is one flat vector `[d]` of floating-point numbers."""
     check(w.dim() == 1 and w.is_floating_point(), "w", f"{w.dtype} {list(w.shape)}", "must be one flat float vector")

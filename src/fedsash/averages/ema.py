@@ -21,14 +21,14 @@ class EMA(Average):
 
         ema_t = decay * ema_{t-1} + (1 - decay) * w_t
 
-    `start` names where it begins, n being the number of models observed:
+    `start` says where it begins; n is the number of models observed so far:
 
-    - `"first"` (the default): at the first model observed, ema_1 = w_1;
-    - `"initial"`: at the initial model, ema_0 = w_0, whose weight is decay^n;
-    - `"zero"`: at ema_0 = 0, and the value is ema / (1 - decay^n) (the correction of Kingma & Ba 2015).
+    - `"first"` (the default): with the first model observed, ema_1 = w_1;
+    - `"initial"`: with the initial model, ema_0 = w_0. Its weight after n models is decay^n;
+    - `"zero"`: with ema_0 = 0. The value is ema / (1 - decay^n) (the correction of Kingma & Ba 2015).
 
-    `decay = 0` is the model itself, bitwise; a constant model is left as it is. Before the first round it is the
-    current model.
+    With `decay = 0` it is the model itself, bitwise. The average of a constant model is that model. Before the first
+    round it is the current model.
 
     State: `ema` float64 `[d]`; `seen` int64 `[]`, the number n.
     """

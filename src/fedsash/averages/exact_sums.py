@@ -1,8 +1,8 @@
-"""Running sums that forget nothing and keep nothing: twice the precision of float64.
+"""Running sums with twice the precision of float64.
 
-A sum is a pair of float64 vectors, `high + low`. Each addition is exact in `high` but for a rounding error which is
-itself a float64 number (Knuth's two-sum) and is added to `low`. So a model that was added and subtracted leaves no
-trace, however large its values were: after n additions the error is below n^2 * 2^-106 of the largest sum on the way.
+A sum is a pair of float64 vectors `[d]`, `high + low`. Each addition rounds `high`; the rounding error is itself a
+float64 number (Knuth's two-sum) and is added to `low`. So a model that was added and later subtracted leaves no error,
+even if its values were large: after n additions the error is below n^2 * 2^-106 times the largest sum so far.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from torch import Tensor
 
 
 def exact_device(w: Tensor) -> torch.device:
-    """The device of float64 vectors that belong to `w`: its own, or the CPU where it has no float64 (Apple's MPS)."""
+    """The device for float64 sums of vectors like `w`: that of `w`, or the CPU if it has no float64 (Apple's MPS)."""
     return torch.device("cpu") if w.device.type == "mps" else w.device
 
 
@@ -45,24 +45,27 @@ def mean(high: Tensor, low: Tensor, count: int, like: Tensor) -> Tensor:
 
 
 def _chunk(v: Tensor) -> int:
-    """How many elements to handle at once: temporaries stay in a core's cache, or small beside a device's memory."""
+    """How many elements to process at once: temporaries fit into a core's cache, or into little device memory."""
     return 2**14 if v.device.type == "cpu" else 2**22
 
 
 def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """`(s, e)` with `s = a + b` rounded and `s + e = a + b` exactly, whichever of the two is larger (Knuth)."""
+    """`(s, e)` with `s = a + b` rounded and `s + e = a + b` exactly (Knuth); `a` may be smaller than `b`."""
     s = a + b
     t = s - a
     return s, (a - (s - t)) + (b - t)
 
 
 def _divide_once(high: Tensor, low: Tensor, count: int) -> Tensor:
-    """The mean to about one float64 rounding: precise enough for every narrower type."""
+    """The mean with an error of about one float64 rounding: precise enough for every narrower type."""
     return (high + low) / count
 
 
 def _divide(high: Tensor, low: Tensor, count: int) -> Tensor:
-    """The mean as the nearest float64, so that equal models are their own mean: the remainder is divided once more."""
+    """The mean as the nearest float64, so that the mean of equal models is that model.
+
+    It divides twice: first the sum, then the remainder of that division.
+    """
     total, rest = _two_sum(high, low)
     quotient = total / count
     # The quotient's upper 26 and lower 27 bits times a count below 2**26 are exact, and so is the remainder.

@@ -1,4 +1,4 @@
-"""An average of a slice of the model, seen as a whole model."""
+"""An average of a slice of the model, completed to a whole model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from .base import Average
 class Observer:
     """Applies an average to a slice of the model's vector; the rest of its value is the current model.
 
-    `ranges` are the index ranges of the slice in `w` `[D]`, ascending, as `Layout.ranges(average.part)` gives them
-    (WiMA's Table 5: a window over the classifier only, or over the feature extractor only).
-    `init` and `value` are those of `Average`, over whole models; its `past` holds slices.
+    `ranges` are the ascending index ranges of the slice in `w` `[D]`, from `Layout.ranges(average.part)` (WiMA's
+    Table 5: a window over the classifier only, or over the feature extractor only). Raises `ValueError` if they are
+    not ascending, or empty. `init` and `value` are those of `Average`, for whole models `[D]`; `past` holds slices
+    `[d]`.
     """
 
     average: Average
@@ -37,7 +38,7 @@ class Observer:
         return self.average.init(self.slice(w))
 
     def value(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
-        """The current model `w` `[D]` with the slice replaced by its average, as a fresh vector."""
+        """The current model `w` `[D]` with its slice replaced by the average, as a new vector `[D]`."""
         mean = self.average.value(state, self.slice(w), past)
         if mean.shape == w.shape:
             return mean
@@ -47,12 +48,12 @@ class Observer:
         return whole
 
     def slice(self, w: Tensor) -> Tensor:
-        """The slice `[d]` of a model `[D]`, a view where it is one range."""
+        """The slice `[d]` of a model `[D]`; it is a view if it is a single range."""
         pieces = [w[start:stop] for start, stop in self.ranges]
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
     def part(self, w: Tensor) -> str:
-        """A short name of the slice of models like `w` `[D]`, the same for the same ranges: `"all"` is the whole."""
+        """A short name of the slice of models like `w` `[D]`: `"all"` for the whole model, else a hash of ranges."""
         if self._lengths() == [len(w)]:
             return "all"
         return hashlib.sha256(json.dumps(self.ranges).encode()).hexdigest()[:12]

@@ -20,7 +20,7 @@ _log = logging.getLogger(__name__)
 
 
 class AverageStates(Protocol):
-    """Whatever holds what averages remember, by their names: a run's state, say."""
+    """An object that holds the states and the past models of averages, by their names; for example a run's `State`."""
 
     averages: dict[str, Vectors]
     past: dict[str, Past]
@@ -29,9 +29,9 @@ class AverageStates(Protocol):
 class Observers:
     """Averages by their names, each applied to its slice of the model.
 
-    Averages of the same slice and the same storage share one trajectory: of each past round that some of them need, the
-    model is kept once. Those named in `apart` observe other vectors than the rest (what a broadcast makes of a model
-    before the server optimiser's step), so each has a trajectory of its own.
+    Averages of the same slice and the same storage share one trajectory, which keeps the model of each needed round
+    once. The averages in `apart` observe other vectors than the rest: a broadcast shows them the clients' mean before
+    the server optimiser's step. So each of them has its own trajectory.
     """
 
     def __init__(self, observers: Mapping[str, Observer], apart: Collection[str] = ()) -> None:
@@ -39,10 +39,10 @@ class Observers:
         self._apart = frozenset(apart)
 
     def init(self, w: Tensor, folder: Path | None = None) -> tuple[dict[str, Vectors], dict[str, Past]]:
-        """What averages remember before the first round, for models like `w` `[D]`; rows on disk lie in `folder`.
+        """The states of the averages before the first round, for models like `w` `[D]`, and their past models.
 
-        These are the `averages` and the `past` of `AverageStates`; averages that need no past have none. Raises
-        `OSError` if the disk has no room for the models.
+        These are the `averages` and the `past` of `AverageStates`. An average that needs no past models has no `past`.
+        Models on disk lie in `folder`. Raises `OSError` if there is not enough free disk space for them.
         """
         states = {name: observer.init(w) for name, observer in self._observers.items()}
         groups: dict[tuple[str, str, Storage], dict[str, Retention]] = {}
@@ -58,15 +58,15 @@ class Observers:
         return states, past
 
     def observe(self, states: AverageStates, w: Tensor, round: int) -> None:
-        """Offer the model `w` `[D]` of `round` (1 = the first) to all averages but those apart, in place.
+        """Show the model `w` `[D]` of `round` (1 = the first) to all averages except those in `apart`, in place.
 
-        Rounds come in increasing order. A slice with a value that is not finite is left out, with a warning: it would
-        never leave a running sum again.
+        Rounds must increase. An average leaves out a slice with a value that is not finite, with a warning, because a
+        running sum could never lose that value again.
         """
         self._offer([name for name in self._observers if name not in self._apart], states, w, round)
 
     def observe_apart(self, name: str, states: AverageStates, w: Tensor, round: int) -> None:
-        """Offer `w` `[D]` in place of the model of `round` to the average `name`, one of those apart."""
+        """Show `w` `[D]` in place of the model of `round` to the average `name`, which must be in `apart`."""
         self._offer([name], states, w, round)
 
     def count(self, states: AverageStates, name: str) -> int:
@@ -74,17 +74,17 @@ class Observers:
         return self._observers[name].average.count(states.averages[name])
 
     def value(self, states: AverageStates, name: str, w: Tensor) -> Tensor:
-        """The current model `w` `[D]` with the slice of the average `name` replaced by it, as a fresh vector."""
+        """The current model `w` `[D]` with its slice replaced by the average `name`, as a new vector `[D]`."""
         return self._observers[name].value(states.averages[name], w, states.past.get(name, {}))
 
     def values(self, states: AverageStates, w: Tensor) -> dict[str, Tensor]:
-        """By its name the value of every average that has seen a model."""
+        """The values `[D]` of all averages that have seen a model, by their names."""
         return {name: self.value(states, name, w) for name in self._observers if self.count(states, name)}
 
     def retract(self, states: AverageStates, name: str, round: int) -> None:
-        """Take the model of `round` out of an average; nothing of it remains, unless another average needs it.
+        """Remove the model of `round` from an average, and delete it unless another average needs it.
 
-        Raises `ValueError` if the average keeps no single models, or not that one.
+        Raises `ValueError` if the average does not keep that model, or keeps no single models.
         """
         average, state = self._observers[name].average, states.averages[name]
         past = states.past.get(name)
@@ -112,7 +112,7 @@ class Observers:
                 past.rounds = average.needs(state)
                 used[past.trajectory] = slices[ranges].w
         for trajectory, piece in used.items():
-            trajectory.forget()  # first, so that the new model takes the row of one that nobody needs any more
+            trajectory.forget()  # first, so that the new model can take a row that is no longer needed
             if trajectory.needs(round):
                 trajectory.put(round, piece)
 
@@ -122,12 +122,12 @@ class _Slice:
 
     def __init__(self, w: Tensor) -> None:
         self.w = w
-        # The two extremes tell, at a tenth of the cost of `isfinite(w).all()`.
+        # Checking the minimum and the maximum is enough, and takes a tenth of the time of `isfinite(w).all()`.
         self.finite = bool(torch.stack(torch.aminmax(w)).isfinite().all())
 
 
 def _capacity(group: Iterable[Retention]) -> int:
-    """How many models averages need together: those that look at the same rounds need no more than the largest."""
+    """How many models some averages need together: those with the same `every` share theirs, so the largest counts."""
     largest: dict[int, int] = {}
     for keeps in group:
         largest[keeps.every] = max(keeps.size, largest.get(keeps.every, 0))

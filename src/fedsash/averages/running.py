@@ -1,4 +1,4 @@
-"""Averages after the fact: what running sums of a trajectory's models, kept now and then, can still tell."""
+"""Averages computed after a run, from running sums of its models that were saved at some rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from . import exact_sums
 from .swa import SWA
 
 SUM = SWA(1)
-"""What adds up all models: SWA from the first model on, of which only the sum is kept."""
+"""The average whose state is the running sum: SWA from the first model on."""
 
 Weights = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class RunningSum:
 
     @classmethod
     def of(cls, state: Vectors) -> RunningSum:
-        """The sum in a state of `SUM`, on the host; it shares the state's memory where that is there, too."""
+        """The sum in a state of `SUM`, on the host; it shares the memory of a state that is on the host."""
         return cls(state["high"].cpu(), state["low"].cpu(), int(state["seen"]))
 
     @classmethod
@@ -46,7 +46,7 @@ class RunningSum:
 
             (S_n - S_m) / (n - m)
 
-        That is the value of a window of n - m models, which this sum's newest model ends.
+        This is the value of a window of n - m models after n models.
         """
         high, low = self.high.clone(), self.low.clone()
         exact_sums.add(high, low, minus=earlier.high)
@@ -55,10 +55,10 @@ class RunningSum:
 
 
 def combined(found: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:
-    """Several weighted means of blocks of models, in one pass: vectors `[d]` of the type of `like`.
+    """K weighted means of blocks of models, in one pass: vectors `[d]` of the type of `like`.
 
-    A block is what lies between two successive sums of `found`, the first of which is S_0. Row k of `weights`
-    float64 `[K, blocks]` has the weight of each block's mean in the k-th result.
+    `found` are successive running sums, the first of them S_0. A block holds the models between two successive sums.
+    Row k of `weights` float64 `[K, blocks]` has the weight of each block's mean in the k-th result.
     """
     iterator = iter(found)
     before = next(iterator)

@@ -23,15 +23,15 @@ class SWA(Average):
 
         swa <- (n * swa + w) / (n + 1)
 
-    `start = r` means: from the model after r finished rounds on. From there every `cycle` models are a cycle:
+    `start = r` means: from the model after r finished rounds on. From there on, every `cycle` models are one cycle:
 
-    - `collect = "bottom"` (Izmailov's rule, the default) takes the last model of each, where the client learning rate
-      of a cyclic schedule is lowest: those after `start + cycle - 1`, `start + 2 cycle - 1`, ... rounds;
-    - `collect = "top"` (the published code of Caldarola et al.) takes the first model of each but the first cycle:
-      those after `start + cycle`, `start + 2 cycle`, ... rounds.
+    - `collect = "bottom"` (Izmailov's rule, the default) takes the last model of each cycle, where a cyclic schedule
+      has its lowest learning rate: the models after `start + cycle - 1`, `start + 2 cycle - 1`, ... rounds;
+    - `collect = "top"` (the published code of Caldarola et al.) takes the first model of each cycle except the first
+      cycle: the models after `start + cycle`, `start + 2 cycle`, ... rounds.
 
-    The papers' t_0, a 0-based index, is `start - 1`: that round makes the first model. A schedule `Cyclic` with
-    `start = t_0`, a multiple of `cycle`, is in step. Before the first collection it is the current model.
+    The papers' t_0, a 0-based index, is `start - 1`: round t_0 makes the first model. A schedule `Cyclic` with
+    `start = t_0`, a multiple of `cycle`, has the same cycles. Before the first collection SWA is the current model.
 
     State: `high`, `low` float64 `[d]`, the sum (see `exact_sums`); `seen` int64 `[]`, how many models are in it.
     """

@@ -1,4 +1,4 @@
-"""Averages alone, in any PyTorch training loop."""
+"""An average of the models of any PyTorch training loop."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PAST = "past/"
 
 
 class Tracker(Shown):
-    """Follows a module through training and keeps an average of it.
+    """Observes a module during training and keeps an average of its parameters.
 
         tracker = Tracker(Window(100), model)
         for epoch in range(300):
@@ -30,9 +30,9 @@ class Tracker(Shown):
         with tracker.applied():
             evaluate(model)
 
-    `update` is to be called after each epoch or step, whichever the average's rounds mean; it never changes the
-    module. The module must suit `Layout`: one floating-point type, no BatchNorm; parameters that are frozen when the
-    tracker is made are not averaged.
+    Call `update` after each epoch, or after each step: each call is one round for the average. It never changes the
+    module. Raises `ValueError` if the module does not fit a `Layout`: it must have one floating-point type and no
+    BatchNorm. Parameters that are frozen when the tracker is made are not averaged.
     """
 
     def __init__(self, average: Average, module: nn.Module) -> None:
@@ -44,22 +44,22 @@ class Tracker(Shown):
         self.round = 0
 
     def facts(self) -> dict[str, object]:
-        """What is shown of it; `models` is how many are in the average."""
+        """The facts that `repr` shows; `models` is the number of models in the average."""
         models = self.observers.count(self, ONLY)
         return {"average": self.average, "module": self.module, "updates": self.round, "models": models}
 
     def update(self) -> None:
-        """Observe the module as it is now; this counts as one round more."""
+        """Observe the module as it is now; each call counts as one round."""
         self.round += 1
         self.observers.observe(self, self.layout.flatten(self.module), self.round)
 
     def value(self) -> Tensor:
-        """The average `[D]`; the module itself as long as nothing has been observed."""
+        """The average `[D]`, or the module's own parameters while nothing has been observed."""
         return self.observers.value(self, ONLY, self.layout.flatten(self.module))
 
     @contextmanager
     def applied(self) -> Iterator[nn.Module]:
-        """The module with the average in place of its parameters; afterwards they are back, bitwise."""
+        """The module with the average in place of its parameters; at the end they are restored, bitwise."""
         with self.layout.applied(self.module, self.value()) as module:
             yield module
 
@@ -68,13 +68,15 @@ class Tracker(Shown):
         self.layout.load(module, self.value())
 
     def state_dict(self) -> Vectors:
-        """Round, average and the past models that it needs as named tensors, for `torch.save` or safetensors; not
-        copies."""
+        """The round, the average's state and its past models as named tensors, for `torch.save` or safetensors.
+
+        The tensors are not copies.
+        """
         models = {f"{PAST}{round}": w for name in self.past for round, w in self.past[name].items()}
         return {"round": torch.tensor(self.round), **self.averages[ONLY], **models}
 
     def load_state_dict(self, saved: Vectors) -> None:
-        """Go on from a `state_dict` of a tracker of the same average; raises `ValueError` if it is of another."""
+        """Continue from a `state_dict` of a tracker of the same average; raises `RunError` if it is of another."""
         expected = {name: t.shape for name, t in self.state_dict().items() if not name.startswith(PAST)}
         found = {name: t.shape for name, t in saved.items() if not name.startswith(PAST)}
         if found != expected:

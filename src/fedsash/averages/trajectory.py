@@ -1,4 +1,4 @@
-"""The models of past rounds, each kept once for all who need it."""
+"""The models of past rounds, each kept once for all averages that need it."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from ..basics.storage import Storage, rows
 
 
 class Trajectory:
-    """The models `[d]` of some past rounds, one row each; a round stays as long as one of its `Past`s needs it.
+    """The models `[d]` of some past rounds, one row each; a model stays as long as a `Past` needs it.
 
-    `part` says of which vectors they are: two trajectories of one part and one `owner` hold the same vector for a
-    round. `owner` is the average that alone sees these vectors, empty where all see the same.
+    `part` names the slice of the model. `owner` is the only average that sees these vectors, or empty if all averages
+    see the same. Two trajectories with the same part and the same owner hold the same vector for a round.
 
-    `capacity` is how many models are expected at most. They are rows like `w` `[d]` in `storage`, and in `folder` if
-    they lie on disk (see `storage.rows`, also for the errors); should there ever be more, as many rows are added.
+    `capacity` is the expected largest number of models. They are rows like `w` `[d]` in `storage`, in `folder` if that
+    is the disk (see `storage.rows`, also for the errors). If there are ever more models, another `capacity` rows are
+    added.
     """
 
     def __init__(
@@ -32,37 +33,37 @@ class Trajectory:
 
     @property
     def name(self) -> str:
-        """Part and owner in one word, which can be in a file's name."""
+        """Part and owner in one word that can be part of a file name."""
         return f"{self.part}.{self.owner}" if self.owner else self.part
 
     @property
     def rounds(self) -> list[int]:
-        """The rounds whose models are here, ascending."""
+        """The rounds whose models are kept, ascending."""
         return sorted(self._models)
 
     @property
     def room(self) -> int:
-        """How many models it has rows for."""
+        """The number of its rows, used and free."""
         return len(self._models) + len(self._free)
 
     def share(self) -> Past:
-        """One more user, who needs nothing yet."""
+        """A new `Past` of this trajectory, which needs no model yet."""
         self._pasts.append(Past(self))
         return self._pasts[-1]
 
     def apart(self, owner: str) -> Trajectory:
-        """An empty one like this, for vectors that `owner` alone has seen."""
+        """An empty trajectory with the same settings, for vectors that only `owner` sees."""
         return Trajectory(*self._settings, part=self.part, owner=owner)
 
     def __contains__(self, round: int) -> bool:
         return round in self._models
 
     def __getitem__(self, round: int) -> Tensor:
-        """The model `[d]` of a round, a view; raises `KeyError` if it is not here."""
+        """The model `[d]` of a round, a view; raises `KeyError` if it is not kept."""
         return self._models[round]
 
     def needs(self, round: int) -> bool:
-        """Whether somebody needs the model of `round`."""
+        """Whether any `Past` needs the model of `round`."""
         return any(round in past.rounds for past in self._pasts)
 
     def put(self, round: int, w: Tensor) -> None:
@@ -73,19 +74,19 @@ class Trajectory:
         self._models[round].copy_(w)
 
     def forget(self) -> list[Tensor]:
-        """Let go of the models that nobody needs; their rows, as they were, which the next models take."""
+        """Drop the models that no `Past` needs; returns their rows `[d]`, unchanged, which the next models will use."""
         needed: set[int] = set().union(*(past.rounds for past in self._pasts))
         freed = [self._models.pop(round) for round in self._models.keys() - needed]
         self._free += freed
         return freed
 
     def _block(self) -> list[Tensor]:
-        """Fresh rows, the first one on top."""
+        """New rows in reverse order, so that `pop` gives the first one."""
         return list(rows(*self._settings).unbind())[::-1]
 
 
 class Past(Mapping[int, Tensor]):
-    """The models that one average needs, by their `rounds`: views `[d]` into a trajectory shared with others."""
+    """The models that one average needs, by their `rounds`: views `[d]` into a trajectory that averages share."""
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
@@ -101,12 +102,12 @@ class Past(Mapping[int, Tensor]):
         return len(self.rounds)
 
     def clear(self) -> None:
-        """Need nothing any more."""
+        """Need no models from now on."""
         self.rounds = ()
         self.trajectory.forget()
 
     def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor]) -> None:
-        """Need `rounds`; `model(round)` gives the models `[d]` that aren't there yet."""
+        """Need the models of `rounds`; `model(round)` gives those `[d]` that the trajectory does not have yet."""
         self.rounds = tuple(rounds)
         for round in self.rounds:
             if round not in self.trajectory:

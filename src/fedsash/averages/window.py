@@ -23,21 +23,20 @@ class Window(Average):
 
         wima_t = (1/W) * sum_{tau = t-W+1}^{t} w_tau
 
-    While fewer than W models have been observed it is the mean of those there are (the paper leaves this open); before
-    the first it is the current model. `start = r` means: from the model after r finished rounds on. Of these, the
-    models after a multiple of `every` rounds are observed: `every = 1` is WiMA; `every = k` averages checkpoints k
-    rounds or steps apart, which is LAWA. IMA broadcasts a window of P = `size` models back to the clients; that is a
-    matter of the run (`broadcast`), not of the window.
+    While fewer than W models have been observed, it is the mean of these (the paper leaves this open). Before the
+    first one it is the current model. `start = r` means: from the model after r finished rounds on. Of these models,
+    those after a multiple of `every` rounds are observed. `every = 1` is WiMA; `every = k` averages models that are k
+    rounds or steps apart, which is LAWA. IMA sends a window of P = `size` models to the clients: see `Broadcast`.
 
-    A round costs the same whatever the size: the sum gains the new model and loses the oldest. It is kept at twice
-    float64's precision (see `exact_sums`), so the mean is the exact one to one rounding, also after 10,000 rounds and
-    after values a billion times larger have passed through. The mean of a single model is that model, bitwise.
+    The time of a round does not depend on the size: the new model is added to a sum and the oldest is subtracted. The
+    sum has twice the precision of float64 (see `exact_sums`). So the mean is the exact one, rounded once, even after
+    10,000 rounds and after models with values a billion times larger. The mean of one model is that model, bitwise.
 
-    `storage` is where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`). Windows of the
-    same slice and storage share them, so that W = 5, 10 and 200 together keep 200.
+    `storage` says where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`). Windows of
+    the same slice and storage share them, so windows of 5, 10 and 200 models together keep 200.
 
-    State: `rounds` int64 `[size]`, a ring, the round of the model in each slot, -1 = empty; `seen` int64 `[]`, how many
-    models were ever taken; `high`, `low` float64 `[d]`, the sum. The models themselves are its `past`.
+    State: `rounds` int64 `[size]`, the round of the model in each slot of a ring, -1 if it is empty; `seen` int64 `[]`,
+    how many models were taken so far; `high`, `low` float64 `[d]`, the sum. The models themselves are in its `past`.
     """
 
     size: int
@@ -84,9 +83,9 @@ class Window(Average):
         return len(self.needs(state))
 
     def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
-        """Take the model of `round` out again: its slot is empty from now on, and the mean is over the rest.
+        """Remove the model of `round`: its slot becomes empty, and the mean is over the other models.
 
-        Nothing of the model remains in the state. Raises `ValueError` if the window doesn't hold that round.
+        Nothing of the model remains in the state. Raises `ValueError` if the window does not hold that round.
         """
         held = sorted(self.needs(state))
         check(round in held, "Window.retract: round", round, f"not in the window, which holds {held or 'none'}")

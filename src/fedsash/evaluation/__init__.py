@@ -1,4 +1,4 @@
-"""How good a model is: on the central test set, at the clients, and how its loss curves."""
+"""Evaluation of models: on the central test set, at the clients, and derivatives of the loss."""
 
 from .curvature import Curvature
 from .evaluator import SCORES, Ask, Evaluation, Evaluator, Metrics, Scorer, Split, scored

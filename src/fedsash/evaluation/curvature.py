@@ -1,4 +1,4 @@
-"""The training loss as a function of the model's vector, with its gradient and products with its Hessian."""
+"""The training loss as a function of the model's vector, its gradient, and products with its Hessian."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from ..tasks import Loss
 class Curvature:
     """The mean loss L over `samples` of the federated `data` as a function of the model `w` `[D]`, and its derivatives.
 
-    `loss(output, y)` gives one number a sample, that of the data's task unless it is given; `batch` samples pass
-    through the model at once. Samples are not augmented, and dropout does nothing. Module, samples and vectors lie on
-    one device. For `hessian_times` the module must be differentiable twice: PyTorch raises a `RuntimeError` for the
-    library's LSTM, and on a GPU for PyTorch's own.
+    `loss(output, y)` gives one number for each sample; None means the loss of the data's task. `batch` samples pass
+    through the model at once. Samples are not augmented, and dropout is off. Module, samples and vectors must be on one
+    device. `hessian_times` needs a module that is differentiable twice. Otherwise PyTorch raises `RuntimeError`, for
+    example for this library's LSTM, and on a GPU also for PyTorch's LSTM.
     """
 
     def __init__(
@@ -56,12 +56,12 @@ class Curvature:
         with sdpa_kernel(SDPBackend.MATH):
             for part in self._parts(w):
                 (g,) = torch.autograd.grad(part, w, create_graph=True)
-                if g.requires_grad:  # it does not where the loss is linear in w
+                if g.requires_grad:  # False if the loss is linear in w
                     product += torch.autograd.grad(g @ v, w, materialize_grads=True)[0]
         return product
 
     def _parts(self, w: Tensor) -> Iterator[Tensor]:
-        """What each batch adds to L(w)."""
+        """The part of L(w) that comes from each batch."""
         batches = split(self._samples.x, self._batch), torch.split(self._samples.y, self._batch)
         for x, y in zip(*batches, strict=True):
             x = self._data.transform.prepare(x).to(self._layout.dtype)

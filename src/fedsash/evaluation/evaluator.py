@@ -1,4 +1,4 @@
-"""How good a model is: on the central test set, and at the clients, who score themselves."""
+"""Evaluation of models: on the central test set, and by the clients on their own samples."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..exchange import Answers, PartialSum, Reply, Request
 from ..tasks import Loss
 
 Split = Literal["held_out", "clients"]
-"""On which of their samples clients score a model: on those held out, or on those that they train on."""
+"""The client samples on which a model is scored: the held-out samples, or those on which clients train."""
 
 
 @dataclass(frozen=True)
@@ -32,11 +32,11 @@ Split = Literal["held_out", "clients"]
 class Evaluation:
     """When and on what the model and all averages are evaluated.
 
-    After every `every` finished rounds, and after each of the last `last` rounds, over which means and deviations are
-    reported. An adaptive broadcast decides after every `every` rounds, too.
-    `target` is the accuracy whose first round is reported; `clients` adds the accuracy at the clients, on their own
-    training samples; `batch` is how many samples pass through the model at once. `held_out` is the fraction of each
-    client's training samples that nobody trains on and that the models are evaluated on, to choose among them.
+    Models are evaluated after every `every` rounds, and after each of the `last` last rounds. Means and standard
+    deviations are reported over these last rounds. An adaptive broadcast decides after every `every` rounds. `target`
+    is an accuracy; the first round that reaches it is reported. `clients` adds the accuracy on the clients' own
+    training samples. `batch` samples pass through the model at once. `held_out` is the fraction of each client's
+    samples on which no client trains; models are compared on these samples, to choose between them.
     """
 
     every: int = 10
@@ -54,12 +54,12 @@ class Evaluation:
         check(self.batch >= 1, "Evaluation.batch", self.batch, "must be at least 1")
 
     def splits(self, held: bool) -> tuple[Split, ...]:
-        """On which of their samples clients score models; `held` says whether some are held out."""
+        """The splits that clients score; `held` says whether there are held-out samples."""
         asked: dict[Split, bool] = {"held_out": held, "clients": self.clients}
         return tuple(split for split, wanted in asked.items() if wanted)
 
     def due(self, round: int, rounds: int) -> bool:
-        """Whether the models after `round` of `rounds` rounds are evaluated."""
+        """Whether models are evaluated after `round` finished rounds of `rounds`."""
         return round % self.every == 0 or round > rounds - self.last
 
 
@@ -67,11 +67,12 @@ class Evaluation:
 class Metrics(Shown):
     """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
 
-    The split `"test"` is the central test set; `more` holds the accuracy of each class, `classes`, and of each domain
-    by its name, `domains` (None where there is no sample of it). The split `"held_out"` are the samples held out from
-    the clients. The split `"clients"` is the unweighted mean over the clients; `more` holds `worst_tenth`, the mean
-    accuracy of the tenth of the clients (at least one) with the lowest. The split `"broadcast"` says what an adaptive
-    broadcast has chosen, `model` being the average.
+    - Split `"test"`: the central test set. `more` holds the accuracies of the classes, `classes`, and those of the
+      domains by their names, `domains` (None without a sample);
+    - `"held_out"`: the clients' held-out samples;
+    - `"clients"`: the unweighted mean over the clients, on their training samples. `more` holds `worst_tenth`, the mean
+      accuracy of the worst tenth of the clients (at least one client);
+    - `"broadcast"`: the decision of an adaptive broadcast; `model` is the chosen average.
     """
 
     round: int
@@ -88,16 +89,16 @@ class Metrics(Shown):
 
 
 SCORES = ("right", "counted", "loss", "samples")
-"""What is summed over some samples: right predictions, predictions, losses, samples."""
+"""The sums over some samples: right predictions, all predictions, losses, samples."""
 
 
 def scored(split: Split) -> list[str]:
-    """The names of what a client says of a split."""
+    """The names of the scores that a client sends for a split."""
     return [f"{split}/{name}" for name in SCORES]
 
 
 class Scorer:
-    """Lets models answer samples; `loss(output, y)` gives one number a sample, `batch` samples pass at a time."""
+    """Scores models on samples; `loss(output, y)` gives one number for each sample, `batch` samples pass at once."""
 
     def __init__(self, module: nn.Module, loss: Loss, problem: Problem, batch: int) -> None:
         self._module = copy.deepcopy(module).eval()
@@ -106,13 +107,13 @@ class Scorer:
 
     @torch.no_grad()
     def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> tuple[Floats, Floats, Floats]:
-        """For each sample how many predictions of the model `w` `[D]` are right, how many there are, and its loss.
+        """For each sample `[n]`: the right predictions of the model `w` `[D]`, all its predictions, and the loss.
 
-        With `index` `[n]` these of the samples only.
+        With `index` `[n]` it uses these samples only.
         """
         self._layout.bind(self._module, w)
         count = len(samples) if index is None else len(index)
-        # One block for all: a small tensor a batch would lie between large ones, and break up the memory they leave.
+        # One tensor for all: small tensors of single batches would lie between large ones and fragment the memory.
         outcomes = torch.empty(3, count, dtype=self._layout.dtype, device=samples.y.device)
         batches = _batches(samples, index, self._batch), torch.split(outcomes, self._batch, dim=1)
         for (x, y), found in zip(*batches, strict=True):
@@ -123,7 +124,7 @@ class Scorer:
         return right, counted, losses
 
     def scores(self, w: Tensor, samples: Samples, groups: list[Ints]) -> Floats:
-        """The `SCORES` of the model on each group of samples, `[4, groups]`; a sample in several is answered once."""
+        """The `SCORES` of the model on each group of samples, `[4, groups]`; a sample in several groups passes once."""
         index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
         right, counted, losses = self.outcomes(w, samples, index) if len(index) else (np.empty(0),) * 3
         places = [np.searchsorted(index, group) for group in groups]
@@ -141,11 +142,11 @@ def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[
 
 
 Ask = Callable[[Request], Answers]
-"""Lets clients answer a request."""
+"""Sends a request to clients and returns their answers."""
 
 
 class Evaluator:
-    """Evaluates models on the central test set, and on splits that the clients (their number) score themselves."""
+    """Evaluates models on the central test set, and on the `splits` that `clients` clients score on their samples."""
 
     def __init__(self, scorer: Scorer, problem: Problem, clients: int, splits: tuple[Split, ...]) -> None:
         self._scorer, self._problem, self._clients, self._splits = scorer, problem, clients, splits
@@ -180,7 +181,10 @@ class Evaluator:
         return Metrics(round=round, model=model, split="test", accuracy=accuracy, loss=loss, more=more)
 
     def _scores(self, w: Tensor, round: int, ask: Ask) -> dict[str, Floats]:
-        """What the clients that answer say of a model, one number each. Raises `RuntimeError` if one answers twice."""
+        """The scores of a model by the clients that answer, `[clients]` each.
+
+        Raises `RuntimeError` if a client answers twice, or with a `PartialSum`.
+        """
         ids = np.arange(self._clients)
         heard, said = np.zeros(len(ids), dtype=np.bool_), []
         request = Request(
@@ -199,7 +203,7 @@ class Evaluator:
 
 
 def _shares(right: Floats, counted: Floats, groups: Tensor, count: int) -> list[float | None]:
-    """What share is right in each of `count` groups; None where a group is empty."""
+    """The share of right predictions in each of `count` groups; None for an empty group."""
     index: Ints = groups.cpu().numpy()
     total = np.bincount(index, weights=counted, minlength=count)
     hits = np.bincount(index, weights=right, minlength=count)

@@ -1,4 +1,4 @@
-"""Where clients train, and how. A new engine is a file here, a line below, and the contract of executors."""
+"""Engines and executors: where and how clients train. A new engine needs a file here, a line below, and a test."""
 
 from .base import Engine
 from .devices import pick_device

@@ -1,4 +1,4 @@
-"""Chooses what an engine leaves open, by a short measurement on the work itself."""
+"""Replaces the "auto" settings of an engine, by a short measurement of the actual work."""
 
 from __future__ import annotations
 
@@ -23,27 +23,27 @@ from .local_engine import LocalEngine
 from .training import ClientWork
 
 STACKED_BYTES = 2**30
-"""The parameters of the clients in one stack take up to about so much memory."""
+"""The largest size in bytes of the parameters of all clients in one stack, approximately."""
 
 SLOW_STEP = 0.02
-"""On the CPU, a step that takes one client longer than so many seconds gains nothing from stacking."""
+"""On the CPU, stacking gains nothing if one step of one client takes longer than this, in seconds."""
 
 WORTH_COMPILING = 60.0
-"""A run that would take fewer seconds than this is not worth the 10 to 30 seconds of a first compilation."""
+"""A run shorter than this, in seconds, is not compiled, since a first compilation takes 10 to 30 seconds."""
 
 CLOSE = 1.05
-"""An engine is as good as the fastest if it takes at most so many times as long; the simplest of those is chosen."""
+"""Of all engines that take at most this many times as long as the fastest, the simplest one is chosen."""
 
 CLOSE_COMPILED = 1.3
-"""The same where the steps will be compiled: that takes away most of what a process of their own would save them."""
+"""The same tolerance if the steps will be compiled: this already removes most overhead that processes would avoid."""
 
 MESSAGE = 2e-4
-"""Seconds a round that talking to worker processes costs."""
+"""The time in seconds that communication with worker processes takes in each round."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A complete engine, and about how many seconds a round takes with it."""
+    """An engine without "auto" settings, and the approximate time of a round with it, in seconds."""
 
     engine: LocalEngine
     seconds: float
@@ -58,9 +58,10 @@ class Candidate:
 def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) -> tuple[LocalEngine, list[str]]:
     """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
 
-    Each way to train is tried for a few local steps; what a round costs follows from the steps that the clients of the
-    first rounds take. `rounds` is the length of the run, if it is known: only long runs are compiled for. A model that
-    can't be vectorised is trained one client at a time, with a line that says so.
+    Each candidate is timed for a few local steps. The time of a round follows from this time and from the steps of the
+    clients in the first rounds. `rounds` is the length of the run, if known; only long runs are compiled. A model that
+    can't be vectorised is trained one client at a time, with a line that says so. Raises `ValueError` if steps are to
+    be compiled and images are encoded, and `RuntimeError` if the model can't be vectorised but must be.
     """
     encoded = isinstance(work.data.train.x, EncodedImages)
     right = 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
@@ -72,7 +73,7 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
     except RuntimeError as error:
         if engine.kind == "sequential":
             raise
-        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one at a time"
+        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one client at a time"
         chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
         return chosen, [line, *notes]
     best, compile = choose(candidates, lambda candidate: _compiles(engine, candidate, rounds, encoded))
@@ -80,7 +81,10 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
 
 
 def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool]) -> tuple[Candidate, bool]:
-    """The first of the candidates, the simplest first, that is about as good as the fastest; is it to be compiled?"""
+    """The simplest candidate that is about as fast as the fastest, and whether its steps are compiled.
+
+    `candidates` must be ordered, the simplest first.
+    """
     fastest = min(candidates, key=lambda candidate: candidate.seconds)
     close = fastest.seconds * (CLOSE_COMPILED if compiles(fastest) else CLOSE)
     best = next(candidate for candidate in candidates if candidate.seconds < close)
@@ -88,8 +92,8 @@ def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool
 
 
 def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> str:
-    """What was chosen, and how it compares with the next best."""
-    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms a round"
+    """A line that says which engine was chosen, and how its speed compares with the next best."""
+    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms for each round"
     others = [candidate for candidate in candidates if candidate is not best]
     if others:
         next_best = min(others, key=lambda candidate: candidate.seconds)
@@ -99,7 +103,7 @@ def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> st
 
 
 def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
-    """Every way to train, with what a round costs. Raises `RuntimeError` where the model can't be vectorised."""
+    """Every possible engine with its time for a round; raises `RuntimeError` if the model can't be vectorised."""
     here = [np.isin(work.numbers, ids) for ids in work.training.sample]
     sample = [work.steps[some] for some in here if some.any()] or [work.steps[:1]]
     measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
@@ -114,7 +118,7 @@ def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
 
 
 def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[LocalEngine]:
-    """Every complete engine that agrees with what is set, the simplest first."""
+    """Every engine without "auto" settings that agrees with the given ones, the simplest first."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     default = torch.get_num_threads()
     can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
@@ -139,7 +143,7 @@ def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[
 
 
 def _block(engine: LocalEngine, work: ClientWork, kind: str, share: int) -> int:
-    """How many clients are trained as one: a process's share of a round, if their parameters fit into memory."""
+    """How many clients are stacked: `share`, one process's clients in a round, or fewer if memory is too small."""
     if kind == "sequential":
         return 1
     if engine.block != "auto":
@@ -148,7 +152,7 @@ def _block(engine: LocalEngine, work: ClientWork, kind: str, share: int) -> int:
 
 
 def _calls(engine: LocalEngine, steps: Ints) -> float:
-    """How many steps a round takes one after another, given how many each of its clients takes."""
+    """How many steps the busiest process takes in a round, given the `steps` `[s]` of the round's clients."""
     assert isinstance(engine.block, int) and isinstance(engine.workers, int)
     pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
     loads = [0] * engine.workers
@@ -158,7 +162,7 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
 
 
 def _seconds_a_step(engine: LocalEngine, work: ClientWork) -> float:
-    """The time of one local step of a stack (or of one client), the shortest of two tries after a first."""
+    """The time of one local step of a stack (or of one client) in seconds: the shorter of two trials after a first."""
     client = replace(work.training.local, steps=1, epochs=1, schedule=Constant())
     trial = replace(work, training=replace(work.training, local=client))
     trainer = replace(engine, compile=False).trainer(trial)
@@ -177,13 +181,13 @@ def _seconds_a_step(engine: LocalEngine, work: ClientWork) -> float:
 
 
 def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
-    """Whether a single client's step takes so long that dispatch is no part of it."""
+    """Whether a single client's step takes so long that the overhead of calls does not matter."""
     calls = [float(np.mean([_calls(c.engine, own) for own in sample])) for c in candidates]
     return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
 
 
 def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None, encoded: bool) -> bool:
-    """Whether the steps of a candidate are to be compiled: as the engine says, else where it is worth it."""
+    """Whether the steps of a candidate are compiled: as the engine says, or with "auto" if the run is long enough."""
     if engine.compile != "auto":
         return engine.compile
     return (
@@ -195,6 +199,6 @@ def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None, encoded:
 
 
 def _short(error: RuntimeError) -> str:
-    """The first line of an error, cut to fit into a line."""
+    """The first line of an error, cut to at most 90 characters."""
     first = str(error).strip().splitlines()[0]
     return first if len(first) < 90 else first[:87] + "..."

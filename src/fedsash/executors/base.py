@@ -1,4 +1,4 @@
-"""What an engine is: settings that say where and how clients train, and that open an executor."""
+"""The base class of engines: settings that say where and how clients train, and that open an executor."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from .training import ClientWork
 @dataclass(frozen=True)
 @typed
 class Engine(ABC):
-    """Where the clients of a round are trained, and how; it changes the speed, not the numbers.
+    """Where and how the clients of a round are trained; the engine changes the speed, not the results.
 
-    A round's uploads are summed in `pieces` P fixed pieces (see `UploadSums`): on several machines each can then be
+    A round's uploads are summed in `pieces` P fixed pieces (see `UploadSums`). On several machines, each piece can be
     summed where its clients are. The bytes of a run depend on P.
     """
 
@@ -30,11 +30,14 @@ class Engine(ABC):
 
     @abstractmethod
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        """An executor at work, and lines that say what was chosen and why.
+        """A running executor for `work`, and lines that say what was chosen and why.
 
         `rounds` is the length of the run, if it is known.
         """
 
     def settled(self, began: Mapping[str, Any]) -> Engine:
-        """This engine with what it leaves open as an executor has `described` it; itself where the two disagree."""
+        """This engine with "auto" settings replaced by those that an executor `described`.
+
+        If other settings differ, it is this engine, unchanged.
+        """
         return self

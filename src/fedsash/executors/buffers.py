@@ -1,4 +1,4 @@
-"""The memory that a process shares with its workers."""
+"""The memory that a process shares with its worker processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..exchange import Job, Reply, Request
 from ..methods import Upload
 
 MOST_BYTES = 2**29
-"""What is shared at most for the vectors of a round's clients."""
+"""The most shared memory in bytes for the vectors of a round's clients."""
 
 StartMethod = Literal["fork", "spawn"]
 """How worker processes begin (see `LocalEngine`)."""
@@ -24,10 +24,10 @@ StartMethod = Literal["fork", "spawn"]
 
 @dataclass(kw_only=True)
 class Buffers:
-    """What a request says, and what up to `capacity` clients at a time answer to it.
+    """Shared memory for the vectors of a request, and for the replies of up to `capacity` clients at a time.
 
-    Processes that are forked inherit it; to those that are spawned it can be sent. `uploads` has the vectors that
-    clients send in each job.
+    Forked processes inherit it; to spawned processes it can be sent. `sent` is `[D]`; `client_state`, the `uploads` of
+    each job and `norms` have one row for each client, `[capacity, ...]`.
     """
 
     start: StartMethod
@@ -48,7 +48,10 @@ class Buffers:
         least: int,
         most: int,
     ) -> Buffers:
-        """Buffers of the shapes that one client's request and replies show, for `least` to `most` clients at a time."""
+        """Buffers with the shapes of one client's request and replies, for `least` to `most` clients at a time.
+
+        `scored` are the names of the scores in a reply to an evaluation.
+        """
         trained = replies["train"]
         rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.client_state.values())]
         a_row = sum(value[0].numel() * value.element_size() for value in rows)
@@ -69,11 +72,11 @@ class Buffers:
 
     @property
     def capacity(self) -> int:
-        """For how many clients there is room."""
+        """The number of clients that fit into the buffers."""
         return len(self.norms)
 
     def put(self, request: Request) -> None:
-        """Write what all clients of a request receive."""
+        """Write the vectors that all clients of a request receive."""
         self.sent.copy_(request.sent)
         for name, vector in request.server_state.items():
             self.server_state[name].copy_(vector)
@@ -107,16 +110,16 @@ class Buffers:
         self.norms[rows] = reply.norms
 
     def taken(self, job: Job, rows: slice) -> tuple[Upload, Vectors, Tensor]:
-        """Copies of what was replied: upload, client state and norms."""
+        """Copies of the replies in some rows: uploads, client state and norms."""
         upload = {name: value[rows].clone() for name, value in self.uploads[job].items()}
         clients = {name: value[rows].clone() for name, value in self.client_state.items()} if job == "train" else {}
         return upload, clients, self.norms[rows].clone()
 
 
 def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:
-    """Zeros that other processes share.
+    """Zeros in memory that other processes share.
 
-    Forked ones get anonymous memory, which, unlike the system's folder for shared memory, has no limit of its own.
+    With `"fork"` it is anonymous memory. Unlike the system's folder for shared memory, this has no limit of its own.
     """
     count = int(np.prod(shape, dtype=np.int64))
     if count == 0 or start == "spawn":

@@ -1,4 +1,4 @@
-"""Where the clients of a federation live, and what a server knows of them."""
+"""The clients of a federation as the server knows them, and how to reach them."""
 
 from __future__ import annotations
 
@@ -20,11 +20,12 @@ from . import ClientWork, Engine, Training
 
 
 class Clients(Protocol):
-    """The clients of a federation: what a server knows of them, and how it reaches them.
+    """The clients of a federation as the server knows them, and how to reach them.
 
-    `problem` is what they learn, `data` are their samples where they are in this process, else None; `sizes` `[N]` are
-    their numbers of training samples, `held` says whether they have samples held out. With `remember` they keep their
-    client state themselves, by version (see `Request`).
+    - `problem`: what they learn;
+    - `data`: their samples if these are in this process, else None;
+    - `sizes` `[N]`: their numbers of training samples; `held`: whether they have held-out samples;
+    - `remember`: whether they keep their client state themselves, by version (see `Request`).
     """
 
     @property
@@ -43,15 +44,15 @@ class Clients(Protocol):
     def remember(self) -> bool: ...
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        """An executor that reaches them, and lines that say what was chosen; `rounds` is the run's length, if known."""
+        """An executor that reaches them, and lines that say what was chosen; `rounds`: the run's length, if known."""
         ...
 
     def settled(self, began: Mapping[str, Any]) -> Clients:
-        """These clients, reached as their executor has `described` it when the run began."""
+        """These clients, reached with the settings that their executor `described` when the run began."""
         ...
 
     def fingerprint(self) -> dict[str, str]:
-        """What of them determines a run's numbers, by name, as far as the server can know."""
+        """The facts about them that determine a run's numbers, by name, as far as the server knows them."""
         ...
 
 
@@ -82,7 +83,7 @@ class LocalClients:
         return replace(self, engine=self.engine.settled(began))
 
     def fingerprint(self) -> dict[str, str]:
-        """Of the samples about a thousand, evenly spaced."""
+        """The fingerprint uses about a thousand evenly spaced samples, and the whole partition."""
         x, y = self.data.train.x, self.data.train.y
         some = slice(None, None, max(len(y) // 1000, 1))
         pixels = x.rows[some] if isinstance(x, EncodedImages) else x[some]
@@ -98,25 +99,25 @@ class LocalClients:
 def local_clients(
     data: FederatedData, engine: Engine, *, device: torch.device, held_out: float, seed: int
 ) -> LocalClients:
-    """Clients whose samples are on `device`, without the share `held_out` of each one's, which is drawn by `seed`.
+    """Clients with their samples on `device`; of each client's samples the fraction `held_out`, by `seed`, is held out.
 
-    Raises `ValueError` if that is of no client a sample.
+    Raises `ValueError` if `held_out` is above 0 and so small that no client has a held-out sample.
     """
     clients = LocalClients(data.to(device).hold_out(held_out, seed), engine)
-    right = f"must hold out a sample of the largest client, which has {data.sizes.max()}, or be 0"
+    right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients
 
 
 class LazyExecutor:
-    """The executor that reaches clients: started when it is first needed, ended by `close`, and started again."""
+    """Starts the executor that reaches clients when it is first needed; after `close` it can be started again."""
 
     def __init__(self, clients: Clients, training: Callable[[], Training]) -> None:
         self._clients, self._training = clients, training
         self._executor: Executor | None = None
 
     def start(self, rounds: int | None = None) -> list[str]:
-        """Start it, if it is not at work; lines that say what was chosen."""
+        """Start the executor if it is not running; returns lines that say what was chosen."""
         if self._executor is not None:
             return []
         self._executor, notes = self._clients.open(self._training(), rounds)
@@ -124,18 +125,18 @@ class LazyExecutor:
 
     @property
     def executor(self) -> Executor:
-        """The executor at work."""
+        """The running executor; it is started if necessary."""
         self.start()
         assert self._executor is not None
         return self._executor
 
     @property
     def started(self) -> Executor | None:
-        """The executor, if it is at work."""
+        """The executor if it is running, else None."""
         return self._executor
 
     def close(self) -> None:
-        """End it."""
+        """End the executor."""
         if self._executor is not None:
             self._executor.close()
             self._executor = None

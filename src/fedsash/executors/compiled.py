@@ -1,4 +1,4 @@
-"""Local steps of a stacked block as one compiled function."""
+"""The local steps of a stacked block as one compiled function."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from ..local import StepInputs, Trainer
 _log = logging.getLogger("fedsash")
 
 UNROLLED = 4
-"""Where all clients take the same number of local steps in all rounds, up to this one, they become one function."""
+"""All local steps of a round become one function if every client always takes the same number, at most this one."""
 
 
 class CompiledSteps:
-    """Local steps as machine code for the one shape that padded blocks have, `unrolled` steps at a time.
+    """Runs local steps as machine code for one shape, that of padded blocks, `unrolled` steps at a time.
 
-    The steps are first recorded as a flat graph of tensor operations (so methods may use any Python), then compiled
-    by PyTorch's Inductor, which keeps the code on disk for the next run.
+    The steps are first recorded as a flat graph of tensor operations, so methods may use any Python. PyTorch's Inductor
+    then compiles the graph, and keeps the code on disk for later runs.
     """
 
     def __init__(self, steps: Callable[[StepInputs], None], unrolled: int) -> None:
@@ -48,7 +48,7 @@ class CompiledSteps:
 
 
 def compile_steps(trainer: Trainer, block: int) -> None:
-    """Let a trainer of stacked blocks run compiled steps, in blocks padded to `block` clients."""
+    """Replace the steps of a trainer of stacked blocks by compiled ones, for blocks padded to `block` clients."""
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
     local = trainer.local
     steps = local.workload(trainer.batches.sizes).steps
@@ -58,12 +58,12 @@ def compile_steps(trainer: Trainer, block: int) -> None:
 
 
 def cache_folder() -> Path:
-    """Where compiled code is kept between runs."""
+    """The folder that keeps compiled code between runs."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash" / "compiled"
 
 
 def _tensors(value: Any) -> list[Tensor]:
-    """All tensors in a dataclass or a dictionary, in the order of its fields."""
+    """All tensors in a dataclass or a dictionary, also nested ones, in the order of its fields."""
     found: list[Tensor] = []
     for own in (value if isinstance(value, dict) else vars(value)).values():
         if isinstance(own, Tensor):
@@ -74,7 +74,7 @@ def _tensors(value: Any) -> list[Tensor]:
 
 
 def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The value with other tensors in the places of its own."""
+    """The value with its tensors replaced by `tensors`, in the order of `_tensors`."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, dict):
@@ -85,10 +85,10 @@ def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
-    """The steps as machine code; as they are, with a line in the log, where there is no C++ compiler."""
+    """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged."""
     try:
         return compiled(steps, tensors)
-    except RuntimeError as error:  # which class it is depends on PyTorch's version
+    except RuntimeError as error:  # its class depends on PyTorch's version
         if "C++ compiler" not in str(error):
             raise
         _log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")

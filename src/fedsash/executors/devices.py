@@ -1,4 +1,4 @@
-"""The devices and the threads of this machine."""
+"""The devices of this machine, and PyTorch's number of threads."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from ..basics.errors import SettingError
 
 
 def pick_device(name: str) -> torch.device:
-    """The device of that name; `"auto"` is the first of CUDA, MPS and the CPU that is there."""
+    """The device with this name; `"auto"` is the first available of CUDA, MPS and the CPU.
+
+    Raises `SettingError` if the device is not available.
+    """
     if name != "auto":
         try:
             return torch.zeros((), device=name).device
@@ -25,7 +28,7 @@ def pick_device(name: str) -> torch.device:
 
 @contextmanager
 def threads(count: int | None) -> Iterator[None]:
-    """PyTorch with `count` threads (None: as many as it has), and with as many as before afterwards."""
+    """PyTorch with `count` threads (None: unchanged); at the end the former number is restored."""
     before = torch.get_num_threads()
     if count is None or before == count:
         yield

@@ -19,16 +19,16 @@ _WITHOUT_BATCH: dict[Callable[..., Any], int | None] = {
     F.dropout2d: None,
     F.dropout3d: 4,
 }
-"""For each dropout, how many dimensions an input has that PyTorch takes for a single sample, if it ever does."""
+"""For each dropout: the number of dimensions with which PyTorch treats an input as a single sample, or None."""
 
 
 class SeededDropout(TorchFunctionMode):
     """While active, `nn.Dropout` and its 1d, 2d and 3d forms draw their masks by hashing `key` (an int64 tensor).
 
-    The element at flat position j of the n-th dropout layer of a forward pass is kept if the hash of (key, n, j) says
-    so; hence padding a batch, or stacking clients, leaves the masks of the real samples unchanged. The 1d, 2d and 3d
-    forms keep or drop whole channels, by the hash of (key, n, channel). What is kept is scaled by 1/(1-p).
-    `calls` counts the layers met.
+    The hash of (key, n, j) decides whether the n-th dropout layer of a forward pass keeps the element at flat position
+    j. So padding a batch, or stacking clients, does not change the masks of the real samples. The 1d, 2d and 3d forms
+    keep or drop whole channels, by the hash of (key, n, channel). Kept elements are scaled by 1/(1-p). `calls` is the
+    number of dropout layers so far.
     """
 
     def __init__(self, key: Tensor) -> None:
@@ -56,14 +56,14 @@ class SeededDropout(TorchFunctionMode):
 
 
 def _own_dimensions(func: Callable[..., Any], dimensions: int) -> int:
-    """How many leading dimensions draw for themselves (samples and channels); the others, those of space, share."""
+    """How many leading dimensions have their own masks (samples, channels); the spatial dimensions share one mask."""
     if func is F.dropout:
         return dimensions
     return 1 if dimensions == _WITHOUT_BATCH[func] else 2
 
 
 class _Draws(OperationMode):  # type: ignore[no-untyped-call]
-    """Notes whether any operation draws from PyTorch's own generators (dropout inside attention or LSTM, noise)."""
+    """Records whether any operation draws from PyTorch's own generators (dropout inside attention or LSTM, noise)."""
 
     found = False
 
@@ -75,7 +75,7 @@ class _Draws(OperationMode):  # type: ignore[no-untyped-call]
 
 
 def draws_dropout(forward: Callable[[], Any]) -> bool:
-    """Whether a forward pass meets a dropout layer, or draws random numbers in any other way."""
+    """Whether a forward pass has an active dropout layer, or draws random numbers in any other way."""
     mode = SeededDropout(torch.zeros((), dtype=torch.int64))
     others = _Draws()  # type: ignore[no-untyped-call]
     with torch.no_grad(), mode, others:
@@ -84,7 +84,7 @@ def draws_dropout(forward: Callable[[], Any]) -> bool:
 
 
 def seed_torch(key: Tensor) -> None:
-    """Seed PyTorch's own generator with a key, for what `SeededDropout` does not see (attention, LSTM, noise)."""
+    """Seed PyTorch's own generator with a key, for draws outside `SeededDropout` (attention, LSTM, noise)."""
     if key.device.type == "cpu":
         seed_cpu(int(key))
     else:

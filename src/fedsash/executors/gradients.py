@@ -1,4 +1,4 @@
-"""Two ways to the gradients of a block of clients: one client at a time, or all of them stacked."""
+"""Two ways to compute the gradients of a block of clients: one client at a time, or all of them stacked."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ MemoryFormat = Literal["contiguous", "channels_last"]
 
 
 class Objective:
-    """One client's loss over a batch, with what the method adds to it from the features.
+    """One client's loss over a batch, plus the method's `objective` of the features.
 
-    `features` is what entered the classifier in the last forward pass; it is kept only if the method has an objective.
+    `features` are the inputs of the classifier in the last forward pass, `[B, d]`. They are kept only if the method has
+    an objective.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, method: Method) -> None:
@@ -44,7 +45,7 @@ class Objective:
 
 
 class OneByOne:
-    """The gradient of a single client, C = 1, by ordinary autograd on a module whose parameters are views of `w`."""
+    """The gradient of a single client (C = 1), by ordinary autograd on a module whose parameters are views of `w`."""
 
     one = True
 

@@ -1,4 +1,4 @@
-"""The engine of one machine: one client at a time or stacked, in this process or in several, compiled or not."""
+"""The engine of one machine: clients one at a time or stacked, in one process or several, compiled or not."""
 
 from __future__ import annotations
 
@@ -29,12 +29,16 @@ Auto = Literal["auto"]
 class LocalEngine(Engine):
     """Trains the clients of a round on this machine.
 
-    `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients. `workers`: the number of
-    processes, one thread each (on the CPU); 1 is this process alone, with `threads` threads. `compile` turns the
-    stacked steps into one compiled function. `memory_format` is that of images. Whatever of these is `"auto"` is chosen
-    by a short measurement. `start`: how worker processes begin. `"fork"` shares the data with them as they are and
-    takes no time (Linux), `"spawn"` (any system) starts Python anew and sends them what they need, which must be
-    picklable; `"auto"` is fork where it is safe.
+    - `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients;
+    - `workers`: the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads`
+      threads;
+    - `compile`: whether stacked steps become one compiled function;
+    - `memory_format`: that of images;
+    - `start`: how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data.
+      `"spawn"` (any system) starts a new Python and sends it all that it needs, which must be picklable. `"auto"` is
+      `"fork"` where it is safe.
+
+    Any other setting that is `"auto"` is chosen by a short measurement.
     """
 
     kind: Kind = "auto"
@@ -52,15 +56,15 @@ class LocalEngine(Engine):
             valid = value == "auto" or value >= 1
             check(valid, f"LocalEngine.{name}", value, 'must be at least 1, or "auto"')
         stacked_only = self.kind == "sequential" and (self.compile is True or self.block not in ("auto", 1))
-        check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block go with kind = "vectorised"')
+        check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block need kind = "vectorised"')
 
     @property
     def resolved(self) -> bool:
-        """Whether nothing is left to choose."""
+        """Whether no setting is left to be measured."""
         return "auto" not in (self.kind, self.workers, self.block, self.compile, self.memory_format, self.threads)
 
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        """What is to be compiled is compiled here, before any worker is forked. Code is compiled for long runs only."""
+        """An executor as in `Engine.open`. Steps are compiled before any worker is forked, and only for long runs."""
         from .auto import resolve  # it needs this class
 
         engine, notes = resolve(self, work, rounds)
@@ -72,7 +76,7 @@ class LocalEngine(Engine):
         return replace(self, **began) if agrees else self
 
     def trainer(self, work: ClientWork) -> Trainer:
-        """A trainer as this engine, which must be resolved, trains."""
+        """A trainer with the settings of this engine, which must be resolved."""
         memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
         trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format)
         if self.compile is True and isinstance(self.block, int):

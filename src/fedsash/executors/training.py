@@ -1,4 +1,4 @@
-"""What there is to train, as values that may travel to another process."""
+"""The work of an executor, as values that can be sent to another process."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from .gradients import MemoryFormat, OneByOne, Stacked
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Training:
-    """All that those who train must know of a federation, but for the samples.
+    """All that an executor must know of a federation, except the samples.
 
-    `batch` is how many samples pass through a model at once when it is evaluated, `scored` on which of their samples
-    clients do that. `sample` are the clients of the first rounds, to measure with.
+    `batch` is how many samples pass through a model at once in an evaluation. `scored` are the splits that clients
+    score. `sample` are the clients of each of the first rounds, for a measurement of the speed.
     """
 
     module: nn.Module
@@ -45,24 +45,24 @@ class Training:
     sample: tuple[Ints, ...]
 
     def check_picklable(self) -> None:
-        """Raise `ValueError` if a part of it can't be sent to a process that does not share this one's memory."""
+        """Raise `ValueError` if a field can't be pickled, and so can't be sent to a spawned process."""
         for field in fields(self):
             try:
                 pickle.dumps(getattr(self, field.name))
-            except Exception as error:  # which one it is depends on the object
+            except Exception as error:  # its class depends on the object
                 right = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
                 check(False, f"Federation.{field.name}", getattr(self, field.name), right)
 
 
 @dataclass(frozen=True, eq=False)
 class ClientWork:
-    """A training, and the samples that it has here."""
+    """A training, and the samples on this machine."""
 
     training: Training
     data: FederatedData
 
     def trainer(self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous") -> Trainer:
-        """A trainer of one client at a time, or of stacked ones."""
+        """A trainer of one client at a time, or of stacked clients."""
         t = self.training
         make = Stacked if stacked else OneByOne
         gradient = make(
@@ -81,7 +81,10 @@ class ClientWork:
         )
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
-        """A request to train in round 0, from the model as it is, and what its clients have answered to a probe."""
+        """A request to train the clients `ids` `[s]` in round 0 from the initial model, and their reply to a probe.
+
+        The reply is None if the method has no probe.
+        """
         layout, method = Layout(self.training.module), self.training.method
         w = layout.flatten(self.training.module)
         sent, server = method.send(w, method.server_state(w, layout), 0)
@@ -105,7 +108,7 @@ class ClientWork:
 
     @cached_property
     def draws_dropout(self) -> bool:
-        """Whether the model draws dropout, tried on one sample."""
+        """Whether the model draws dropout; it is tested on one sample."""
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
         model = copy.deepcopy(self.training.module).train()
         x = self.data.transform.prepare(self.data.train.x[index]).to(Layout(model).dtype)
@@ -113,26 +116,26 @@ class ClientWork:
 
     @property
     def numbers(self) -> Ints:
-        """The numbers of the clients whose samples are here."""
+        """The numbers of the clients whose samples are on this machine, ascending."""
         return np.arange(len(self.data.clients)) if self.data.numbers is None else self.data.numbers
 
     @property
     def steps(self) -> Ints:
-        """How many local steps each of these clients takes in a round."""
+        """The number of local steps of each of these clients in a round."""
         return self.training.local.workload(self.data.sizes).steps
 
     @property
     def on_cpu(self) -> bool:
-        """Whether the data, hence the training, are on the CPU."""
+        """Whether the data, and so the training, are on the CPU."""
         return self.data.train.x.device.type == "cpu"
 
     @property
     def images(self) -> bool:
-        """Whether the samples are images, which can lie in memory in two ways."""
+        """Whether the samples are images, for which there are two memory formats."""
         return self.data.train.x.dim() == 4
 
     @property
     def model_bytes(self) -> int:
-        """The size of one model vector."""
+        """The size of one model vector in bytes."""
         layout = Layout(self.training.module)
         return layout.size * layout.dtype.itemsize

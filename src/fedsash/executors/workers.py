@@ -1,4 +1,4 @@
-"""Worker processes on one machine, one thread each, that exchange vectors through shared memory."""
+"""The executor with worker processes on one machine: one thread each, vectors in shared memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .buffers import Buffers
 from .devices import threads
 
 Piece = tuple[int, Ints]
-"""A part of a round that is trained as one: the place of its first client, and its clients."""
+"""Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
 
 
 def can_fork() -> bool:
@@ -35,10 +35,10 @@ def can_fork() -> bool:
 class Workers(Executor):
     """Answers in `count` processes, in pieces of `block` clients.
 
-    Each process has a trainer of its own, which `make` gives it; what changes every round travels through `buffers`.
-    The pieces are dealt out by their number of steps, longest first, and given back in the round's order. `trainer` is
-    this process's own, which trains nobody. A request that is given up ends the processes, which may still be at work
-    on it, and the next one starts others.
+    Each process makes its own trainer with `make`. The vectors of a round are exchanged through `buffers`. Pieces are
+    assigned by their number of steps, longest first, and answered in the round's order. `trainer` belongs to this
+    process and trains no client. If a request is abandoned, the processes may still work on it; so they are ended, and
+    the next request starts new ones. Raises `RuntimeError` if a process dies.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Workers(Executor):
             self._start()
         self._request = request
         try:
-            with threads(1):  # the cores are the workers'; a second thread here would wait for one at every sum
+            with threads(1):  # the workers use all cores; a second thread here would wait for a core in every sum
                 self._buffers.put(request)
                 for begin in range(0, len(request.ids), self._buffers.capacity):
                     wave = request.only(slice(begin, begin + self._buffers.capacity))
@@ -79,7 +79,7 @@ class Workers(Executor):
         return self._described
 
     def memory(self) -> int:
-        """What the workers hold beside what they share with this process, in bytes; they keep what they once had."""
+        """The memory of the workers in bytes, without the memory that they share; they do not return freed memory."""
         return sum(_private(process.pid) for process in self._processes)
 
     def close(self) -> None:
@@ -95,14 +95,14 @@ class Workers(Executor):
         for number in range(self._count):
             ours, theirs = context.Pipe()
             self._pipes.append(ours)
-            # Inherited ends would keep the pipes open when this process dies; a spawned process inherits none.
+            # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
             others = list(self._pipes) if self._buffers.start == "fork" else []
             process = context.Process(
                 target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
             )
             try:
-                with warnings.catch_warnings(), _deaf_to_ctrl_c():  # Ctrl-C is for this process, which ends the others
-                    warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its own threads up
+                with warnings.catch_warnings(), _deaf_to_ctrl_c():  # this process handles Ctrl-C and ends the others
+                    warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
                     process.start()
             except BaseException:
                 self.close()
@@ -111,9 +111,9 @@ class Workers(Executor):
             self._processes.append(process)
 
     def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
-        """Answer for as many clients as the buffers hold; `begin` is the first one's place."""
+        """Answer for as many clients as fit into the buffers; `begin` is the place of the first one."""
         self._buffers.put_clients(wave)
-        # Samples are answered in full batches, whoever's they are.
+        # In an evaluation a batch may mix samples of several clients, so pieces are as large as possible.
         size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
         pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
         for pipe, dealt in zip(self._pipes, self._deal(pieces), strict=True):
@@ -131,10 +131,10 @@ class Workers(Executor):
             )
             yield Reply(places=places, upload=upload, client_state=own, norms=norms, effort=effort)
             if self._request is not request:
-                raise RuntimeError("these clients can't go on: the executor has been asked for something else since")
+                raise RuntimeError("this request can't be continued: the executor has since been given another request")
 
     def _deal(self, pieces: list[Piece]) -> list[list[Piece]]:
-        """Each worker's pieces, in order: the next longest piece goes to the worker with the least to do."""
+        """Each worker's pieces, in order. The next longest piece goes to the worker with the fewest steps so far."""
         cost = [int(self._trainer.steps_of(ids).max()) for _, ids in pieces]
         load = [0] * self._count
         dealt: list[list[int]] = [[] for _ in self._pipes]
@@ -145,7 +145,7 @@ class Workers(Executor):
         return [[pieces[i] for i in sorted(own)] for own in dealt]
 
     def _tell(self, pipe: connection.Connection, order: tuple[Job, int, list[Piece]]) -> None:
-        """Send a worker what it is to do."""
+        """Send an order to a worker."""
         try:
             pipe.send(order)
         except (BrokenPipeError, ConnectionResetError):
@@ -154,11 +154,11 @@ class Workers(Executor):
     def _died(self, pipe: connection.Connection, round: int) -> RuntimeError:
         process = self._processes[self._pipes.index(pipe)]
         process.join(timeout=1)
-        why = f"{process.name} died (exit code {process.exitcode}); -9 is often a lack of memory: use fewer workers"
+        why = f"{process.name} died (exit code {process.exitcode}); -9 often means too little memory: use fewer workers"
         return RuntimeError(f"round {round}: {why}")
 
     def _next(self, round: int) -> int:
-        """Wait for a worker to finish a piece; its first place."""
+        """Wait until a worker has finished a piece; returns the piece's first place."""
         pipe = connection.wait(self._pipes)[0]
         assert isinstance(pipe, connection.Connection)
         try:
@@ -172,7 +172,7 @@ class Workers(Executor):
 
 @contextmanager
 def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Start processes that ignore Ctrl-C from their first moment on; only the main thread can arrange for that."""
+    """Processes started here ignore Ctrl-C from their first moment; only the main thread can set this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -184,7 +184,7 @@ def _deaf_to_ctrl_c() -> Iterator[None]:
 
 
 def keep_freed_memory() -> None:
-    """Ask glibc to keep freed memory: otherwise every step hands its activations back and faults them in again."""
+    """Ask glibc to keep freed memory: otherwise every step returns it to the system and must fetch it again."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
@@ -200,7 +200,7 @@ def _serve(
     make: Callable[[], Trainer],
     buffers: Buffers,
 ) -> None:
-    """A worker's life: train the pieces that come through the pipe until the other end closes it."""
+    """The main loop of a worker: train the pieces that come through the pipe, until the other end closes it."""
     for other in others:
         other.close()
     torch.set_num_threads(1)
@@ -225,7 +225,7 @@ def _do_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buf
 
 
 def _private(pid: int | None) -> int:
-    """A process's own memory in bytes; 0 where the system doesn't say."""
+    """A process's own memory in bytes; 0 if the system does not tell it."""
     file = Path(f"/proc/{pid}/smaps_rollup")
     if not file.exists():
         return 0

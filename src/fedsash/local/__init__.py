@@ -1,4 +1,4 @@
-"""The client half of a round: how clients train, which samples they see, and who answers for them."""
+"""The client half of a round: the settings of local training, its batches and steps, and the trainer."""
 
 from .settings import LocalTraining
 from .steps import Batch, Gradient, StepInputs

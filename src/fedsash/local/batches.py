@@ -1,4 +1,4 @@
-"""Which samples a client sees in which local step."""
+"""The batches: which samples a client sees in each local step."""
 
 from __future__ import annotations
 
@@ -19,10 +19,14 @@ from ..basics.randomness import Purpose, fold, keys
 class BatchPlan:
     """The batches of C clients for up to K local steps of up to B samples.
 
-    `index` `[K, C, B]` numbers training samples. `weights` `[K, C, B]` is 1/b for the b samples of a batch, so that a
-    weighted sum of losses is the batch's mean loss. They come first; where there is none, `weights` is 0 and `index`
-    any of the client's samples, so that the padding can't bring in a value that is not finite. `count` `[K, C]` is b,
-    and `steps` `[C]` the number of steps each client takes.
+    - `index` `[K, C, B]`: the indices of training samples;
+    - `weights` `[K, C, B]`: 1/b for the b samples of a batch, so that a weighted sum of losses is the mean loss of the
+      batch;
+    - `count` `[K, C]`: b;
+    - `steps` `[C]`: how many steps each client takes.
+
+    Padding follows the b samples. Its `weights` are 0, and its `index` is one of the client's own samples, so that it
+    cannot introduce values that are not finite.
     """
 
     index: Ints
@@ -31,7 +35,7 @@ class BatchPlan:
     steps: Ints
 
     def client(self, c: int) -> BatchPlan:
-        """The plan of one client of the block, without the padding of the others."""
+        """The plan of client `c` of the block, without padding to the other clients' shapes."""
         k = int(self.steps[c])
         b = int(self.count[:k, c].max(initial=0))
         one = slice(c, c + 1)
@@ -41,10 +45,10 @@ class BatchPlan:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Workload:
-    """What C clients do in a round, `[C]` each.
+    """The amount of local training of C clients in a round, `[C]` each.
 
-    A client has `size` samples. It takes `steps` local steps, `per_epoch` of them in each pass over its samples, and
-    sees `samples` samples in all; one that it sees in two passes counts twice.
+    A client has `size` samples. It takes `steps` local steps, `per_epoch` of them in each pass over its samples. It
+    sees `samples` samples in all its steps; a sample that it sees in two passes counts twice.
     """
 
     size: Ints
@@ -55,11 +59,11 @@ class Workload:
 
 @dataclass(frozen=True)
 class Batching:
-    """How a client's local training is cut into batches: what follows from its number of samples alone.
+    """How a client's samples are cut into batches; it depends only on their number.
 
-    Batches hold `batch` samples (`"full"`: all of them); the last, smaller one of a pass is kept, or dropped with
-    `drop_last` (a client with fewer samples than one batch keeps it, since it would not train at all). With `steps` a
-    client takes that many steps, through as many passes as that needs; otherwise whole passes.
+    Batches hold `batch` samples (`"full"`: all of them). The last, smaller batch of a pass is kept, or dropped with
+    `drop_last`. A client with fewer samples than one batch always keeps it, since otherwise it would not train. With
+    `steps` a client takes that many steps, in as many passes as it needs; otherwise it makes whole passes.
     """
 
     batch: int | str
@@ -67,12 +71,12 @@ class Batching:
     drop_last: bool
 
     def epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
-        """For clients of so many samples: the batch size, and how many batches a pass has."""
+        """The batch size and the number of batches in a pass, `[C]` each, of clients with `sizes` `[C]` samples."""
         size = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
         return size, np.maximum(sizes // size, 1) if self.drop_last else -(-sizes // size)
 
     def workload(self, sizes: Ints, epochs: int) -> Workload:
-        """What clients of `sizes` `[C]` samples do in a round of so many epochs."""
+        """The workload of clients with `sizes` `[C]` samples in a round of `epochs` epochs."""
         size, per_epoch = self.epoch(sizes)
         steps = per_epoch * epochs if self.steps is None else np.full_like(sizes, self.steps)
         per_pass = np.minimum(sizes, per_epoch * size)
@@ -83,10 +87,10 @@ class Batching:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Positions:
-    """How the shuffled passes of some clients are cut into batches: the same in every round of so many epochs.
+    """How the shuffled passes of some clients are cut into batches; equal in all rounds with the same epochs.
 
-    `passes` is how many are begun, `flat` `[K, C, B]` each sample's position in the flat result of `Batches._shuffle`;
-    the others are those of a `BatchPlan`.
+    `passes` is the number of passes that are begun. `flat` `[K, C, B]` is each sample's position in the flattened
+    result of `Batches._shuffle`. The other fields are those of `BatchPlan`.
     """
 
     passes: int
@@ -99,10 +103,11 @@ class _Positions:
 class Batches:
     """Plans the batches of any clients in any round: a pure function of (seed, round, the client's number).
 
-    A client's samples are shuffled afresh in every pass and cut into batches as `batching` says. `clients[r]` are the
-    indices of the samples of the client in row r, `numbers[r]` is its number in the whole federation (None: r), by
-    which it draws; so a part of the clients draws what it would among all. `sizes` `[N]` counts the samples, and `like`
-    gives the type and device of a plan's weights. All plans have the same `width`, the largest batch B of any client.
+    A client's samples are shuffled again in every pass and cut into batches by `batching`. `clients[r]` are the indices
+    of the samples of the client in row r. `numbers[r]` is this client's number in the whole federation (None: r); its
+    random numbers depend on it, so clients draw the same on every machine. `sizes` `[N]` are the numbers of samples.
+    `like` gives the type and device of a plan's weights. All plans have the same `width`, the largest batch of any
+    client.
     """
 
     def __init__(
@@ -117,7 +122,7 @@ class Batches:
         self._kept_positions = lru_cache(maxsize=8)(self._positions)
 
     def rows(self, ids: Ints) -> Ints:
-        """The rows of the clients with the numbers `ids`; `ValueError` if one of them is not here."""
+        """The rows `[C]` of the clients with the numbers `ids` `[C]`; raises `ValueError` if one is not held here."""
         if self._numbers is None:
             return ids
         rows = np.searchsorted(self._numbers, ids)
@@ -126,7 +131,7 @@ class Batches:
         return rows
 
     def plan(self, round: int, ids: Ints, epochs: int) -> BatchPlan:
-        """The plan of the clients `ids` `[C]` in round `round` (0-based), which may be any block of the round's."""
+        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), for `epochs` epochs."""
         rows = self.rows(ids)
         sizes = self.sizes[rows]
         positions = self._kept_positions(tuple(sizes.tolist()), epochs)
@@ -135,7 +140,7 @@ class Batches:
         return BatchPlan(index=index, weights=positions.weights, count=positions.count, steps=positions.steps)
 
     def whole(self, ids: Ints, batch: int) -> BatchPlan:
-        """One pass over all samples of the clients, in chunks of `batch`; the weights of a client sum to 1."""
+        """One pass over all samples of the clients `ids` `[C]`, in chunks of `batch`; a client's weights sum to 1."""
         rows = self.rows(ids)
         sizes = self.sizes[rows]
         chunks = -(-int(sizes.max()) // batch)
@@ -165,7 +170,7 @@ class Batches:
         return torch.from_numpy(values).to(self._like.dtype).to(self._like.device)
 
     def _shuffle(self, round: int, ids: Ints, sizes: Ints, passes: int) -> Ints:
-        """Each client's samples in a new order for each local epoch, `[C, passes, longest]`; padding comes last."""
+        """Each client's sample positions, in a new order for each pass, `[C, passes, longest]`; padding comes last."""
         longest = int(sizes.max())
         places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
         h = fold(keys(self._seed, Purpose.BATCHES, round, ids)[:, None, None], places)

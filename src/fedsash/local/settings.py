@@ -21,12 +21,14 @@ from .batches import Batching, Workload
 @dataclass(frozen=True)
 @typed
 class LocalTraining:
-    """How every client trains: SGD with learning rate `lr` in batches of `batch` samples.
+    """The local training of every client: SGD with learning rate `lr` and batches of `batch` samples.
 
-    A step follows the method's direction, clipped to norm `clip`, plus `weight_decay * w`, through an undamped
-    `momentum` that starts at zero in every round (PyTorch's SGD). A round is `epochs` passes over the client's
-    samples, or else `steps` steps; the last, smaller batch of a pass is kept unless `drop_last`. `schedule` moves the
-    rate by round, `local_schedule` within a round.
+    With the method's direction d, clipped to the norm `clip`, a step is that of PyTorch's SGD:
+
+        v <- momentum * v + (d + weight_decay * w),    w <- w - lr * v          v = 0 at the start of every round
+
+    A round has `epochs` passes over the client's samples, or else `steps` steps. The last, smaller batch of a pass is
+    kept unless `drop_last`. `schedule` changes the rate by round, `local_schedule` within a round.
     """
 
     lr: float = 0.1
@@ -47,7 +49,7 @@ class LocalTraining:
         )
         check(self.epochs > 0, "LocalTraining.epochs", self.epochs, "must be at least 1")
         check(self.steps is None or self.steps > 0, "LocalTraining.steps", self.steps, "must be at least 1")
-        right = "can't go with epochs, or with a schedule of epochs: a round is so many steps, or so many epochs"
+        right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
         check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
@@ -60,26 +62,30 @@ class LocalTraining:
         return Batching(self.batch, self.steps, self.drop_last)
 
     def at(self, round: int) -> LocalTraining:
-        """These settings as `schedule` has them in a round (from 0): its learning rate, its number of epochs."""
+        """These settings with the learning rate and the epochs that `schedule` gives in `round` (from 0)."""
         if self.schedule == Constant():
             return self
         lr, epochs = self.schedule.lr(round, self.lr), self.schedule.epochs(round, self.epochs)
         return replace(self, lr=lr, epochs=epochs, schedule=Constant())
 
     def workload(self, sizes: Ints) -> Workload:
-        """What clients of `sizes` `[C]` samples do in a round."""
+        """The workload of clients with `sizes` `[C]` samples in a round."""
         return self.batching.workload(sizes, self.epochs)
 
     def rates(self, steps: Ints, method: Method) -> Floats:
-        """The learning rate of each step of clients that take `steps` `[C]` of them, `[K, C]`; zero after the last."""
+        """The learning rates `[K, C]` of clients that take `steps` `[C]` steps; 0 after a client's last step."""
         return self.lr * self._factors(steps, method)
 
     def coefficients(self, steps: Ints, method: Method) -> Floats:
-        """FedNova's normaliser a_i of clients that take `steps` `[C]` steps, `[C]`.
+        """FedNova's normalisers a_i `[C]` of clients that take `steps` `[C]` steps.
 
-        It is the sum of the weights, in units of `lr`, with which a client's gradients enter its update: what the
-        update would be for gradients of -1, by the recursion of its momentum and of the method's proximal term. Weight
-        decay is left out, as published.
+        a_i is the sum of the weights, in units of `lr`, with which a client's gradients enter its update. It equals the
+        update that gradients of -1 would give, with the client's momentum and the method's proximal term. With f_k the
+        factor of the schedules within a round in step k:
+
+            v <- momentum * v + 1 - proximal * lr * a,    a <- a + f_k * v          v = a = 0 at first
+
+        Weight decay is left out, as published.
         """
         moved = v = np.zeros(len(steps))
         for eta in self._factors(steps, method):
@@ -102,7 +108,7 @@ class LocalTraining:
             w.sub_(direction, alpha=lr)
 
     def _factors(self, steps: Ints, method: Method) -> Floats:
-        """What the schedules within a round make of the learning rate: a factor for each step, `[K, C]`."""
+        """The factor of the schedules within a round on the learning rate of each step, `[K, C]`."""
         k = np.arange(steps.max())[:, None]
         schedules = filter(None, (self.local_schedule, method.local_schedule))
         return np.where(k < steps, np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)

@@ -1,4 +1,4 @@
-"""One local step, from the numbers of its samples to the models that it has moved; the only loop over local steps."""
+"""The local steps: from the indices of the samples to the moved models. It has the only loop over local steps."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .settings import LocalTraining
 
 @dataclass
 class Batch:
-    """The samples of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (a client's sum to 1), `keys` `[C]`."""
+    """The batch of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (each row sums to 1), `keys` `[C]`."""
 
     x: Tensor
     y: Tensor
@@ -31,10 +31,10 @@ class Batch:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Draws:
-    """Which samples of `x` and `y` C clients see in K steps, and the keys of all that is random in them.
+    """The samples that C clients see in K steps, and the keys of all random numbers in these steps.
 
-    `index` and `weights` `[K, C, B]` are those of a `BatchPlan`, `keys` is int64 `[K, C]`. Step k sees the first
-    `widths[k]` of the B samples.
+    `x` and `y` are all samples. `index` and `weights` `[K, C, B]` are those of a `BatchPlan`. `keys` is int64 `[K, C]`.
+    Step k uses the first `widths[k]` of the B samples.
     """
 
     x: Pixels
@@ -45,7 +45,7 @@ class Draws:
     widths: Sequence[int]
 
     def only(self, steps: slice) -> Draws:
-        """Those of some of the steps."""
+        """The draws of some of the steps."""
         index, weights, keys = self.index[steps], self.weights[steps], self.keys[steps]
         return replace(self, index=index, weights=weights, keys=keys, widths=self.widths[steps])
 
@@ -65,10 +65,10 @@ class Draws:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepInputs:
-    """All that K local steps of C clients need, so that an engine may compile them.
+    """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
-    The steps move `w` and its momentum `v` `[C, D]` in place. `rates` are their learning rates: `[K, C, 1]`, or K plain
-    floats for a single client, which take less time. The other fields are those of `Step`.
+    The steps change `w` and its momentum `v` `[C, D]` in place. `rates` are the learning rates: `[K, C, 1]`, or K plain
+    floats for a single client, which are faster. The other fields are those of `Step`.
     """
 
     w: Tensor
@@ -81,14 +81,14 @@ class StepInputs:
     round_state: Vectors
 
     def only(self, steps: slice) -> StepInputs:
-        """Those of some of the steps."""
+        """The inputs of some of the steps."""
         return replace(self, rates=self.rates[steps], draws=self.draws.only(steps))
 
 
 class Gradient(Protocol):
     """`gradient(w, batch, server_state)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
 
-    What the method adds to the loss may need the vectors that were sent, `server_state`.
+    `server_state` are the vectors that the server sent; the method's `objective` may need them.
     """
 
     one: bool
@@ -99,20 +99,20 @@ class Gradient(Protocol):
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor: ...
 
     def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
-        """The same gradients in the pieces in which they are computed, not copied into one vector."""
+        """The same gradients as the separate tensors in which they are computed, not copied into one vector."""
         ...
 
     def views(self, w: Tensor) -> Sequence[Tensor]:
-        """Views of a vector, one for each of the `pieces`."""
+        """Views of a vector `[C, D]`, one for each of the `pieces`."""
         ...
 
     def features(self) -> Tensor:
-        """What entered the classifier in the last gradient, `[C, B, d]`, if the method's objective needs it."""
+        """The inputs of the classifier in the last gradient, `[C, B, d]`, if the method has an `objective`."""
         ...
 
 
 class LocalSteps:
-    """Takes the local steps of a method: a batch, the method's direction, the local optimiser's move."""
+    """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`."""
 
     def __init__(
         self, *, method: Method, local: LocalTraining, gradient: Gradient, transform: Transform, layout: Layout
@@ -151,7 +151,7 @@ class LocalSteps:
                 self._method.after_step(step)
 
     def full_gradient(self, w: Tensor, draws: Draws, server_state: Vectors) -> Tensor:
-        """The gradient `[C, D]` at `w` `[C, D]` over all that is drawn, without augmentation."""
+        """The gradient `[C, D]` at `w` `[C, D]`, summed over all steps of `draws`, without augmentation."""
         total = torch.zeros_like(w)
         for k in range(len(draws.index)):
             total += self._gradient(w, draws.batch(k, self._transform, self._layout.dtype, augment=False), server_state)

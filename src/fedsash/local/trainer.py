@@ -1,4 +1,4 @@
-"""The client half: a trainer answers requests with the samples that it holds."""
+"""The trainer: it answers requests with the samples of its clients."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from .steps import Draws, Gradient, LocalSteps, StepInputs
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _RoundNumbers:
-    """What follows from a round's settings and the sizes of some clients: the same in most rounds, hence kept.
+    """Numbers that depend only on the settings in a round and the sizes of some clients.
 
-    `rates` are those of `StepInputs`, `columns` `[C, 1]` the numbers of a `LocalRun`, `effort` goes into the reply.
+    They are the same in most rounds, so they are kept. `rates` are those of `StepInputs`, `columns` `[C, 1]` are fields
+    of `LocalRun`, and `effort` goes into the reply.
     """
 
     rates: list[float] | Tensor
@@ -35,11 +36,11 @@ class _RoundNumbers:
 
 
 class Trainer:
-    """Answers requests to clients whose samples it holds, by one method, with the gradients of one engine.
+    """Answers requests to the clients whose samples it holds, with one method and the gradients of one engine.
 
-    `steps` takes the local steps of a request. An engine that compiles replaces it by machine code for one shape, that
-    of blocks padded to `padded` clients. With `normalises` a reply says FedNova's normalisers. `splits` are scored by
-    `evaluate`.
+    `steps` takes the local steps of a request. An engine that compiles replaces `steps` by machine code for one shape:
+    blocks padded to `padded` clients. With `normalises` a reply contains FedNova's normalisers. `evaluate` scores the
+    model on `splits`.
     """
 
     def __init__(
@@ -70,9 +71,10 @@ class Trainer:
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
-        """Do what the clients of a request are asked; `places` `[C]` are theirs in the whole request, for the reply.
+        """The reply to a request; `places` `[C]` are the places of its clients in the whole request.
 
-        What is raised on the way, by a model or a loss say, gets a note that names the clients and the round.
+        An exception, for example of the model or the loss, is raised again with a note that names the clients and the
+        round.
         """
         jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate}
         try:
@@ -85,7 +87,7 @@ class Trainer:
             raise
 
     def train(self, request: Request) -> tuple[Upload, Vectors]:
-        """Train the clients of a request; what they send up and remember from now on, in fresh tensors."""
+        """Train the clients of a request; returns their uploads and new client state `[C, ...]`, as new tensors."""
         count = len(request.ids)
         if count < self.padded:
             request = request.only(np.minimum(np.arange(self.padded), count - 1))
@@ -108,11 +110,11 @@ class Trainer:
         return _first(count, upload), _first(count, kept)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
-        """What the clients of a request send before the training; they remember nothing of it."""
+        """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
         return self.method.probe(self._begin(request, self._numbers_of(request))), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The `SCORES` `[C]` of the model on the samples of each client, by the splits that are asked for."""
+        """The `SCORES` `[C]` of the model on each client's samples, for each of the `splits`; no new client state."""
         rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
         found: Vectors = {}
         for split in self._splits:
@@ -123,19 +125,19 @@ class Trainer:
         return found, {}
 
     def effort(self, request: Request) -> Effort:
-        """What the clients of a request to train do for it; for any other job nothing that counts."""
+        """The effort of the clients of a request; zero for a probe or an evaluation."""
         if request.job == "train":
             return self._numbers_of(request).effort
         none = np.zeros(len(request.ids), dtype=np.int64)
         return Effort(none, none)
 
     def steps_of(self, ids: Ints) -> Ints:
-        """How many local steps these clients take in a round, but for a schedule of epochs."""
+        """How many local steps these clients take in a round, `[C]`; it ignores a schedule of epochs."""
         return self.local.workload(self.batches.sizes[self.batches.rows(ids)]).steps
 
     @property
     def scored(self) -> list[str]:
-        """The names of what `evaluate` sends."""
+        """The names of the scores that `evaluate` sends."""
         return [name for split in self._splits for name in scored(split)]
 
     def _begin(self, request: Request, numbers: _RoundNumbers) -> LocalRun:
@@ -153,14 +155,14 @@ class Trainer:
         )
 
     def _full_gradient(self, request: Request, w: Tensor) -> Tensor:
-        """Each client's gradient over all its samples, without augmentation, in chunks of the largest batch."""
+        """Each client's gradient `[C, D]` over all its samples, without augmentation, in chunks of a batch."""
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
         draws = self._draws(request.round, request.ids, plan)
         return self._local_steps.full_gradient(w, draws, request.server_state)
 
     def _draws(self, round: int, ids: Ints, plan: BatchPlan) -> Draws:
-        """What the steps of a plan see; a single client's without padding. Encoded images are decoded ahead of time."""
+        """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""
         x, steps = self.data.train.x, len(plan.index)
         widths = plan.count[:, 0].tolist() if self.gradient.one else [plan.index.shape[2]] * steps
         h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
@@ -198,5 +200,5 @@ class Trainer:
 
 
 def _first(count: int, vectors: Vectors) -> Vectors:
-    """The first `count` rows of each, without the padding."""
+    """The first `count` rows of each vector, without the padding."""
     return {name: rows if len(rows) == count else rows[:count] for name, rows in vectors.items()}

@@ -1,4 +1,4 @@
-"""The federated methods, one file a family. A new method is one file here, one line below, and one test."""
+"""The federated methods, one file for each family. A new method needs one file here, one line below, and one test."""
 
 from .base import LocalRun, Method, RoundMean, Step, Upload
 from .ewc import EWC

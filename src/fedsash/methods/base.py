@@ -1,4 +1,4 @@
-"""What a federated method may change: what is sent, the local step, what is remembered, what comes back."""
+"""The base class of federated methods: what is sent, the local step, what is remembered, what comes back."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ..basics.typed import typed
 from ..schedules import LocalSchedule
 
 Upload = Vectors
-"""What clients send: `"delta"` = w_local - w_sent `[C, D]`, and whatever else the method needs the mean of."""
+"""Vectors that clients send: `"delta"` = w_local - w_sent `[C, D]`, and others whose mean the method needs."""
 
 Scalar = float | Tensor
-"""One number a client: a float for a single client, a tensor `[C, 1]` for a block."""
+"""One number for each client: a float for a single client, a tensor `[C, 1]` for a block."""
 
 Weighting = Literal["samples", "uniform"]
 
@@ -41,11 +41,12 @@ Hook = Literal[
 class Step:
     """One local step of C clients side by side.
 
-    `w` `[C, D]` is where the clients are, `sent` `[D]` what they received, `lr` the step's learning rate;
-    `server_state` are the method's vectors as sent by the server, `client_state` those that the clients remember
-    between their rounds, and `work` those of this round (see `Method.round_state`), `[C, ...]`; `y` and `weights` `[C,
-    B]` the step's labels and the weights of its samples, which sum to 1 for a client, and to 0 where it has finished
-    already.
+    - `w` `[C, D]`: the clients' models before the step; `sent` `[D]`: the model that they received;
+    - `lr`: the learning rate of the step;
+    - `server_state`: the method's vectors as the server sent them; `client_state` `[C, ...]`: the vectors that clients
+      remember between rounds; `round_state` `[C, ...]`: vectors of this round only (see `Method.round_state`);
+    - `y` `[C, B, ...]`: the labels of the batch;
+    - `weights` `[C, B]`: the weights of its samples. They sum to 1 for each client, or to 0 if it has no steps left.
     """
 
     w: Tensor
@@ -58,19 +59,22 @@ class Step:
     weights: Tensor
     layout: Layout
     grad: Callable[[Tensor], Tensor]
-    """`grad(w)`: the gradient `[C, D]` of each client's mean loss over this step's batch at any `w` `[C, D]`; asked
-    again, it uses the same samples, the same augmentation and the same dropout."""
+    """`grad(w)`: the gradient `[C, D]` of each client's mean loss over this step's batch at any `w` `[C, D]`. Every
+    call uses the same samples, the same augmentation and the same dropout."""
     features: Callable[[], Tensor]
-    """`features()`: what entered the classifier when `grad` was asked last, `[C, B, d]`; only with an `objective`."""
+    """`features()`: the inputs of the classifier in the last call of `grad`, `[C, B, d]`. Needs an `objective`."""
 
 
 @dataclass(kw_only=True)
 class LocalRun:
-    """The local training of C clients in one round, before its first step (`begin`) and after its last (`finish`).
+    """The local training of C clients in one round, before its first step or after its last.
 
-    `w` `[C, D]` is where they are, `sent` `[D]` what they received. In this round (counted from 0) each client takes
-    `steps` local steps, `per_epoch` of them a pass over its `size` samples, with learning rates that sum to `lr_sum`
-    (steps * lr where the rate is constant), and sees `samples` samples in all: `[C, 1]` each.
+    - `round`: the index of the round, from 0;
+    - `w` `[C, D]`: the clients' models; `sent` `[D]`: the model that they received;
+    - for each client, `[C, 1]` each: `size`, its number of samples; `steps`, its local steps in this round;
+      `per_epoch`, its steps in one pass over its samples; `samples`, how many samples it sees in all its steps;
+      `lr_sum`, the sum of the learning rates of its steps (steps * lr if the rate is constant);
+    - `server_state`, `client_state`, `round_state`: as in `Step`.
     """
 
     round: int
@@ -95,17 +99,18 @@ class LocalRun:
 
     @property
     def direction(self) -> Tensor:
-        """The mean direction `[C, D]` that each client followed: -delta / lr_sum, and 0 where its rate was 0."""
+        """The mean direction `[C, D]` that each client followed: -delta / lr_sum, or 0 if all its rates were 0."""
         return self.delta / -self.lr_sum.clamp(min=torch.finfo(self.lr_sum.dtype).tiny)
 
 
 @dataclass(kw_only=True)
 class RoundMean:
-    """What a round brought to the server.
+    """The result of a round's uploads at the server.
 
-    `mean` are the mean uploads of `clients` (s) clients out of `total` (N), and `update` `[D]` is what the aggregation
-    made of their deltas: the mean delta, unless it is another rule. `server_state` is what the server remembered, with
-    the means of a `probe` if there was one, and `sent` `[D]` what the clients received.
+    - `sent` `[D]`: the model that the clients received;
+    - `update` `[D]`: the update that the aggregation made of the deltas: by default their mean;
+    - `mean`: the mean uploads of `clients` (s) clients out of `total` (N);
+    - `server_state`: the method's server state, and the means of a `probe` if there was one.
     """
 
     sent: Tensor
@@ -119,10 +124,10 @@ class RoundMean:
 @dataclass(frozen=True)
 @typed
 class Method:
-    """A federated method; as it stands it is FedAvg. A method overrides only what it changes.
+    """The base class of federated methods; it is FedAvg. A method overrides only what it changes.
 
-    `weighting` says how the uploads of a round are averaged: `"samples"` (p_i = n_i / sum of the n of the clients that
-    answered) or `"uniform"` (1/s). Uploads named in `uniform` are averaged uniformly either way.
+    `weighting` says how the uploads of a round are averaged: `"samples"` (p_i = n_i / sum of n_j over the clients that
+    answered) or `"uniform"` (1/s). Uploads named in `uniform` are always averaged uniformly.
     """
 
     _: KW_ONLY
@@ -136,23 +141,26 @@ class Method:
         cls.overridden = frozenset(hook for hook in get_args(Hook) if getattr(cls, hook) is not getattr(Method, hook))
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        """What the server remembers for the method at the start, given the first model `w` `[D]`."""
+        """The server state before the first round, given the initial model `w` `[D]`."""
         return {}
 
     def client_state(self, w: Tensor) -> Vectors:
-        """What one client remembers before its first round."""
+        """The client state of one client before its first round, given the initial model `w` `[D]`."""
         return {}
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
-        """Where the clients of `round` (from 0) start, and which vectors they get beside it; `w` is to be trained."""
+        """The model `[D]` from which the clients of `round` (from 0) start, and the vectors that they get with it.
+
+        `w` `[D]` is the global model, or the average that is broadcast in its place.
+        """
         return w, server_state
 
     def probe(self, local: LocalRun) -> Upload:
-        """What the round's clients send in a pass before the training, whose mean joins `server_state`."""
+        """The upload of each client in a request before the training; its mean is added to `server_state`."""
         return {}
 
     def round_state(self, local: LocalRun) -> Vectors:
-        """Vectors `[C, ...]` that clients work with in this round only; steps may change them in place."""
+        """Vectors `[C, ...]` that clients use in this round only; local steps may change them in place."""
         return {}
 
     def direction(self, step: Step) -> Tensor:
@@ -164,24 +172,24 @@ class Method:
         raise NotImplementedError
 
     def after_step(self, step: Step) -> None:
-        """What follows a local step, in place."""
+        """What to do after a local step, in place."""
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
-        """What each client sends up, and what it remembers."""
+        """The upload of each client `[C, ...]`, and its new client state `[C, ...]`."""
         return {"delta": local.delta}, {}
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        """The update `[D]` that the server optimiser gets, and what the server remembers from now on."""
+        """The update `[D]` that the server optimiser gets, and the new server state."""
         return received.update, received.server_state
 
     @property
     def proximal(self) -> float:
-        """The strength mu of a pull mu * (w - sent) in the direction, for FedNova, which has to know of it."""
+        """The strength mu of a proximal term: mu * (w - sent) in the direction. FedNova needs it."""
         return 0.0
 
     @property
     def local_schedule(self) -> LocalSchedule | None:
-        """How the learning rate moves within a round, beside the client's own schedule; None: not at all."""
+        """The method's own schedule of the learning rate within a round, or None. `LocalTraining` may add another."""
         return None
 
 

@@ -15,7 +15,7 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, zeros
 
 @dataclass(frozen=True)
 class EWC(Method):
-    """FedProx whose proximal term is stronger where the other clients need a weight (after Kirkpatrick et al. 2017).
+    """FedProx with a stronger proximal term on weights that matter to other clients (after Kirkpatrick et al. 2017).
 
     `F` `[D]` is the importance of each weight to the clients of the last round, zero at first.
 
@@ -23,9 +23,9 @@ class EWC(Method):
         client    F_i = mean over its local steps of g^2, element-wise, g without the proximal term
         server    F <- mean F_i
 
-    F_i is the usual estimate of the Fisher information's diagonal by squared gradients, here of batches, since those
-    are at hand: a batch of B samples makes it about B times smaller, which mu has to make up for. IMA names such a
-    regulariser as future work; this form of it is ours. `mu = 0` is FedAvg.
+    F_i estimates the diagonal of the Fisher information by squared gradients, as usual. Here they are gradients of
+    batches, which are computed anyway. With batches of B samples F_i is about B times smaller, so `mu` must be larger.
+    IMA names such a regulariser as future work; this form of it is ours. `mu = 0` is FedAvg.
     """
 
     mu: float = 1.0

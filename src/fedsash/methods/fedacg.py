@@ -1,4 +1,4 @@
-"""FedACG (Kim et al. 2022): clients start ahead, along the global momentum."""
+"""FedACG (Kim et al. 2022): clients start from a point ahead of the model, along the global momentum."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .base import Method, RoundMean, Step, Weighting, zeros
 
 @dataclass(frozen=True)
 class FedACG(Method):
-    """A look-ahead along the global momentum, and a proximal term to it (Kim et al. 2022).
+    """Clients start one momentum step ahead; a proximal term keeps them near that point (Kim et al. 2022).
 
     The server's momentum `m` `[D]` is zero at first.
 
@@ -22,7 +22,7 @@ class FedACG(Method):
         step      w <- w - eta * (g(w) + beta * (w - a))
         server    m_{t+1} = lam * m_t + mean (w_i - a),    w_{t+1} = w_t + m_{t+1} = mean w_i
 
-    The proximal term is the gradient of (beta/2) * ||w - a||^2; the published code leaves out the 1/2, so its 1e-3 is
+    The proximal term is the gradient of (beta/2) * ||w - a||^2. The published code leaves out the 1/2, so its 1e-3 is
     `beta = 0.002` here. `lam` is the paper's lambda. The paper's `weighting` is uniform.
     """
 

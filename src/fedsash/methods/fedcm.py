@@ -22,9 +22,10 @@ class FedCM(Method):
         step      y <- y - eta * (alpha * g(y) + (1 - alpha) * Delta_t)
         server    Delta_{t+1} = mean of (x_t - y_i) / (K_i * eta),    x_{t+1} = mean y_i
 
-    K_i * eta is the sum of the rates that the client used, of this round and its own (published codes take one K for
-    all, and one the next round's rate). Round 0 has no Delta: its steps are alpha times as long. Weight decay stands
-    outside the mixture and is part of Delta. `alpha = 1` is uniform FedAvg; the paper's `weighting` is uniform.
+    K_i * eta is the sum of the rates that the client used in this round. (Published codes use the same K for all
+    clients, and one of them the rate of the next round.) In the first round Delta is 0, so steps are alpha times as
+    long. Weight decay is added after the mixture, and Delta contains it. `alpha = 1` is uniform FedAvg; the paper's
+    `weighting` is uniform.
     """
 
     alpha: float = 0.1
@@ -53,5 +54,5 @@ def with_direction(local: LocalRun) -> Upload:
 
 
 def check_share(method: str, alpha: float) -> None:
-    """Raise `ValueError` unless `alpha` is a share of the clients' own gradient."""
+    """Raise `ValueError` unless 0 < `alpha` <= 1."""
     check(0 < alpha <= 1, f"{method}.alpha", alpha, "must be above 0 and at most 1")

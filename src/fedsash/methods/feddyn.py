@@ -18,17 +18,17 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 class FedDyn(Method):
     """A regulariser that makes the clients' optima agree with the global one (Acar et al. 2021).
 
-    Each client minimises `f_i(w) - <g_i, w> + (alpha/2) * ||w - w_t||^2`; `g_i` and the server's `h` are `[D]`, zero at
-    first.
+    Each client minimises `f_i(w) - <g_i, w> + (alpha/2) * ||w - w_t||^2`. Its `g_i` and the server's `h` are `[D]`,
+    zero at first.
 
         step      w <- w - eta * (g(w) - g_i + alpha * (w - w_t))
         client    g_i <- g_i - alpha * (w_i - w_t)
         server    h <- h - (alpha/N) * sum over the round's clients of (w_i - w_t)
                   w_{t+1} = mean w_i - h / alpha
 
-    so that `h` is the mean of all N `g_i` after every round. What is evaluated is w_{t+1}; the published code plots
-    the mean of all clients' last models instead. Its clients' alpha_i (scaled by their sizes) are not in the paper and
-    not here. The paper's `weighting` is uniform; `"samples"` concerns the model only.
+    So `h` is the mean of all N `g_i` after every round. The model w_{t+1} is evaluated; the published code plots the
+    mean of all clients' last models instead. That code also scales alpha by each client's size, which is neither in
+    the paper nor here. The paper's `weighting` is uniform; `"samples"` weights the model only.
     """
 
     alpha: float = 0.01
@@ -71,18 +71,18 @@ class FedDyn(Method):
 
 @dataclass(frozen=True)
 class AdaBest(Method):
-    """Bias estimates that forget, without the number of clients (Varno et al. 2022).
+    """FedDyn with bias estimates that decay and do not need the number of clients (Varno et al. 2022).
 
-    `h_i` `[D]` is a client's estimate, zero at first, and t_i the round in which it last took part.
+    `h_i` `[D]` is a client's estimate of its bias, zero at first. t_i is the round in which it last took part.
 
         step      w <- w - eta * (g(w) - h_i)
         client    h_i <- h_i / (t - t_i) + mu * (w_t - w_i),    t_i <- t
         server    avg_t = mean w_i,    w_{t+1} = avg_t + beta * (avg_t - avg_{t-1})          avg_{-1} = w_0
 
-    `variant = "code"` follows the published code, which keeps h_i without mu and multiplies it, at each step, by
-    mu * E * m / n_i: E local epochs, n_i samples, m the running mean over all uploads so far of samples a step (0 in
-    the first round). That is about mu / K_i for K_i steps, so a mu of the paper's form is about K_i times smaller. The
-    paper's `weighting` is uniform.
+    `variant = "code"` follows the published code. It keeps h_i without mu, and multiplies it in each step by
+    mu * E * m / n_i. E is the number of local epochs, n_i that of samples, and m the mean number of samples in a step,
+    over all uploads so far (0 in the first round). The factor is about mu / K_i for K_i steps, so the paper's form
+    needs a mu that is about K_i times smaller. The paper's `weighting` is uniform.
     """
 
     mu: float = 0.02

@@ -14,30 +14,31 @@ from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
 BETAS, EPSILON = (0.9, 0.999), 1e-8
-"""Adam's usual settings, for the calibration."""
+"""Adam's default settings, for the calibration."""
 
 
 @dataclass(frozen=True)
 class FedFA(Method):
-    """Shared anchors that features of a class are drawn to, and that calibrate the classifier (Zhou et al. 2023).
+    """Shared anchors, one for each class, that attract features and calibrate the classifier (Zhou et al. 2023).
 
-    `A` `[classes, d]` are the anchors, h_j the feature of sample j (what enters the last linear layer), b(y) the number
-    of samples of class y in the batch.
+    `A` `[classes, d]` are the anchors. h_j `[d]` is the feature of sample j: the input of the last linear layer. b(y)
+    is the number of samples of class y in the batch.
 
         loss         CE + lam * (1/classes) * sum_j ||h_j - A[y_j]||^2 / b(y_j)          A as received
-        calibration  after each step one step of Adam with learning rate `calibration`, fresh in every round, of the
+        calibration  after each step one step of Adam with learning rate `calibration`, new in every round, of the
                      classifier on CE(classifier(A), [0, 1, ...])
         anchors      after each local epoch A_i[y] <- momentum * A_i[y] + (1 - momentum) * mean feature of class y,
-                     for the client's classes; the server takes the mean of A_i like that of the models
+                     for the client's classes; the server averages the A_i like the models
 
-    An epoch's mean feature is the sum of its batches' means over the number of all its batches, as published: a class
-    that some batches miss is drawn to 0. A class that a client does not have keeps the received anchor. The anchors
-    start as rows of the identity (random directions where there are more classes than features).
+    The mean feature of a class in an epoch is the sum of its means in the batches, divided by the number of all
+    batches, as in the published code. So a class that is missing in some batches is pulled towards 0. A class of which
+    a client has no sample keeps the received anchor. The anchors start as rows of the identity matrix, or as random
+    directions if there are more classes than features.
 
-    `momentum = 0.9` is the paper's, 0.5 the code's default. `anchors_from = r` means: the anchor loss is there from the
-    model after r finished rounds on; `calibrate_from` means the same for the calibration. IMA's code has
-    `anchors_from = 1` and calibrates from a quarter of all rounds on.
-    `calibration = 0` turns that off; with `lam = 0` as well it is FedAvg.
+    `momentum = 0.9` is the paper's value, 0.5 the code's default. `anchors_from = r` means: the anchor loss acts from
+    the model after r finished rounds on. `calibrate_from` means the same for the calibration. IMA's code has
+    `anchors_from = 1` and calibrates after the first quarter of all rounds. `calibration = 0` turns the calibration
+    off; with `lam = 0` as well the method is FedAvg.
     """
 
     lam: float = 0.1
@@ -66,7 +67,7 @@ class FedFA(Method):
         return w, server_state | {"lam": w.new_tensor(lam), "rate": w.new_tensor(rate)}
 
     def objective(self, features: Tensor, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
-        check(y.dim() == 1, "FedFA: labels of a batch", tuple(y.shape), "must be one a sample, as classes have anchors")
+        check(y.dim() == 1, "FedFA: labels of a batch", tuple(y.shape), "must be one for each sample")
         anchors = server_state["anchors"]
         member = _member(y, weights, len(anchors)).to(features.dtype)
         share = (member / member.sum(0).clamp(min=1)).sum(-1)
@@ -99,7 +100,7 @@ class FedFA(Method):
         return received.update, {"anchors": received.mean["anchors"]}
 
     def _calibrate(self, step: Step, active: Tensor) -> None:
-        """One step of Adam on the classifier's cross-entropy at the anchors, whose gradient has a closed form."""
+        """One step of Adam on the classifier's cross-entropy at the anchors; the gradient has a closed form."""
         work, (weight, bias) = step.round_state, step.layout.linear(step.w)
         anchors = step.server_state["anchors"].expand(len(weight), -1, -1)
         logits = anchors @ weight.mT + (0 if bias is None else bias.unsqueeze(1))

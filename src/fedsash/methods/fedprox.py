@@ -14,8 +14,8 @@ from .base import Method, Step
 class FedProx(Method):
     """FedAvg with a proximal term to the received model (Li et al. 2020).
 
-    Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`; the proximal
-    term passes through the local momentum. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
+    Each client minimises `f_i(w) + (mu/2) * ||w - w_t||^2`, so a step follows `g(w) + mu * (w - w_t)`. The local
+    momentum includes the proximal term. The factor 1/2 is the paper's. `mu = 0` is FedAvg.
     """
 
     mu: float = 0.01

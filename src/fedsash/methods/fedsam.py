@@ -14,16 +14,16 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 from .fedcm import check_share, with_direction
 
 TINY = 1e-16
-"""Added to a norm before it divides, as in the published codes."""
+"""Added to a norm before a division by it, as in the published codes."""
 
 
 @dataclass(frozen=True)
 class FedSAM(Method):
-    """Clients descend on the worst loss within a distance rho (Qu et al. 2022, Caldarola et al. 2022).
+    """Clients minimise the largest loss within a distance rho (Qu et al. 2022, Caldarola et al. 2022).
 
         e = rho * g(w) / ||g(w)||,    w <- w - eta * g(w + e)
 
-    Both gradients are of the same batch with the same dropout; the norm is over the whole model. Weight decay is no
+    Both gradients are of the same batch with the same dropout. The norm is over the whole model. Weight decay is not
     part of e and acts at w. `rho = 0` is FedAvg.
     """
 
@@ -42,8 +42,9 @@ class FedASAM(Method):
 
         T = |w| + eta for weights, 1 for biases,    e = rho * T^2 * g / ||T * g||,    w <- w - eta_t * g(w + e)
 
-    element-wise. Weights are parameters whose name contains "weight" (those of norm layers, too). The defaults are
-    those of IMA's CNNs (its table prints rho = 0; its code has 0.7); for its other models 0.2 and 0.05.
+    All operations but the norm are element-wise. Weights are parameters whose name contains "weight", including those
+    of norm layers. The defaults are IMA's for its CNNs: its table prints rho = 0, its code has 0.7. For its other
+    models they are rho = 0.2 and eta = 0.05.
     """
 
     rho: float = 0.7
@@ -64,8 +65,8 @@ class MoFedSAM(Method):
 
         e = rho * g(y) / ||g(y)||,    y <- y - eta * (alpha * g(y + e) + (1 - alpha) * Delta_t)
 
-    with FedCM's `Delta` (see there). The factor alpha before the gradient is the paper's; the copy in FedLESAM's code
-    drops it. `alpha = 1` is uniform FedSAM, `rho = 0` FedCM. The paper's `weighting` is uniform.
+    `Delta` is FedCM's (see `fedcm`). The factor alpha before the gradient is the paper's; the copy in FedLESAM's code
+    leaves it out. `alpha = 1` is uniform FedSAM, `rho = 0` FedCM. The paper's `weighting` is uniform.
     """
 
     alpha: float = 0.1
@@ -92,15 +93,15 @@ class MoFedSAM(Method):
 
 @dataclass(frozen=True)
 class FedLESAM(Method):
-    """SAM along the path of the global model, at one gradient a step (Fan et al. 2024).
+    """SAM along the path of the global model, with one gradient in each step (Fan et al. 2024).
 
     `old_i` `[D]` is the model that client i received when it last took part.
 
         e_i = rho * (old_i - w_t) / ||old_i - w_t||,    w <- w - eta * g(w + e_i),    then old_i <- w_t
 
-    e_i stays the same for the round and is 0 in the client's first one, or where the model has not moved. This is the
-    paper's rule; its published code takes the last global update for all clients, and shifts its entries against the
-    parameters by their number. `rho = 0` is FedAvg. `weighting` is uniform as in its code.
+    e_i is the same in all steps of a round. It is 0 in the client's first round, and if the model has not moved. This
+    is the paper's rule. Its published code uses the last global update for all clients, and does not align its entries
+    with the parameters. `rho = 0` is uniform FedAvg. `weighting` is uniform as in its code.
     """
 
     rho: float = 0.1
@@ -127,7 +128,7 @@ class FedLESAM(Method):
 
 
 def _sharp_gradient(step: Step, rho: float, scale: Tensor | None = None) -> Tensor:
-    """The gradient `[C, D]` at the worst point within the distance `rho`, in coordinates scaled by T = `scale`."""
+    """The gradient `[C, D]` at w + e, with e = rho * T^2 * g / ||T * g|| and T = `scale` (None: 1)."""
     g = step.grad(step.w)
     if rho == 0:
         return g

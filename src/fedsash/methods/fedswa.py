@@ -22,10 +22,10 @@ class FedSWA(Method):
         step      w <- w - eta_k * g(w),    eta_k = eta * (1 - k/K + (k/K) * rho),    k = 0..K-1 in every round
         server    w_{t+1} = w_t + alpha * mean (w_i - w_t)
 
-    alpha > 1 extrapolates. The same as a client with `local_schedule = {name = "sawtooth", rho = ...}` and a server
-    ServerSGD with `lr = alpha`. The published code's later version has rho = 0 and twice the learning rate; the values
-    behind the published table are unknown, the defaults are those that the paper is said to use. `rho = alpha = 1` is
-    uniform FedAvg. The paper's `weighting` is uniform.
+    alpha > 1 extrapolates. FedAvg does the same with `local_schedule = {name = "sawtooth", rho = ...}` and the server
+    optimiser ServerSGD with `lr = alpha`. The later version of the published code has rho = 0 and twice the learning
+    rate. The values of the published table are unknown; the defaults are those that the paper is said to use.
+    `rho = alpha = 1` is uniform FedAvg. The paper's `weighting` is uniform.
     """
 
     rho: float = 0.1
@@ -46,18 +46,18 @@ class FedSWA(Method):
 
 @dataclass(frozen=True)
 class FedMoSWA(Method):
-    """FedSWA with control variates whose mean is a momentum (Liu et al. 2025).
+    """FedSWA with control variates; their running mean is a momentum (Liu et al. 2025).
 
-    The server's `m` and a client's `c_i` are `[D]`, zero at first; eta_k is FedSWA's rate.
+    The server's `m` and a client's `c_i` are `[D]`, zero at first. eta_k is FedSWA's rate.
 
         step        w <- w - eta_k * (g(w) - c_i + m)
         option II   c_i+ = c_i - m + (w_t - w_i) / sum_k eta_k
         option I    c_i+ = grad f_i(w_t), over all of the client's samples
         server      w_{t+1} = w_t + alpha * mean (w_i - w_t),    m <- m + gamma * mean (c_i+ - m)
 
-    The mean of the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1,
-    which neither published version of its code is. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD. The
-    paper's `weighting` is uniform; it concerns the model only.
+    The mean of the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1;
+    both published versions of its code differ from it. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD.
+    `weighting` affects the model only; the paper's is uniform.
     """
 
     rho: float = 0.1

@@ -17,16 +17,16 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 class Mime(Method):
     """Clients imitate the central optimiser: frozen momentum and a variance correction (Karimireddy et al. 2021).
 
-    Before the training every client of the round sends grad f_i(x), over all its samples; `c` is their mean. The
-    server's momentum `m` `[D]` is zero at first and frozen during a round.
+    Before the training every client of the round sends grad f_i(x), over all its samples; `c` `[D]` is their mean. The
+    server's momentum `m` `[D]` is zero at first and does not change during a round.
 
         step      g = g_i(y; z) - g_i(x; z) + c             both on the same batch z, with the same dropout
                   y <- y - eta * ((1 - beta) * g + beta * m)
         server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * c
 
-    `beta = 0` is Mime-SGD, without m. `damped = False` leaves the factors (1 - beta) out, as FedJAX does: its
-    steps are 1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m.
-    The paper's `weighting` is uniform, FedJAX's is by samples; it concerns c as well.
+    `beta = 0` is Mime-SGD, without m. `damped = False` leaves out the factors (1 - beta), as FedJAX does; steps are
+    then 1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m. The
+    paper's `weighting` is uniform, FedJAX's is by samples; it affects c as well.
     """
 
     beta: float = 0.9
@@ -91,5 +91,5 @@ class MimeLite(Method):
 
 
 def _mix(g: Tensor, m: Tensor, beta: float, damped: bool) -> Tensor:
-    """The momentum `m` mixed with a gradient, damped or not."""
+    """`(1 - beta) * g + beta * m`, or `g + beta * m` if not damped; vectors `[D]` or `[C, D]`."""
     return torch.lerp(g, m, beta) if damped else torch.add(g, m, alpha=beta)

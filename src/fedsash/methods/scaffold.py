@@ -16,18 +16,18 @@ from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 class Scaffold(Method):
     """Control variates against client drift (Karimireddy et al. 2020).
 
-    Symbols: `x` the received model, `y` a client's model, `c` the server's and `c_i` a client's control variate (all
-    `[D]`, zero at first), K_i the client's steps, eta its rate.
+    `x` is the received model, `y` a client's model, `c` the server's and `c_i` a client's control variate; all are
+    `[D]`, and the variates are zero at first. K_i is the number of the client's steps, eta its rate.
 
         step        y <- y - eta * (g_i(y) - c_i + c)
         option II   c_i+ = c_i - c + (x - y) / (K_i * eta)
         option I    c_i+ = grad f_i(x), over all of the client's samples
         server      x <- x + eta_s * mean(y - x),   c <- c + (1/N) * sum over the round's clients of (c_i+ - c_i)
 
-    so that `c` is the mean of all N `c_i` after every round. Where the rate moves within a round, K_i * eta is the
-    sum of the rates used. Option II is the paper's choice for its experiments and the default; with local momentum
-    (x - y) / (K_i * eta) overstates the mean gradient by up to 1/(1-m), and with weight decay it contains the decay:
-    option I has neither. `weighting` concerns the model only; the paper's is uniform.
+    So `c` is the mean of all N `c_i` after every round. If the rate moves within a round, K_i * eta is the sum of the
+    rates. Option II is the default and the paper's choice for its experiments. With local momentum m its
+    (x - y) / (K_i * eta) is up to 1/(1-m) times the mean gradient, and with weight decay it contains the decay.
+    Option I has neither effect. `weighting` affects the model only; the paper's is uniform.
     """
 
     option: Literal["I", "II"] = "II"
@@ -57,9 +57,10 @@ class Scaffold(Method):
 
 
 def variate(local: LocalRun, option: str) -> Tensor:
-    """A client's new variate `[C, D]`: I, its gradient at the received model; II, its mean gradient along the way.
+    """The clients' new variates c_i+ `[C, D]`.
 
-    The latter is its mean direction without the correction c - c_i that was in it (`local.round_state["correction"]`).
+    Option I: the gradient at the received model. Option II: the mean direction of the local steps, without the
+    correction c - c_i (`local.round_state["correction"]`) that it contains.
     """
     if option == "I":
         return local.full_grad(local.sent.expand_as(local.w))

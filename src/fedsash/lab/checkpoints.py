@@ -233,7 +233,7 @@ def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
         state.past[name].clear()
     for name, kept in saved.items():
         past = state.past[name]
-        if kept["owner"] and not past.trajectory.owner:  # what it alone saw there must not be mixed up with the rest
+        if kept["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
             past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
         files = {int(round): path / file for round, file in kept["files"].items()}
         past.fill(files, partial(_model, files))

@@ -48,7 +48,7 @@ class PrintedNumber:
 
 
 def read_cell(text: str, form: str, count: int) -> tuple[PrintedNumber, ...]:
-    """The `count` numbers of a printed cell: `"64.37 → 69.95"` has the form `"{} → {}"`. A single `"?"` stands for all."""
+    """The `count` numbers of a printed cell: `"64.37 → 69.95"` has the form `"{} → {}"`. A single `"?"` is for all."""
     if text in ("N/A", "?"):
         return (PrintedNumber.read(text),) * count
     between = [re.escape(part) for part in form.split("{}")]

@@ -36,7 +36,7 @@ class Number:
         return None if printed.value is None or printed.beyond or found is None else found - printed.value
 
     def record(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """The number as plain data for JSON."""
         measured = self.measured
         return {
             **{"row": self.row, "column": self.column, "cell": self.cell, "published": self.published.text},

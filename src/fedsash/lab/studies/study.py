@@ -66,7 +66,7 @@ class Study(ABC):
         return ()
 
     def answer(self, runs: Sequence[OpenRun]) -> Sequence[str]:
-        """The lines of an answer that is only printed. Empty if the study makes findings, which are written and drawn."""
+        """The lines of an answer that is only printed. Empty if the study makes findings, which are also drawn."""
         return ()
 
     @abstractmethod

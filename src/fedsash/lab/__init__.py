@@ -1,1 +1,1 @@
-"""Everything around training: files, runs, sweeps, studies, reproductions, pictures and the command line."""
+"""What surrounds training: files, runs, sweeps, studies, reproductions, pictures and the command line."""

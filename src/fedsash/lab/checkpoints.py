@@ -1,4 +1,4 @@
-"""The state of a run on disk: saved whole or not at all, checked when it is read, and shared where nothing changed."""
+"""The state of a run on disk: saved completely or not at all, checked when read. Unchanged parts share their files."""
 
 from __future__ import annotations
 
@@ -23,21 +23,23 @@ NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage
 
 
 class StateError(RunError):
-    """A saved state that can't be used here."""
+    """A saved state that can't be used for this experiment."""
 
 
 class UnreadableError(StateError):
-    """A saved state whose files are not what was written, or were written in another format."""
+    """A saved state whose files are damaged or in another format."""
 
 
 def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
-    """Save the state as `folder/<round>`; keep it, the one before, and those of the rounds in `keep`.
+    """Save the state as `folder/<round>`. Keep this state, the one before it, and those of the rounds in `keep`.
 
-    Each model of a past round and the memory of each client that has taken part lie in a file of their own, which is
-    linked, not written again, as long as they stay: the newest state in `folder` must be an earlier one of the same run
-    (see `cut`). A process that is killed leaves the new state whole or not at all; a machine that crashes may leave it
-    damaged, which `load` finds by the checksums in `state.json`. Raises `OSError` (a full disk, say) with everything as
-    it was.
+    Each past model, and the client state of each client that has taken part, has a file of its own. If it has not
+    changed since the newest state in `folder`, its file is linked instead of written again. So that newest state must
+    be an earlier one of the same run (see `cut`).
+
+    If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
+    `load` detects this by the checksums in `state.json`. Raises `OSError`, for example if the disk is full, and leaves
+    everything as it was.
     """
     before = place(folder, max(saved_rounds(folder), default=0))
     final = place(folder, state.round)
@@ -60,10 +62,12 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
 def load(path: Path, state: State) -> State:
     """Fill `state`, the start of the same experiment, with the state saved at `path`.
 
-    Clients that had not taken part keep the memory of the start. Averages that the saved state does not have stay
-    empty, and those that only it has are left out, with the past models that nobody else needs: they may differ between
-    a run and its fork. Raises `StateError` if other tensors are not those of the experiment, `UnreadableError` if a
-    file is missing or damaged; then `state` is as it was.
+    Clients that have not taken part keep their client state of the start. The averages may differ, because a fork may
+    have other averages than its source. Averages that only `state` has stay empty. Averages that only the saved state
+    has are ignored, with the past models that only they need.
+
+    Raises `StateError` if another tensor does not fit the experiment, and `UnreadableError` if a file is missing or
+    damaged. In both cases `state` is unchanged.
     """
     manifest, saved = _read(path)
     here, there = _kinds(state), manifest["tensors"]
@@ -93,9 +97,9 @@ def load(path: Path, state: State) -> State:
 
 
 def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
-    """The newest readable state of a run, the start if none was saved; and a line for each one that is unreadable.
+    """The newest readable state of a run, or the start if none was saved, and a line for each unreadable state.
 
-    Raises `StateError` if all are unreadable, or if the newest readable one is of another experiment.
+    Raises `StateError` if all saved states are unreadable, or if the newest readable one is of another experiment.
     """
     notes: list[str] = []
     for round in reversed(saved_rounds(folder)):
@@ -109,7 +113,7 @@ def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
 
 
 def cut(folder: Path, round: int) -> None:
-    """Drop the states after `round`, and what was half written."""
+    """Remove the states after `round`, and states that were not written completely."""
     _clear(folder)
     for later in saved_rounds(folder):
         if later > round:
@@ -122,18 +126,18 @@ def saved_rounds(folder: Path) -> list[int]:
 
 
 def place(folder: Path, round: int) -> Path:
-    """Where the state after `round` is saved."""
+    """The folder of the state after `round`."""
     return folder / f"{round:08d}"
 
 
 def _clear(folder: Path) -> None:
-    """Drop what a killed process had half written."""
+    """Remove the incomplete states that a killed process has left."""
     for path in folder.glob(".*.tmp"):
         shutil.rmtree(path)
 
 
 def _write(state: State, writing: Path, before: Path) -> None:
-    """Write all files of a state; the pieces that the state `before` has as well become links."""
+    """Write all files of a state. The parts that the state `before` also has become links."""
     try:
         known: dict[str, int] = _manifest(before)["files"]
     except StateError:
@@ -159,7 +163,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
 
 
 def _write_tensors(tensors: Vectors, path: Path) -> int:
-    """Write tensors into a file; its checksum."""
+    """Write tensors into a file and return its checksum."""
     from safetensors import SafetensorError
     from safetensors.torch import save_file
 
@@ -167,12 +171,12 @@ def _write_tensors(tensors: Vectors, path: Path) -> int:
         save_file({name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}, path)
     except SafetensorError as error:
         raise OSError(f"{path} can't be written: {error}") from error
-    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors lets the owner only read what it writes
+    path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors creates files that only their owner can read
     return _checksum(path)
 
 
 def _link(source: Path, target: Path) -> bool:
-    """Give a file a second name; False where the file is gone, or its file system has no links."""
+    """Make a hard link. False if the file is gone or its file system has no links."""
     try:
         os.link(source, target)
     except OSError:
@@ -181,7 +185,7 @@ def _link(source: Path, target: Path) -> bool:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], Vectors]:
-    """The manifest of a saved state, and its tensors but for the pieces; every file is checked."""
+    """The manifest of a saved state, and its tensors without the linked parts. Every file is checked."""
     manifest = _manifest(path)
     for file, expected in manifest["files"].items():
         if not (path / file).is_file() or _checksum(path / file) != expected:
@@ -204,7 +208,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _own_checksum(manifest: dict[str, Any]) -> int:
-    """The checksum of the manifest itself, which must stay the same in all formats."""
+    """The checksum of the manifest itself. It must be computed in the same way in all formats."""
     return zlib.crc32(json.dumps(manifest).encode())
 
 
@@ -224,12 +228,12 @@ def _tensors(path: Path) -> Vectors:
 
 
 def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
-    """Fill the trajectories with the past models that the averages in `saved` need, each read once."""
+    """Fill the past models that the averages in `saved` need. Each file is read once."""
     for name in saved:
         state.past[name].clear()
     for name, kept in saved.items():
         past = state.past[name]
-        if kept["owner"] and not past.trajectory.owner:  # what it alone saw there must not be mixed up with the rest
+        if kept["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
             past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
         files = {int(round): path / file for round, file in kept["files"].items()}
         past.fill(files, partial(_model, files))
@@ -240,12 +244,12 @@ def _model(files: Mapping[int, Path], round: int) -> Tensor:
 
 
 def _belongs(name: str, averages: Set[str]) -> bool:
-    """Whether a tensor has to be the same in both states: of the averages only those in `averages`."""
+    """Whether a tensor must exist in both states. Of the averages, this holds only for those in `averages`."""
     group, *rest = name.split("/")
     return group != "averages" or rest[0] in averages
 
 
 def _kinds(state: State) -> dict[str, str]:
-    """What every tensor is, and of which part of the model the past ones are."""
+    """The type and shape of every tensor, and the part of the model that each past tensor belongs to."""
     tensors = {name: f"{tensor.dtype} {list(tensor.shape)}" for name, tensor in state.tensors()}
     return tensors | {f"averages/{name}": f"models of {past.trajectory.part}" for name, past in state.past.items()}

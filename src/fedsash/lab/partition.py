@@ -1,4 +1,4 @@
-"""What a partition looks like: clients x labels and clients x domains, as numbers and as a table."""
+"""A partition as numbers and as a table: clients x labels, and clients x domains."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from ..basics.arrays import Ints
 from ..data.federated import FederatedData
 
 ROWS = 20
-"""How many clients a table shows; of more, the first and the last half of these."""
+"""The largest number of clients in a table. If there are more, it shows the first 10 and the last 10."""
 COLUMNS = 12
-"""How many classes a table has columns for; of more, it names the largest few of each client."""
+"""The largest number of classes with a column each. If there are more, a row names its client's largest classes."""
 
 
 def table(data: FederatedData) -> str:
-    """Clients x labels as text: a summary, then a row a client with its number of samples of each class.
+    """Clients x labels as text: a summary, then one row for each client with its number of samples of each class.
 
-    Where samples have domains, a row also names the client's largest domain, and says how many others it has.
+    If samples have domains, a row also names the client's largest domain and the number of its other domains.
     """
     counts, names = data.counts(), _names(data)
     cells = _columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names)
@@ -29,9 +29,9 @@ def table(data: FederatedData) -> str:
 
 
 def record(data: FederatedData) -> dict[str, Any]:
-    """Clients x labels as a run's folder has it: `classes`, their names, and `counts` `[N, classes]`.
+    """Clients x labels as in `partition.json`: `classes`, the names of the classes, and `counts` `[N, classes]`.
 
-    Where samples have domains, `domains` and `domain_counts` say the same of them.
+    If samples have domains, there are also `domains`, their names, and `domain_counts` `[N, domains]`.
     """
     found = {"classes": _names(data), "counts": data.counts().tolist()}
     if domains := _domains(data):
@@ -44,7 +44,7 @@ def _names(data: FederatedData) -> list[str]:
 
 
 def _domains(data: FederatedData) -> tuple[Ints, list[str]] | None:
-    """How many samples of each domain each client holds, `[N, domains]`, and the names; None where there are none."""
+    """The number of samples of each domain for each client, `[N, domains]`, and the names. None without domains."""
     if data.train.domain is None:
         return None
     domain = data.train.domain.cpu().numpy()
@@ -73,7 +73,7 @@ def _held(what: str, counts: Ints) -> str:
 
 
 def _clients(data: FederatedData) -> list[list[str]]:
-    """The columns that say who a client is, each with its head."""
+    """The columns that identify a client, each with its head."""
     columns = [["client", *(f"{i:>6}" for i in range(len(data.clients)))]]
     columns.append(["samples", *(f"{size:>7,}" for size in data.sizes)])
     if domains := _domains(data):

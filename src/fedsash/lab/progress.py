@@ -1,4 +1,4 @@
-"""How far a run is: a bar on a terminal, a line now and then elsewhere."""
+"""The progress of a run: a bar on a terminal, otherwise a line from time to time."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 SAMPLE = 0.5
-"""Seconds between two samples of the pace, at least; the pace is that over the last 60 samples."""
+"""The shortest time between two samples of the pace, in seconds. The pace is measured over the last 60 samples."""
 LINE = 10.0
-"""Seconds between two lines where there is no terminal, at least."""
+"""The shortest time between two lines if there is no terminal, in seconds."""
 BAR = 6
-"""Columns that the bar keeps before names are shortened."""
+"""The bar keeps this many columns; the names of models are shortened first."""
 WIDEST_BAR = 40
 
 
 class Progress:
     """Shows the round, the time taken and left, the pace and each model's last accuracy (%) while a `with` block runs.
 
-    On a terminal that is a bar, which a thread draws four times a second; elsewhere a plain line every ten seconds at
-    most and one at the end; nothing at all unless `enabled`. The first `update` says where the run starts from.
+    On a terminal this is a bar, which a thread draws four times a second. Otherwise it is a plain line, at most every
+    ten seconds, and one at the end. It shows nothing unless `enabled`. The first `update` gives the round at which
+    the run starts.
     """
 
     def __init__(self, rounds: int, enabled: bool = True) -> None:
@@ -56,7 +57,7 @@ class Progress:
             self._say_line()
 
     def update(self, round: int, accuracies: Mapping[str, float] | None = None) -> None:
-        """`round` rounds are done. `accuracies`, shares by model, are shown until newer ones come."""
+        """`round` rounds are finished. `accuracies`, shares in [0, 1] by model, are shown until newer ones arrive."""
         self._round = round
         if accuracies:
             self._accuracies = accuracies
@@ -70,7 +71,7 @@ class Progress:
                 self._say_line()
 
     def say(self, line: str) -> None:
-        """Print a line, on a terminal above the bar."""
+        """Print a line. On a terminal it appears above the bar."""
         if self._live is not None:
             self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
         elif self._enabled:
@@ -95,7 +96,7 @@ class Progress:
         self._unsaid = False
 
     def _bar(self, columns: int) -> Table:
-        """The bar, on one line: where the terminal is narrow first the names give way, then the bar."""
+        """The bar, on one line. On a narrow terminal the names are shortened first, then the bar."""
         from rich.progress_bar import ProgressBar
         from rich.table import Column, Table
         from rich.text import Text
@@ -119,7 +120,7 @@ class Progress:
         return f"{self._round:>{len(str(self._rounds))}}/{self._rounds}"
 
     def _clock(self) -> tuple[str, ...]:
-        """The time taken and, as soon as there is a pace, the time left and the pace."""
+        """The time taken, then the time left and the pace as soon as a pace is known."""
         now = time.monotonic()
         taken = _time(now - self._began)
         begin, first = self._samples[0] if self._samples else (now, self._round)
@@ -132,10 +133,10 @@ class Progress:
 
 
 def shorten(names: Sequence[str], room: int) -> list[str]:
-    """The names cut, the longest first, until they fit into `room` columns or one letter is left of each.
+    """The names shortened, the longest first, until they fit into `room` columns or each has one letter.
 
-    Digits at the end of a name stay, and as they tell names apart, what stands before them goes first: `window20`
-    becomes `w20` before `model` loses much.
+    Digits at the end of a name are kept, because they distinguish names. The letters before them are cut first:
+    `window20` becomes `w20`.
     """
     stems = [name.rstrip("0123456789") for name in names]
     ends = [name[len(stem) :] for name, stem in zip(names, stems, strict=True)]

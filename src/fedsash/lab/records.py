@@ -1,4 +1,4 @@
-"""What a run writes down: every metric on a line of its own, and a summary at the end."""
+"""What a run records: one line for each metric, and a summary at the end."""
 
 from __future__ import annotations
 
@@ -18,51 +18,53 @@ if TYPE_CHECKING:
 
 
 Mark = tuple[int, int]
-"""How many rows there are, and their checksum."""
+"""The number of rows, and their CRC-32 checksum."""
 
 
 def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
-    """The mark of rows that follow others."""
+    """The mark of all rows so far: those of the mark `before`, followed by `rows`."""
     return before[0] + len(rows), zlib.crc32(_lines(rows), before[1])
 
 
 class Records:
-    """The metrics of a run in `metrics.jsonl`: one JSON object a line, in the order in which they came about.
+    """The metrics of a run in `metrics.jsonl`: one JSON object per line, in the order in which they were recorded.
 
-    A line is either `Metrics.row()` or names clients whose uploads were refused, those that did not answer, and why the
-    round was skipped, if it was: `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5":
-    "late"}, "skipped": ""}`; without such clients there is no `missing`. JSON has no number for NaN
-    and infinity: both are written as `null`, and `load` gives `None`. Only a line that ends in a newline counts, so
-    what a killed process had half written is never read; call `cut` before going on in a folder where that can have
-    happened.
+    A line has one of two forms. The first is `Metrics.row()`. The second reports a round that had problems:
+    `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5": "late"}, "skipped": ""}`.
+    It lists the clients whose uploads were refused, the clients that did not answer with the reason, and why the
+    round was skipped (empty if it was not). If all clients answered, there is no `missing`.
+
+    JSON has no number for NaN or infinity: both are written as `null`, and `load` returns `None` for them.
+    A line counts only if it ends in a newline, so a line that a killed process left incomplete is never read.
+    Call `cut` before appending to a file that may end in such a line.
     """
 
     def __init__(self, folder: Path | str) -> None:
         self.path = Path(folder) / "metrics.jsonl"
 
     def create(self, rows: list[dict[str, Any]]) -> None:
-        """Make the file, with these rows, whole or not at all."""
+        """Create the file with these rows. It is written completely or not at all."""
         replace_file(self.path, _lines(rows))
 
     def append(self, rows: list[dict[str, Any]]) -> None:
-        """Add the rows in one write; with none, still create the file."""
+        """Append the rows in one write. The file is created even if there are no rows."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self.path.open("ab") as file:
             file.write(_lines(rows))
 
     def flush(self) -> None:
-        """See to it that the rows are on the disk, not only on their way to it."""
+        """Wait until the rows are on the disk (fsync)."""
         with self.path.open("rb") as file:
             os.fsync(file.fileno())
 
     def load(self) -> list[dict[str, Any]]:
-        """All rows. Raises `ValueError` with the file and the line if a finished line is no JSON object."""
+        """All rows. Raises `ValueError`, which names the file and the line, if a finished line is no JSON object."""
         return [self._row(number, line) for number, line in enumerate(self._lines(), 1)]
 
     def cut(self, round: int, expected: Mark | None = None) -> None:
-        """Drop everything after `round`, and what was half written; the other lines keep their bytes.
+        """Remove all rows after `round` and an incomplete last line. The other lines keep their bytes.
 
-        Raises `ValueError`, with the file as it was, if the others are not those of which `expected` is the mark.
+        Raises `ValueError` and leaves the file unchanged if the mark of the other lines is not `expected`.
         """
         kept = [line for number, line in enumerate(self._lines(), 1) if self._row(number, line)["round"] <= round]
         content = b"".join(line + b"\n" for line in kept)
@@ -85,7 +87,7 @@ class Records:
 
 
 def accuracies(history: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
-    """Each model's accuracy on the central test set by round, ascending; NaN where it was not finite."""
+    """Each model's accuracy on the central test set by round, ascending. NaN if the accuracy was not finite."""
     found: dict[str, dict[int, float]] = {}
     for row in history:
         if row["split"] == "test":
@@ -95,17 +97,17 @@ def accuracies(history: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
 
 
 def summarise(history: list[dict[str, Any]], evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """What each model came to on the central test set.
+    """The results of each model on the central test set.
 
     - `accuracy`: at the last evaluation.
     - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the accuracies at the last
-      `evaluation.last` evaluations, or at all if there are fewer: the spread over rounds, not over seeds.
-    - `best`: `{"round", "accuracy"}`, the first round of the highest accuracy.
-    - `rounds_to_target`: the first evaluated round with an accuracy of at least `evaluation.target`, None if there
-      is none.
-    - `gain`: `last_mean` minus that of `"model"`.
+      `evaluation.last` evaluations, or at all if there are fewer. This is the spread over rounds, not over seeds.
+    - `best`: `{"round", "accuracy"}`, the first round with the highest accuracy.
+    - `rounds_to_target`: the first evaluated round with an accuracy of at least `evaluation.target`. None if there
+      is no such round.
+    - `gain`: `last_mean` minus the `last_mean` of `"model"`.
 
-    Accuracies are shares in [0, 1]. None stands for what a NaN accuracy leaves undefined.
+    Accuracies are shares in [0, 1]. A number is None if a NaN accuracy makes it undefined.
     """
     summary = {model: _summarise(points, evaluation) for model, points in accuracies(history).items()}
     base = summary.get("model", {}).get("last_mean")
@@ -116,7 +118,7 @@ def summarise(history: list[dict[str, Any]], evaluation: Evaluation) -> dict[str
 
 
 def chosen(history: list[dict[str, Any]], evaluation: Evaluation) -> str | None:
-    """The model that was the most accurate one on held-out data, in the mean of the last evaluations; None without."""
+    """The model with the highest mean accuracy on held-out data over the last evaluations. None without such data."""
     points: dict[str, list[float]] = {}
     for row in history:
         if row["split"] == "held_out":
@@ -125,7 +127,11 @@ def chosen(history: list[dict[str, Any]], evaluation: Evaluation) -> str | None:
 
 
 def diverged(history: list[dict[str, Any]], rounds: int) -> dict[str, Any] | None:
-    """`{"round", "why"}` of the first of the rounds without a usable update that fill the run's end; None without."""
+    """Where a run diverged, or None.
+
+    A run has diverged if it ends with rounds that had no usable update. The result is `{"round", "why"}`: the first
+    of these rounds, and the reason.
+    """
     skipped = {row["round"]: row["skipped"] for row in history if row["split"] == "guard"}
     first = rounds
     while skipped.get(first - 1):
@@ -148,11 +154,11 @@ def _summarise(points: dict[int, float], evaluation: Evaluation) -> dict[str, An
 
 
 class TensorBoard:
-    """A callback that writes every evaluation's numbers for TensorBoard.
+    """A callback that writes the numbers of every evaluation for TensorBoard.
 
-    Each model is a run of its own under `folder`, so its curves share the pictures `test/accuracy`, `test/loss` and so
-    on. A resumed run takes the place of what its folder holds from its first round on. Raises `ImportError` without
-    the package tensorboard.
+    Each model is a separate TensorBoard run under `folder`, so the curves of all models appear in the same charts:
+    `test/accuracy`, `test/loss` and so on. A resumed run overwrites what the folder holds from its first round on.
+    Raises `ImportError` if the package tensorboard is not installed.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -181,12 +187,12 @@ class TensorBoard:
 
 
 def write_json(path: Path | str, data: Any) -> None:
-    """Write `data` as strict JSON, whole or not at all; numbers that are not finite become `null`."""
+    """Write `data` as strict JSON, completely or not at all. Numbers that are not finite become `null`."""
     replace_file(path, (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode())
 
 
 def replace_file(path: Path | str, content: bytes) -> None:
-    """Write a file whole or not at all: a reader, or a crash at any moment, meets the old file or the new one."""
+    """Write a file completely or not at all: a reader sees the old file or the new one, even after a crash."""
     path = Path(path)
     writing = path.with_name(f".{path.name}.tmp")
     try:
@@ -205,7 +211,7 @@ def _lines(rows: list[dict[str, Any]]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """The value as strict JSON knows it: arrays as lists, no NaN, no infinity."""
+    """The value in the types of strict JSON: arrays become lists, NaN and infinity become None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):

@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 MISSING = "-"
 HEADS = ("at the end", "mean ± std", "best (round)", "rounds to target", "gain over the model")
-"""What `cells` are."""
+"""The column heads of `cells`."""
 
 
 def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:
-    """A row for each of `summary["models"]` (see `records.summarise`), the highest mean in bold.
+    """A row for each of `summary["models"]` (see `records.summarise`). The highest mean is bold.
 
     With the run's `evaluation`, the heads name the number of evaluations and the target. Accuracies are in per cent,
-    gains in percentage points. Print it with `rich.print`; it reads as well in a plain file.
+    gains in percentage points. Print it with `rich.print`. It is also readable in a plain text file.
     """
     from rich import box
     from rich.table import Table
@@ -42,7 +42,7 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
 
 
 def notes(summary: dict[str, Any]) -> Iterator[str]:
-    """What the rows do not say."""
+    """The lines below the table: no evaluation, the model chosen on held-out data, divergence."""
     if not summary["models"]:
         yield "no evaluation on a test set"
     if summary.get("chosen"):
@@ -52,7 +52,7 @@ def notes(summary: dict[str, Any]) -> Iterator[str]:
 
 
 def cells(name: str, of_model: dict[str, Any]) -> list[str]:
-    """The numbers of a model as text, under the `HEADS`."""
+    """The numbers of a model as text, in the order of `HEADS`."""
     mean, std, best = of_model["last_mean"], of_model["last_std"], of_model["best"]
     rounds, gain = of_model["rounds_to_target"], of_model["gain"]
     return [

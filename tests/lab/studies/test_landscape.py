@@ -84,7 +84,7 @@ def test_ctrl_c_leaves_what_the_same_command_goes_on_from(run: Path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)
-    assert process.returncode == 130 and error == "stopped; the same command goes on from here\n"
+    assert process.returncode == 130 and error == "stopped; the same command continues from here\n"
     assert main(command) == 0 and not (run / "analyses" / "x.npz").exists()
 
 

@@ -1,4 +1,4 @@
-"""The command line: a file for each group of commands, which `main` puts together."""
+"""The command line: each group of commands has a file, and `main` combines them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from . import compare, listing, network, partition, report, reproduce, studies, 
 from .common import WRONG, interrupted
 
 COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partition, listing)
-"""In the order of `fedsash --help`."""
+"""The groups of commands, in the order of `fedsash --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; returns the exit code: 0, 2 for what the user can put right, 130 after Ctrl-C.
+    """Run a command and return the exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
 
-    What the user can put right is one line on standard error: a `FedsashError`, or an `OSError` such as a missing file
-    or a full disk. Any other exception is a bug, here or in a user's own code, and keeps its traceback (exit code 1).
+    An error that the user can correct is printed as one line on standard error. It is a `FedsashError`, or an `OSError`
+    such as a missing file or a full disk. Any other exception is a bug in fedsash or in a user's own code. It keeps its
+    traceback (exit code 1).
     """
     sys.path.insert(0, os.getcwd())  # a user's own models and functions
     given = _parser().parse_args(arguments)
@@ -36,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Layout(argparse.RawDescriptionHelpFormatter):
-    """Keeps the layout of what is written, and the names of all commands in one column."""
+    """Keeps the line breaks of descriptions, and the names of all commands in one column."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
@@ -44,9 +45,9 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that keeps the layout of its help and refuses a command line in one line.
+    """A parser that keeps the line breaks of its help and reports an error in one line.
 
-    `later` gives it its options, when it is used.
+    `later` adds its options when the parser is used for the first time.
     """
 
     def __init__(self, later: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
@@ -77,10 +78,10 @@ DESCRIPTION = "Federated learning with averages of global models over rounds."
 EXAMPLES = """\
 examples:
   fedsash run examples/digits.toml --out runs/a     train; prints a table of the model and its averages
-  fedsash resume runs/a --rounds 500                go on with it, up to round 500
-  fedsash partition examples/digits.toml            who holds what
+  fedsash resume runs/a --rounds 500                continue it up to round 500
+  fedsash partition examples/digits.toml            which client holds which labels
   fedsash list                                      all that an experiment file can name
   fedsash list averages window                      what one of them does, and its options
 
-An error in what you gave is one line and exit code 2; after Ctrl-C the exit code is 130.
+An error in the command or in a file is one line, with exit code 2. After Ctrl-C the exit code is 130.
 """

@@ -12,7 +12,7 @@ OK, WRONG, INTERRUPTED = 0, 2, 130
 
 
 def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:
-    """Say how to go on with what was stopped, which `stop` may know; the exit code."""
+    """Print how to continue after Ctrl-C (`stop` may contain the line) and return the exit code."""
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
     how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
@@ -21,15 +21,15 @@ def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Let an experiment file's values be changed by `--set`."""
-    line = "change one value of the experiment; may be given again"
+    """Add `--set`, which changes a value of an experiment file."""
+    line = "change one value of the experiment; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
 
 
 def add_sharing(parser: argparse.ArgumentParser) -> None:
-    """Let a part of a sweep be chosen, and how it shares the machine."""
-    line = "only the runs with this label on the axis; more of the same axis add up"
+    """Add the options of a sweep: which of its runs to train, and how many at the same time."""
+    line = "only the runs with this label on the axis; repeat it for more labels"
     parser.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)
-    parser.add_argument("--jobs", type=int, metavar="N", help="how many runs side by side (default: one a core)")
+    parser.add_argument("--jobs", type=int, metavar="N", help="runs at the same time (default: one per core)")
     line = "print neither progress nor notes"
     parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)

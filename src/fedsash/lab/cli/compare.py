@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     """Add the command."""
     compare = commands.add_parser("compare", help="means and gains over the seeds of runs and sweeps", epilog=COMPARE)
     compare.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of runs or sweeps")
-    line = "count gains from the model of the runs with this label, instead of the run's own model"
+    line = "compute gains over the model of the runs with this label, instead of the run's own model"
     compare.add_argument("--against", metavar="AXIS=LABEL", help=line)
     compare.set_defaults(command=_compare)
 
@@ -33,10 +33,10 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 COMPARE = """\
-Runs that differ only in their seed are one row a model: the mean over the seeds of the mean accuracy at the last
-evaluations, the sample's standard deviation, and the mean gain with its 95 % confidence interval (paired by seed).
-Without --against the gain is that over the global model of the same run, which is WiMA's; with it that over the model
-of other runs, which is IMA's.
+Runs that differ only in their seed are combined: one row for each model. It shows the mean over the seeds of the mean
+accuracy at the last evaluations, the sample standard deviation, and the mean gain with its 95 % confidence interval
+(paired by seed). Without --against, the gain is over the global model of the same run, as in WiMA. With --against, it
+is over the model of other runs, as in IMA.
 
 examples:
   fedsash compare runs/s

@@ -18,7 +18,7 @@ def add(commands: Commands) -> None:
     listing.add_argument(
         "kind", nargs="?", help="methods, servers, averages, samplings, ..., reproductions (default: all)"
     )
-    listing.add_argument("name", nargs="?", help="one of them: what it does, its options and their defaults")
+    listing.add_argument("name", nargs="?", help="one of these: what it does, its options and their defaults")
     listing.set_defaults(command=_list)
 
 
@@ -41,7 +41,7 @@ def _list(given: argparse.Namespace) -> int:
 
 
 def _overview(registry: Registry) -> str:
-    """The things of a kind, one line each, under the key that chooses one of them."""
+    """All things of a kind, one line each, below the key that chooses one of them."""
     from ..config.words import summary
 
     width = max(len(name) for name in registry.things)
@@ -76,7 +76,7 @@ def _reproductions() -> str:
 
 
 def _reproduction(name: str) -> str:
-    """What a reproduction shows, what is doubtful about it, and what it takes at each scale."""
+    """What a reproduction shows, what is doubtful about it, and its number of rounds at each scale."""
     from ..reproductions import load
     from ..sweeps import plan
 
@@ -90,8 +90,8 @@ def _reproduction(name: str) -> str:
 
 
 LIST = """\
-rooms: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets;
-schedulers and windows, for fedsash network; and reproductions, the papers' tables and figures for fedsash reproduce
+kinds: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets;
+schedulers and client_windows, for fedsash network; and reproductions, the tables and figures for fedsash reproduce
 
 examples:
   fedsash list

@@ -22,7 +22,7 @@ def add(commands: Commands) -> None:
         "network", help="train on a simulated network: time, congestion, failures", epilog=NETWORK
     )
     network.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
-    network.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold one already")
+    network.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold a run already")
     add_set(network)
     network.add_argument("--no-progress", dest="progress", action="store_false", help="print no progress")
     network.set_defaults(command=_network)
@@ -42,7 +42,7 @@ def _network(given: argparse.Namespace) -> int:
 def simulate(
     given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | TimeStudy]
 ) -> int:
-    """Run an experiment on a network, or go on with it, and say what it came to."""
+    """Run or resume an experiment on a network, and print its results."""
     import rich
 
     from ..config.errors import prefixed
@@ -63,7 +63,7 @@ def simulate(
 
 
 def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[str]:
-    """What the network came to, a line each."""
+    """The network's results, one per line."""
     summary, network = result.summary, result.summary["network"]
     lines = [
         f"{summary['rounds']} rounds of {summary['clients']} clients in {network['time']:,.1f} simulated seconds",
@@ -85,7 +85,7 @@ examples:
   fedsash network examples/network/fedwindow.toml --out runs/w4 --set scheduler.window=4
   fedsash network examples/network/fedwindow.toml --out runs/async --set scheduler.name=fedasync
 
-The folder will hold what that of any run holds, and timeline.json and pictures: who trains, uploads and waits
-(timeline.png), the link's use and the window's size (link.png), accuracy against time and trips (accuracy.png). Ctrl-C
-ends the round and saves the state; fedsash resume goes on.
+The folder will hold the files of any run, timeline.json, and three pictures: who trains, uploads and waits
+(timeline.png), the use of the link and the size of the client window (link.png), accuracy against time and client trips
+(accuracy.png). After Ctrl-C the round is finished and the state is saved; fedsash resume continues.
 """

@@ -13,7 +13,7 @@ def add(commands: Commands) -> None:
     partition = commands.add_parser("partition", help="show which client holds which labels", epilog=PARTITION)
     partition.add_argument("experiment", type=Path, help="experiment file (TOML)")
     add_set(partition)
-    partition.add_argument("--out", dest="picture", type=Path, help="draw a picture, too, into this file (.png, .svg)")
+    partition.add_argument("--out", dest="picture", type=Path, help="also draw a picture into this file (.png, .svg)")
     partition.set_defaults(command=_partition)
 
 

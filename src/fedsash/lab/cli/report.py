@@ -11,10 +11,10 @@ from .common import OK, Commands
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    report = commands.add_parser("report", help="make a page of runs and sweeps to send to a colleague", epilog=REPORT)
+    report = commands.add_parser("report", help="make an HTML page of runs and sweeps", epilog=REPORT)
     report.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
     report.add_argument("--out", dest="page", type=Path, required=True, help="the page: one HTML file")
-    report.add_argument("--figures", type=Path, metavar="DIR", help="write pictures for a paper, too: PDF and PNG")
+    report.add_argument("--figures", type=Path, metavar="DIR", help="also write pictures for a paper: PDF and PNG")
     report.set_defaults(command=_report)
 
 
@@ -43,5 +43,5 @@ examples:
   fedsash report runs/a runs/b --out both.html --figures figures
   fedsash report sweeps/lr --out lr.html
 
-The page needs no network and no other file. Runs may be unfinished: it shows how far they are.
+The page needs no network and no other file. Runs may be unfinished: the page shows their numbers so far.
 """

@@ -16,15 +16,17 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    line = "a paper's table or figure, published numbers beside measured ones"
+    line = "reproduce a paper's table or figure, with published and measured numbers"
     reproduce = commands.add_parser("reproduce", help=line, epilog=REPRODUCE)
     reproduce.add_argument(
         "reproduction", help="a table or figure, such as ima-table-1 (see fedsash list reproductions)"
     )
     reproduce.add_argument("--scale", default="full", help="full (the paper's setting), small or tiny (default: full)")
-    line = "folder with a folder for each data set, by its name (default: data)"
+    line = "folder that has a folder with each data set's name (default: data)"
     reproduce.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=line)
-    reproduce.add_argument("--out", type=Path, metavar="DIR", help="where all goes (default: runs/REPRODUCTION-SCALE)")
+    reproduce.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for results (default: runs/REPRODUCTION-SCALE)"
+    )
     add_set(reproduce)
     add_sharing(reproduce)
     reproduce.set_defaults(command=_reproduce)
@@ -52,12 +54,12 @@ def _reproduce(given: argparse.Namespace) -> int:
         print(line)
     print(f"\nruns, tables, analyses and pictures: {out}")
     if done.interrupted:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command continues", file=sys.stderr)
     return INTERRUPTED if done.interrupted else OK
 
 
 def _command(given: argparse.Namespace) -> str:
-    """The command that gives the same again."""
+    """The command that gives the same results again."""
     words = ["fedsash", "reproduce", given.reproduction, "--scale", given.scale]
     words += [word for choice in given.only for word in ("--only", choice)]
     words += [word for setting in given.set for word in ("--set", setting)]
@@ -65,7 +67,7 @@ def _command(given: argparse.Namespace) -> str:
 
 
 def _table(filled: dict[str, Any]) -> Table:
-    """A filled table for the terminal: a paper's row is up to three lines."""
+    """A filled table for the terminal. A row of the paper takes up to three lines."""
     from rich import box
     from rich.markup import escape
     from rich.table import Table
@@ -91,6 +93,6 @@ examples:
   fedsash reproduce ima-figure-6 --scale tiny
   fedsash reproduce fedswa-table-3 --scale small --set 'data={name="cifar10"}' --out runs/fedswa-cifar10
 
-Of each data set the folder is DIR/NAME, as docs/data.md says; runs whose data are not there are left out. Given again,
-the command goes on where it was stopped, and trains nothing twice.
+The folder of a data set is DIR/NAME (see docs/data.md). Runs without their data are left out. If the command was
+stopped, the same command continues and trains nothing twice.
 """

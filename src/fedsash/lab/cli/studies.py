@@ -1,4 +1,4 @@
-"""The commands that look at finished runs: one for each of `STUDIES`, with the study's settings as its options."""
+"""The commands for studies of finished runs: one for each of `STUDIES`. Its options are the study's settings."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ if TYPE_CHECKING:
 
 RUNS = {
     "one": "a run's folder",
-    "each": "a run's folder; each is looked at",
-    "together": "runs' folders, which are looked at together",
+    "each": "folders of runs; each is studied separately",
+    "together": "folders of runs, which are studied together",
 }
 WRITTEN = """
-What is found lies in RUN/analyses/NAME.json, with the command that made it in full, and with .png and .pdf.
+The results are written to RUN/analyses/NAME.json, with the complete command, and to NAME.png and NAME.pdf.
 """
 
 
 def add(commands: Commands) -> None:
-    """Add a command for each study; it gets its options when it is used."""
+    """Add a command for each study. It gets its options when it is used."""
     for name, entry in STUDIES.items():
         commands.add_parser(name, help=entry.summary, later=partial(_fill, name))
 
@@ -49,7 +49,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("runs", nargs=count, type=Path, metavar="run", help=RUNS[study.takes])
     for field in fields(study):
         _option(parser, field, hints[field.name])
-    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from what is looked at)")
+    parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from the models or rounds)")
     parser.set_defaults(command=partial(_carry_out, study), verb=name)
 
 
@@ -72,7 +72,7 @@ def _option(parser: argparse.ArgumentParser, field: Field[Any], kind: Any) -> No
 
 
 def _read(kind: Any, none: str, text: str) -> Any:
-    """The value of that type; `none` is the word for None."""
+    """The text as a value of that type. `none` is the word for None."""
     from ..config.words import describe
 
     try:
@@ -83,7 +83,7 @@ def _read(kind: Any, none: str, text: str) -> Any:
 
 
 def _value(kind: Any, text: str) -> Any:
-    """The value of that type; of a union, of the first type that takes the text."""
+    """The text as a value of that type. Of a union, the first type that accepts the text is used."""
     arguments = get_args(kind)
     if get_origin(kind) is Literal:
         return arguments[arguments.index(text)]
@@ -100,7 +100,7 @@ def _value(kind: Any, text: str) -> Any:
 
 
 def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
-    """Make the study that was asked for, and show what it found."""
+    """Make the study and show its findings."""
     finished: dict[Path, Found] = {}
     with _naming_options(kind):
         study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
@@ -115,7 +115,7 @@ def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
 
 
 def _found(study: Study, runs: Sequence[OpenRun], given: argparse.Namespace) -> dict[Path, Found]:
-    """What a study finds, each part by the place of its files, which has no ending yet."""
+    """The findings of a study by the path of their files, without its extension."""
     finished, parts, folder = {}, study.parts(), runs[0].folder
     for part in parts:
         name = _name(part, given.name, len(parts) > 1)
@@ -125,14 +125,14 @@ def _found(study: Study, runs: Sequence[OpenRun], given: argparse.Namespace) -> 
                 finished[place] = part.write(runs, name, _typed(type(study), given), tick)
         except KeyboardInterrupt:
             if place.with_name(f"{name}.npz").exists():
-                raise KeyboardInterrupt("the same command goes on from here") from None
+                raise KeyboardInterrupt("the same command continues from here") from None
             raise
     return finished
 
 
 @contextmanager
 def _naming_options(kind: type[Study]) -> Iterator[None]:
-    """Let the errors of settings name their options."""
+    """Make errors in settings name the options of the command."""
     try:
         yield
     except SettingError as error:
@@ -151,7 +151,7 @@ def _opened(folders: Sequence[Path]) -> Iterator[list[OpenRun]]:
 
 @contextmanager
 def _bar(what: str) -> Iterator[OnProgress]:
-    """A progress bar, on a terminal: what it yields takes how much is done, and of how much."""
+    """A progress bar, if there is a terminal. It yields a function `progress(done, total)`."""
     from rich import progress
     from rich.markup import escape
 
@@ -168,7 +168,7 @@ def _bar(what: str) -> Iterator[OnProgress]:
 
 
 def _show(finished: Mapping[Path, Found]) -> None:
-    """Draw what was found, on common scales where there is more than one, and say what and where it is."""
+    """Draw the findings, on common scales if there are several, and print the tables and the paths."""
     import rich
 
     from ..pictures.paper import draw
@@ -210,7 +210,7 @@ def _typed(kind: type[Study], given: argparse.Namespace) -> str:
 
 
 def _text(value: Any, field: Field[Any]) -> str:
-    """A value as it is typed."""
+    """A value as the user types it."""
     if value is None:
         return str(field.metadata["none"])
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    sweep = commands.add_parser("sweep", help="many runs, their shared beginnings trained once", epilog=SWEEP)
+    sweep = commands.add_parser("sweep", help="train many runs; shared rounds are trained once", epilog=SWEEP)
     sweep.add_argument("sweep", type=Path, help="sweep file (TOML)")
-    sweep.add_argument("--out", type=Path, help="folder for the runs; what it holds of them goes on from there")
+    sweep.add_argument("--out", type=Path, help="folder for the runs; runs that it already holds are continued")
     add_set(sweep)
     add_sharing(sweep)
-    sweep.add_argument("--plan", action="store_true", help="say what would be trained, and train nothing")
+    sweep.add_argument("--plan", action="store_true", help="print what would be trained, without training")
     sweep.set_defaults(command=_sweep)
 
 
@@ -37,7 +37,7 @@ def _sweep(given: argparse.Namespace) -> int:
         raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
     executed = execute(sweep, given.out, given.jobs, given.progress)
     if executed.interrupted:
-        print("stopped; go on with the same command", file=sys.stderr)
+        print("stopped; the same command continues", file=sys.stderr)
         return INTERRUPTED
     for name, reason in executed.failed.items():
         print(f"fedsash: {name} failed: {reason}", file=sys.stderr)
@@ -46,7 +46,7 @@ def _sweep(given: argparse.Namespace) -> int:
 
 
 def _show_legs(sweep: Sweep) -> None:
-    """Every leg with its rounds, below the one that it goes on from."""
+    """Print every leg with its rounds, below the leg that it continues."""
     from ..sweeps import plan
 
     depth: dict[str, int] = {}
@@ -66,13 +66,14 @@ a sweep file:
   [axes.method.FedProx]
   method = { name = "fedprox", mu = 0.01 }
 
-Every combination is a run; with zip = [["seed", "local.lr"]] axes go hand in hand. Runs that agree up to some round
-train these rounds once: those that only observe other averages all of them, those that broadcasts an average the rounds
-before. The results are those of separate runs.
+Every combination is a run. With zip = [["seed", "local.lr"]] the first value of one axis goes with the first value of
+the other, and so on. Runs that are identical up to some round train these rounds once. Runs that differ only in the
+averages that they observe share all rounds. Runs that broadcast an average share the rounds before the broadcast.
+The results are the same as those of separate runs.
 
 examples:
-  fedsash sweep sweep.toml --plan                    what there would be to train
-  fedsash sweep sweep.toml --out runs/s              train; after Ctrl-C or a crash, the same command goes on
+  fedsash sweep sweep.toml --plan                    print what would be trained
+  fedsash sweep sweep.toml --out runs/s              train; after Ctrl-C or a crash, the same command continues
   fedsash sweep sweep.toml --out runs/s --only method=FedAvg --set rounds=50
   fedsash compare runs/s                             mean and deviation over seeds, gains
 """

@@ -12,23 +12,23 @@ from typing import TYPE_CHECKING
 from .common import OK, Commands, add_set, interrupted
 from .network import simulate
 
-if TYPE_CHECKING:  # what computes is imported by the command that needs it
+if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
     from ..config import Experiment
     from ..runs import Result
 
 
 def add(commands: Commands) -> None:
     """Add the commands."""
-    run = commands.add_parser("run", help="train what an experiment file says", epilog=RUN)
-    run.add_argument("experiment", type=Path, help="experiment file (TOML); an empty one is an experiment, too")
-    run.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold one already")
+    run = commands.add_parser("run", help="train the experiment in a file", epilog=RUN)
+    run.add_argument("experiment", type=Path, help="experiment file (TOML); an empty file trains on digits")
+    run.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold a run already")
     add_set(run)
     run.add_argument("--seed", type=int, help="the same as --set seed=SEED")
     run.add_argument("--rounds", type=int, help="the same as --set rounds=ROUNDS")
     run.add_argument("--fork", type=_fork, metavar="RUN@ROUND", help="start from the state that RUN saved after ROUND")
     run.set_defaults(command=_run)
 
-    resume = commands.add_parser("resume", help="go on with a run", epilog=RESUME)
+    resume = commands.add_parser("resume", help="continue a run", epilog=RESUME)
     resume.add_argument("out", type=Path, metavar="run", help="the run's folder")
     resume.add_argument("--rounds", type=int, help="train until this round (counted from the run's beginning)")
     resume.set_defaults(command=_resume)
@@ -63,7 +63,7 @@ def _resume(given: argparse.Namespace) -> int:
 
 
 def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train: Callable[..., Result]) -> int:
-    """Train an experiment, and say what it came to."""
+    """Train an experiment and print its results."""
     import rich
 
     from ..config.errors import prefixed
@@ -106,13 +106,13 @@ examples:
   fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set broadcast=w50
   fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
 
-A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the experiment, complete),
-metrics.jsonl, summary.json, curves.png, models/ and state/. Ctrl-C ends the round and saves the state. A fork needs
-a round whose state is still there: the last two saved ones, and those in checkpoint.keep.
+A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),
+metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state is saved.
+A fork needs a round whose state is kept: one of the last two saved states, or one in checkpoint.keep.
 """
 
 RESUME = """\
 examples:
-  fedsash resume runs/a                 after a crash, a kill or Ctrl-C: the result is that of a run never stopped
-  fedsash resume runs/a --rounds 1000   and on to round 1000
+  fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
+  fedsash resume runs/a --rounds 1000   continue up to round 1000
 """

@@ -1,4 +1,4 @@
-"""What an experiment file may say, checked."""
+"""Experiment files: reading and checking them."""
 
 from .errors import ConfigError
 from .experiment import Experiment, Recording

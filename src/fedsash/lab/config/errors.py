@@ -13,9 +13,9 @@ from .words import suggestion
 
 
 class ConfigError(FedsashError, ValueError):
-    """What is wrong with an experiment, a sweep or a reproduction, in a `line`.
+    """An error in an experiment, a sweep or a reproduction, described in one `line`.
 
-    `file` is where it stands, or empty; `key` is the dotted key that is wrong, or empty.
+    `file` is the file with the error, or empty. `key` is the dotted key that is wrong, or empty.
     """
 
     def __init__(self, line: str, key: str = "", file: str = "") -> None:
@@ -28,7 +28,7 @@ class ConfigError(FedsashError, ValueError):
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Turn what is refused inside into a `ConfigError` that names the key below `place`."""
+    """Turn a `SettingError` from the `with` block into a `ConfigError` that names the key below `place`."""
     try:
         yield
     except (ConfigError, LibraryError):
@@ -43,7 +43,7 @@ def located(place: str) -> Iterator[None]:
 
 
 def _key(error: SettingError, place: str) -> str:
-    """The key of the setting; empty where it is not a setting of the table at `place`."""
+    """The key of the setting. Empty if it is not a setting of the table at `place`."""
     if not error.owner and not re.fullmatch(r"\w+", error.field):
         return error.field if error.field.startswith(f"{place}.") else ""
     return join(place, error.field)
@@ -64,7 +64,7 @@ def join(place: str, key: str) -> str:
 
 
 def check_known(name: Any, names: Iterable[str], what: str) -> None:
-    """Raise `ConfigError`, which begins with `what`, unless the name is one of them."""
+    """Raise `ConfigError`, with a message that begins with `what`, unless `name` is one of `names`."""
     names = list(names)
     if name not in names:
         close = suggestion(str(name), names)

@@ -31,7 +31,7 @@ from .model import Model
 @dataclass(frozen=True)
 @typed
 class Recording:
-    """What a run writes beside its own records: with `tensorboard`, event files in its folder."""
+    """What a run writes in addition to its own records. `tensorboard` writes event files into the run's folder."""
 
     tensorboard: bool = False
 
@@ -39,12 +39,12 @@ class Recording:
 @dataclass(frozen=True)
 @typed
 class Experiment:
-    """All that an experiment file says, with every default; its tables are the objects that they describe.
+    """An experiment file as an object, with every default. Its tables are objects, too.
 
-    Every draw follows from `seed`; with a `partition_seed` the data are shared out by that one instead, so that runs
-    with other seeds have the same clients.
+    All random draws depend on `seed`. With a `partition_seed`, the partition depends on that seed instead, so runs with
+    different seeds can have the same clients.
 
-    Raises `ValueError` where the parts contradict each other; `federation` finds what only the data can tell.
+    Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
     """
 
     seed: int = 0
@@ -78,23 +78,23 @@ class Experiment:
 
     @property
     def simulated(self) -> bool:
-        """Whether it runs on a simulated network, and shares no rounds with others."""
+        """Whether it runs on a simulated network. Such a run shares no rounds with other runs of a sweep."""
         return False
 
     @property
     def stateless(self) -> bool:
-        """Whether its runs save no states: a study of time on a network, without models."""
+        """Whether its runs save no states. This holds for a study of time on a network, which has no models."""
         return False
 
     def federated_data(self) -> FederatedData:
-        """The data, shared out over the clients."""
+        """The data after the partition over the clients."""
         with located("data"):
             source = self.data.load()
         with located("partition"):
             return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
 
     def federation(self) -> Federation:
-        """The federation to train; `ConfigError` where its parts do not fit together."""
+        """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
         model = self.model.build(data, self.seed)
         for name, average in self.averages.items():
@@ -120,6 +120,6 @@ class Experiment:
             )
 
     def table(self) -> dict[str, Any]:
-        """The experiment as the content of a file, complete: `parse` makes an equal experiment of it."""
+        """The experiment as the complete content of a file. `parse` makes an equal experiment from it."""
         table: dict[str, Any] = tables.plain(self)
         return table

@@ -1,4 +1,4 @@
-"""The content of TOML files as tables: read, merged, and changed by one value at a time."""
+"""The content of TOML files as tables: reading, merging, and changing single values."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TomlTable = Mapping[str, Any]
 KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
 """A dotted key of an experiment, such as `local.lr`."""
 SHORT = ""
-"""The key, in a table, of what was written in the table's place before."""
+"""The key, in a table, of the value that was written before in place of the table."""
 
 
 def read(path: str | Path) -> dict[str, Any]:
-    """The content of a TOML file; `ConfigError` if there is none."""
+    """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -31,7 +31,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
-    """The table with another value under a dotted key."""
+    """A copy of the table with another value under a dotted key."""
     first, _, rest = key.partition(".")
     if rest:
         value = put(_as_table(table.get(first)), rest, value)
@@ -39,7 +39,7 @@ def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
 
 
 def merged(base: TomlTable, over: TomlTable) -> dict[str, Any]:
-    """`base` with the values of `over`, table by table; one that gives another `name` takes the whole table's place."""
+    """`base` with the values of `over`, table by table. A table with another `name` replaces the whole table."""
     result = dict(base)
     for key, value in over.items():
         if isinstance(value, Mapping) and not _names_another(before := _as_table(result.get(key)), value):
@@ -49,7 +49,7 @@ def merged(base: TomlTable, over: TomlTable) -> dict[str, Any]:
 
 
 def overridden(table: TomlTable, override: str) -> dict[str, Any]:
-    """A table after `"key.key=value"`; the value is written as in TOML, and what is not TOML is a string."""
+    """A table after `"key.key=value"`. The value is written as in TOML. If it is not TOML, it is a string."""
     name, equals, text = override.partition("=")
     if not equals or not KEY.fullmatch(name.strip()):
         raise ConfigError(f"--set {override}: must be KEY=VALUE, such as local.lr=0.05")
@@ -61,7 +61,10 @@ def overridden(table: TomlTable, override: str) -> dict[str, Any]:
 
 
 def _as_table(value: Any) -> TomlTable:
-    """A value as a table to go on with: `broadcast = "ima"` with a `broadcast.start` is `{"" = "ima", start = ...}`."""
+    """A value as a table that can take more keys.
+
+    `broadcast = "ima"` with a `broadcast.start` becomes `{"" = "ima", start = ...}`.
+    """
     if isinstance(value, Mapping):
         return value
     return {SHORT: value} if isinstance(value, str | int | float) else {}

@@ -1,4 +1,4 @@
-"""The model that an experiment names."""
+"""The model in an experiment file."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from .words import show
 
 @dataclass(frozen=True)
 class Model:
-    """A model by its name, a key of `models.MODELS` or `"package.module:function"`, and its options.
+    """A model: its name, which is a key of `models.MODELS` or `"package.module:function"`, and its options.
 
-    The options are complete: those that are not given have their defaults. Lists in them are tuples.
+    The options are complete: an option that is not given has its default. Lists become tuples.
     """
 
     name: str = "mlp"
@@ -35,11 +35,11 @@ class Model:
         object.__setattr__(self, "options", _tuples(defaults | dict(self.options)))
 
     def table(self) -> dict[str, Any]:
-        """The content of its table."""
+        """The model's table, as in an experiment file."""
         return {"name": self.name, **self.options}
 
     def build(self, data: FederatedData, seed: int) -> nn.Module:
-        """The model for these data, its initial values a pure function of `seed`; `ConfigError` if it doesn't fit."""
+        """The model for these data, with initial values that depend on `seed`. `ConfigError` if it doesn't fit."""
         x = data.transform.prepare(data.train.x[:2])
         shape = tuple(x.shape[1:])
         with located("model"):
@@ -62,27 +62,27 @@ class Model:
 
 
 class ModelRegistry(Registry):
-    """The models: functions that are called when the data are there. What a table names is a `Model`."""
+    """The models: functions that are called when the data are loaded. A table becomes a `Model`."""
 
     def find(self, name: Any) -> Make:
-        """The function that makes the model; `SettingError` if there is none."""
+        """The function that makes the model. Raises `SettingError` if there is none."""
         check(isinstance(name, str) and (":" in name or name in self.things), "name", name, self.right)
         return models.find_model(name)
 
     def options(self, name: Any) -> dict[str, Option]:
-        """What a table may say of it."""
+        """The options that a table may give to the model of that name."""
         return options_of(name)
 
     def made(self, name: str, arguments: Mapping[str, Any]) -> Model:
-        """The model to build."""
+        """The `Model` for a name and options."""
         return Model(name, arguments)
 
     def name_of(self, thing: Model) -> str:
-        """The name of its function."""
+        """The name of the model's function."""
         return thing.name
 
     def settings(self, thing: Model | None) -> None:
-        """None: a table that leaves an option out has the function's own default, whatever model there was."""
+        """None: an option that a table leaves out has the function's own default, never that of an earlier model."""
 
     @property
     def right(self) -> str:
@@ -91,14 +91,14 @@ class ModelRegistry(Registry):
 
 
 def options_of(name: str) -> dict[str, Option]:
-    """The options of a model; the shape of its input and the number of classes come from the data."""
+    """The options of a model. The input shape and the number of classes are not options: they come from the data."""
     known = options(models.find_model(name))
     given = () if models.is_own(name) else ("shape", "classes")
     return {key: option for key, option in known.items() if key not in given}
 
 
 def _tuples(value: Any) -> Any:
-    """The value with every list in it a tuple."""
+    """The value with every list in it replaced by a tuple."""
     if isinstance(value, Mapping):
         return {key: _tuples(inner) for key, inner in value.items()}
     return tuple(_tuples(inner) for inner in value) if isinstance(value, tuple | list) else value

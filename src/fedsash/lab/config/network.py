@@ -1,4 +1,4 @@
-"""An experiment file of a federation on a network: the usual tables, and `[network]` and `[scheduler]`."""
+"""An experiment on a simulated network: a file with the usual tables, and `[network]` and `[scheduler]`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EVERYBODY = Uniform(fraction=1.0)
 
 @dataclass(frozen=True)
 class NetworkExperiment(Experiment):
-    """All that an experiment file on a network says: what is trained, the network, and who trains when."""
+    """An experiment on a simulated network: what is trained, the network, and the scheduler."""
 
     sampling: Sampling = field(default_factory=lambda: EVERYBODY)
     network: Network = field(default_factory=Network)
@@ -51,7 +51,7 @@ class NetworkExperiment(Experiment):
     def run(
         self, out: Path | str | None = None, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
     ) -> runs.Result | TimeStudy:
-        """Run it as any experiment, or study its time; `ConfigError` where its parts do not fit together."""
+        """Run the experiment, or study its time only. Raises `ConfigError` if its parts do not fit together."""
         if not self.network.learning:
             return self._study(out, progress)
         settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
@@ -60,7 +60,7 @@ class NetworkExperiment(Experiment):
     def resume(
         self, out: Path | str, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
     ) -> runs.Result | TimeStudy:
-        """Go on with the run in `out`; a study of time begins anew, since its time would have to be replayed."""
+        """Go on with the run in `out`. A study of time starts again, because its time would have to be replayed."""
         if not self.network.learning:
             Records(out).path.unlink(missing_ok=True)
             return self._study(out, progress)
@@ -68,7 +68,7 @@ class NetworkExperiment(Experiment):
         return runs.resume(self.driver(), self.rounds, out, progress=progress, **settings)
 
     def driver(self) -> Driver:
-        """What a session drives; `ConfigError` where the parts do not fit together."""
+        """The driver of the run. Raises `ConfigError` if the parts do not fit together."""
         federation = self.federation()
         with located(""):
             if isinstance(self.scheduler, Synchronous):
@@ -76,14 +76,14 @@ class NetworkExperiment(Experiment):
             return Asynchronous(federation, self.network, self.scheduler)
 
     def table(self) -> dict[str, Any]:
-        """The content of a file, complete: `parse` makes an equal experiment of it."""
+        """The experiment as the complete content of a file. `parse` makes an equal experiment from it."""
         table = super().table()
         if not isinstance(self.scheduler, Synchronous):
             del table["sampling"]
         return table
 
     def _study(self, out: Path | str | None, progress: bool | Watch) -> TimeStudy:
-        """A study of its time alone."""
+        """Simulate the time only, without models."""
         network = self.network
         assert network.bytes is not None
         return simulate(

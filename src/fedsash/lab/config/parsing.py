@@ -16,7 +16,7 @@ from .network import NetworkExperiment
 def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
     """The experiment in a TOML file, after `overrides` such as `"local.lr=0.05"`, in order.
 
-    An override's value is written as in TOML; what is not TOML is a string. Raises `ConfigError`.
+    The value of an override is written as in TOML. If it is not TOML, it is a string. Raises `ConfigError`.
     """
     with prefixed(path):
         return parse(read(path), overrides)
@@ -25,7 +25,7 @@ def load(path: str | Path, overrides: Iterable[str] = ()) -> Experiment:
 def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment:
     """The experiment that the content of a file describes, after `overrides`. Raises `ConfigError`.
 
-    It is a `NetworkExperiment` if there is a table of the network or of the scheduler.
+    It is a `NetworkExperiment` if the table has `network` or `scheduler`.
     """
     for override in overrides:
         table = overridden(table, override)

@@ -1,4 +1,4 @@
-"""What an experiment file can name, and the options of each thing: the registries side by side."""
+"""All registries: the things that an experiment file can name."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ REGISTRIES: dict[str, Registry] = {
     "schedulers": Registry("scheduler", SCHEDULERS, Scheduler),
     "client_windows": Registry("scheduler.window", CLIENT_WINDOWS, ClientWindow),
 }
-"""Every axis. A new one is a line here: its things then go wherever a field is of its base's type."""
+"""Every registry. A new registry is one line here. A field whose type is its base then accepts its things."""
 
 
 def registry_of(kind: Any) -> Registry | None:
-    """The registry whose things a field of this type holds: that of the type, or of what an interface extends."""
+    """The registry whose things fit a field of this type: that of the type itself, or of a class that it extends."""
     bases = {registry.base: registry for registry in REGISTRIES.values()}
     if kind in bases or is_dataclass(kind):
         return bases.get(kind)
@@ -51,7 +51,7 @@ def registry_of(kind: Any) -> Registry | None:
 
 
 def find(registry: Registry, name: Any, place: str) -> Make:
-    """The thing of that name, for the table at `place`. Raises `ConfigError`, with a hint at what may be meant."""
+    """The thing of that name, for the table at `place`. Raises `ConfigError`, which suggests a similar name."""
     try:
         return registry.find(name)
     except SettingError as error:
@@ -60,7 +60,7 @@ def find(registry: Registry, name: Any, place: str) -> Make:
 
 
 def _hint(registry: Registry, name: Any) -> str:
-    """The registry that has a thing of this name, or the name of this registry that is close to it."""
+    """A hint for an unknown name: another registry that has it, or a similar name in this registry."""
     if not isinstance(name, str) or ":" in name:
         return ""
     elsewhere = [other.key for other in REGISTRIES.values() if name in other.things]

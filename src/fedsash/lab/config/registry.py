@@ -15,14 +15,14 @@ Make = Callable[..., Any]
 """A class whose fields, or a function whose parameters, are the keys of a table."""
 
 REQUIRED = MISSING
-"""The default of an option that has none."""
+"""Stands for the default of an option that has none."""
 
 
 @dataclass(frozen=True)
 class Option:
     """One key of a table: the type of its value, and its default (`REQUIRED` if there is none).
 
-    Where a table has the key `unless`, this one's default is that of its own class.
+    If a table has the key `unless`, this option's default is that of its own class.
     """
 
     name: str
@@ -33,10 +33,10 @@ class Option:
 
 @dataclass(frozen=True)
 class Registry:
-    """Things by name, the classes below `base`.
+    """Things by name: classes that extend `base`.
 
-    `key` is the experiment file's table that chooses one of them by its `name`. A user's own, a dataclass below `base`,
-    is given as `"package.module:Class"`.
+    `key` is the table of the experiment file that chooses one of them by its `name`. A user's own dataclass that
+    extends `base` is written as `"package.module:Class"`.
     """
 
     key: str
@@ -44,7 +44,7 @@ class Registry:
     base: type
 
     def find(self, name: Any) -> Make:
-        """The thing of that name; `SettingError` if there is none, it can't be imported, or it is of another kind."""
+        """The thing of that name. `SettingError` if it is missing, can't be imported, or doesn't extend `base`."""
         if isinstance(name, str) and name in self.things:
             return self.things[name]
         check(isinstance(name, str) and ":" in name, "name", name, self.right)
@@ -54,20 +54,20 @@ class Registry:
         return make
 
     def options(self, name: Any) -> dict[str, Option]:
-        """What a table may say of the thing of that name."""
+        """The options of the thing of that name."""
         return options(self.find(name))
 
     def made(self, name: str, arguments: Mapping[str, Any]) -> Any:
-        """What a table stands for."""
+        """The object that a table describes."""
         return self.find(name)(**arguments)
 
     def name_of(self, thing: Any) -> str:
-        """The name by which `find` gives the class of `thing`."""
+        """The name under which `find` returns the class of `thing`."""
         make = type(thing)
         return next((name for name, m in self.things.items() if m is make), f"{make.__module__}:{make.__qualname__}")
 
     def settings(self, thing: Any) -> Any:
-        """What holds the options of `thing`, as attributes, for a table that leaves some of them out."""
+        """The object whose attributes are the defaults for options that a table leaves out."""
         return thing
 
     @property
@@ -103,5 +103,5 @@ def _default(field: Field[Any]) -> Any:
 def _hints(function: Make) -> dict[str, Any]:
     try:
         return get_type_hints(function)
-    except (NameError, TypeError):  # a user's annotations may name what is not imported when the program runs
+    except (NameError, TypeError):  # a user's annotations may name things that are imported only for type checks
         return {}

@@ -1,9 +1,14 @@
 """From tables to objects and back, by the types of fields.
 
-A table is a dataclass: its keys are the fields. A field whose type is a registry's base takes a table that chooses one
-of the registry's things by its `name`; one whose type is a dataclass takes a table of its fields; a mapping of names to
-either takes a table of tables; a value of any other type is checked against it. In a union with a number or a word,
-these may stand in place of the table. So may whatever the class's own `of(value)` takes, by the type of its parameter.
+A table describes a dataclass: its keys are the fields. The type of a field decides what its key takes:
+
+- the base of a registry: a table that chooses one of the registry's things by its `name`
+- a dataclass: a table of its fields
+- a mapping of names to one of these: a table of tables
+- any other type: a value of this type
+
+If the type is a union with a number or a word, the number or word may replace the table. If the class has a method
+`of(value)`, a value of its parameter's type may replace the table, too.
 """
 
 from __future__ import annotations
@@ -30,14 +35,14 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=T
 
 
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
-    """Call `make` with the values of a table; for what the table leaves out see `_arguments`."""
+    """Call `make` with the values of a table. See `_arguments` for keys that the table leaves out."""
     arguments = _arguments(options(make), make, _mapping(table, place), place, default)
     with located(place):
         return make(**arguments)
 
 
 def plain(value: Any, kind: Any = Any) -> Any:
-    """An object as a table holds it, with every field but those that are None; `kind` is the type of its field."""
+    """An object as a table, with every field that is not None. `kind` is the type of the field that holds it."""
     if isinstance(value, Model):
         return plain(value.table())
     if is_dataclass(value):
@@ -53,7 +58,7 @@ def plain(value: Any, kind: Any = Any) -> Any:
 
 
 def _value(value: Any, kind: Any, place: str, default: Any) -> Any:
-    """The value of one key: an object where its type has a table, anything else checked against its type."""
+    """The value of one key: an object if its type has a table, otherwise the value, checked against its type."""
     members = _members(kind)
     tables = [one for one in members if _has_table(one)]
     others = [one for one in members if one not in (*tables, NoneType)]
@@ -65,7 +70,7 @@ def _value(value: Any, kind: Any, place: str, default: Any) -> Any:
 
 
 def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
-    """The object that a table stands for, or what is written in its place."""
+    """The object that a table, or a value in place of the table, describes."""
     registry = registry_of(kind)
     table = dict(value) if isinstance(value, Mapping) else {SHORT: value}
     if SHORT in table:
@@ -82,7 +87,7 @@ def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
 
 
 def _named(registry: Registry, table: dict[str, Any], place: str, default: Any) -> Any:
-    """The thing that a table names."""
+    """The object for a table that chooses a thing of the registry by its name."""
     if "name" not in table and default is None:
         raise ConfigError(f"{place}.name is missing: {registry.right.partition(', or')[0]}", join(place, "name"))
     name = table.pop("name", None if default is None else registry.name_of(default))
@@ -100,10 +105,10 @@ def _arguments(
     default: Any,
     more: Iterable[str] = (),
 ) -> dict[str, Any]:
-    """The arguments of `make` in a table; `more` are keys that the table may have had beside the `known` ones.
+    """The arguments of `make` in a table. `more` are keys that the table may have in addition to the `known` ones.
 
-    What the table leaves out is taken from `default` if that is of the same class, else from the class's own defaults;
-    an option without a default is taken from any `default` that has it.
+    For an option that the table leaves out, the value is taken from `default` if `default` is of the same class,
+    otherwise from the class's own defaults. An option that is required is taken from any `default` that has it.
     """
     fixed = {name: option for name, option in known.items() if name != "**"}
     unknown = [key for key in table if key not in fixed]
@@ -124,12 +129,12 @@ def _arguments(
 
 
 def _members(kind: Any) -> list[Any]:
-    """The types of a union; of any other type it alone."""
+    """The types of a union. Any other type gives a list of itself."""
     return list(get_args(kind)) if get_origin(kind) in (Union, UnionType) else [kind]
 
 
 def _element(kind: Any) -> Any:
-    """The type of the tables in a table of tables; None if it is none."""
+    """The type of the tables in a table of tables. None if the type is not a table of tables."""
     arguments = get_args(kind)
     return arguments[1] if get_origin(kind) in (dict, Mapping) and _has_table(arguments[1]) else None
 
@@ -139,7 +144,7 @@ def _has_table(kind: Any) -> bool:
 
 
 def _convert(value: Any, kind: Any, place: str) -> Any:
-    """A value of that type. By way of JSON, in which pydantic takes lists for tuples and is strict about all else."""
+    """The value, checked against the type. From JSON, pydantic accepts lists as tuples and is strict otherwise."""
     try:
         return _adapter(kind).validate_json(json.dumps(value))
     except (ValidationError, TypeError):
@@ -149,7 +154,7 @@ def _convert(value: Any, kind: Any, place: str) -> Any:
 
 @cache
 def _adapter(kind: Any) -> TypeAdapter[Any]:
-    """Making one takes longer than using it, and a sweep uses thousands."""
+    """The adapter of a type, cached: making one takes longer than using it, and a sweep uses thousands."""
     return TypeAdapter(kind, config=_STRICT)
 
 

@@ -1,4 +1,4 @@
-"""Experiments in words: values as TOML writes them, types, and names that are meant."""
+"""Words for messages: values as in TOML, types, and suggestions for misspelt names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def summary(make: object) -> str:
 
 
 def describe(kind: Any) -> str:
-    """A type in words: "a number", "a list of integers"; of a union, what TOML can write."""
+    """A type in words: "a number", "a list of integers". Of a union, the types that TOML can write."""
     return in_words(kind, _named) or f"of type {getattr(kind, '__name__', kind)}"
 
 
@@ -29,7 +29,7 @@ def _named(kind: Any, many: bool) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as an experiment file has it, on one line."""
+    """A value as in an experiment file, on one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key} = {show(inner)}" for key, inner in value.items() if key) + "}"
     if isinstance(value, tuple | list):
@@ -40,7 +40,7 @@ def show(value: Any) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """The known name that is close to `name`, as `batch` is to `batch_size` and `lr` to `learning_rate`, or nothing."""
+    """The known name that is similar to `name` (`batch` for `batch_size`, `lr` for `learning_rate`), or ""."""
     known = list(known)
     initials = "".join(word[:1] for word in name.split("_"))
     close = difflib.get_close_matches(name, known, n=1) or [k for k in known if k == initials]

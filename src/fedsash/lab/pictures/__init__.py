@@ -1,4 +1,4 @@
-"""Pictures: each is described once, and drawn for papers and on the page."""
+"""Pictures. Each is described once, as plain numbers, and drawn for papers and on the HTML page."""
 
 from .picture import Axis, Bars, Dots, Field, Line, Panel, Picture, Points, Rule, Spans
 from .styles import Style, look

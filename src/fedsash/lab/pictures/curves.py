@@ -21,10 +21,10 @@ def curves(
     broadcast_start: int | None = None,
     along: str = "round",
 ) -> Picture:
-    """Every model's accuracy on the central test set: the model thin and light, its averages strong on top.
+    """Every model's accuracy on the central test set. The global model's line is thin; its averages are on top.
 
-    `target`, a share, is a dotted line; `broadcast_start` marks the round from which on clients receive an average;
-    `along` is what the rounds are called.
+    `target`, a share in [0, 1], is a dotted line. `broadcast_start` marks the round from which clients receive an
+    average. `along` is the label of the x axis.
     """
     return Picture(title, [panel("accuracy", lines(models), target, broadcast_start, along)])
 
@@ -32,10 +32,11 @@ def curves(
 def lines(
     models: Models, averages: Sequence[str] = (), at: Mapping[int, float] | None = None, smoothed: bool = False
 ) -> list[Line]:
-    """A line a model, in per cent, the model itself quiet and first; an average's begins where it leaves the model's.
+    """One line for each model, in per cent. The global model is first and thin. An average's line begins where the
+    average begins to differ from the global model.
 
-    An average's style is that of its place among `averages` (by default those of these models). `at` has the x of each
-    round where that is not the round itself; rounds that it has not are left out. `smoothed` lines can be smoothed.
+    An average's style depends on its place among `averages` (by default those of these models). `at` has the x of each
+    round, if x is not the round itself; rounds that it does not have are left out. `smoothed` lines can be smoothed.
     """
     averages = averages or [model for model in models if model != "model"]
     found = []
@@ -64,10 +65,10 @@ def panel(
     broadcast_start: int | None = None,
     along: str = "round",
 ) -> Panel:
-    """Lines of accuracies, with the target and the round from which on an average is fed.
+    """Lines of accuracies, with the target and the round from which an average is broadcast.
 
-    So that differences can be seen, the panel reaches down to where 98 % of the accuracies after the first fifth of the
-    rounds lie: the first climb and the deepest dips come from below it.
+    The axis begins below 98 % of the accuracies after the first fifth of the rounds, so that differences can be seen.
+    The first rise and the deepest dips may lie below the panel.
     """
     points = [(x, y) for line in lines for x, y in zip(line.x, line.y, strict=True) if x is not None and y is not None]
     if not points:
@@ -85,9 +86,9 @@ def panel(
 
 
 def _leaves(points: Mapping[int, float], model: Mapping[int, float]) -> int:
-    """The place of an average's last point before it leaves the model, which it is until it has begun.
+    """The index of an average's last point that equals the global model. An average equals it until it begins.
 
-    Zero if it never leaves it.
+    Zero if the two are equal at all points.
     """
     rounds = list(points)
     begun = next((i for i, round in enumerate(rounds) if points[round] != model.get(round)), 0)
@@ -95,7 +96,7 @@ def _leaves(points: Mapping[int, float], model: Mapping[int, float]) -> int:
 
 
 def _reach(points: Sequence[tuple[float, float]], climbed: float, target: float | None) -> tuple[float, float]:
-    """The ends of the axis of accuracies, such that the part after the first climb fills the picture."""
+    """The ends of the axis of accuracies. The part after the first rise fills the picture."""
     goal = [] if target is None else [100 * target]
     seen = sorted(y for x, y in points if x >= climbed and math.isfinite(y)) or [0.0, 100.0]
     low = min([seen[len(seen) // 50], *goal])

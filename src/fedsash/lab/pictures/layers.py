@@ -1,4 +1,4 @@
-"""Each kind of layer on axes of matplotlib."""
+"""Drawing each kind of layer on matplotlib axes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
 FEW = 25
-"""A line of at most so many points shows them."""
+"""A line with at most this many points has markers."""
 DASHES: dict[Dash, Any] = {
     "solid": "-",
     "dash": (0, (5, 1.5)),
@@ -38,7 +38,7 @@ FILLS = {"after": "post", "middle": "mid"}
 
 
 def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
-    """Draw a layer over what is there."""
+    """Draw a layer on top of the earlier layers."""
     match layer:
         case Line():
             _line(axes, layer)
@@ -61,7 +61,7 @@ def draw_layer(axes: Axes, layer: Layer, panel: Panel) -> None:
 
 
 def numbers(values: Numbers | Grid) -> NDArray[np.float64]:
-    """Numbers at any depth; what is unknown is NaN."""
+    """Nested numbers as an array. None becomes NaN."""
     return np.array(values, dtype=np.float64)
 
 
@@ -79,7 +79,7 @@ def _line(axes: Axes, line: Line) -> None:
 
 
 def _points(axes: Axes, points: Points) -> None:
-    """White marks on a dark edge, with names, since they may lie on any colour."""
+    """White marks with a dark edge and names. They can be seen on any colour."""
     from matplotlib.patheffects import withStroke
 
     mark: dict[str, Any] = {"marker": "o", "markeredgecolor": INK, "markersize": 7}
@@ -118,7 +118,7 @@ def _bars(axes: Axes, bars: Bars) -> None:
 
 
 def _boxes(axes: Axes, x: Sequence[ArrayLike], y: Sequence[ArrayLike], name: str, colour: str) -> None:
-    """Boxes from x[0] to x[1] and from y[0] to y[1], as one artist however many they are."""
+    """Boxes from x[0] to x[1] and from y[0] to y[1], as a single artist."""
     from matplotlib.collections import PolyCollection
 
     (left, right), (low, high) = (tuple(map(np.asarray, ends)) for ends in (x, y))
@@ -160,7 +160,7 @@ def _ramp() -> Colormap:
 
 
 def _relief(axes: Any, field: Field) -> None:
-    """A surface in three dimensions; what is above the scale is cut off there."""
+    """A surface in three dimensions. Values above the scale are cut off."""
     from matplotlib.colors import BoundaryNorm
     from matplotlib.ticker import MaxNLocator
 

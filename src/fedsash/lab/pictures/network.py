@@ -1,4 +1,4 @@
-"""A run on a network: who does what when, the link and the window, accuracy against time and trips."""
+"""A run on a network: the clients' activities, the link and the client window, accuracy against time and trips."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ DOINGS = {
     "download": (SKY, 0.4),
     "wait": ("#DDDDDD", 0.15),
 }
-"""The colour of what a client is at, and its height, by which it can be told without its colour."""
+"""The colour and the height of each activity of a client. The height distinguishes activities without colour."""
 CLIENTS, SHOWN, BINS = 30, 1000, 200
-"""A time line shows so many clients, and so many intervals of theirs; the link's use is a mean over so many bins."""
+"""The most clients and intervals in a time line, and the number of bins for the link's use."""
 AGAINST = {"time": "simulated seconds", "trips": "client trips"}
 
 
 def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Picture:
-    """Who trains, uploads and waits: a row a client, from the run's beginning."""
+    """Which client trains, uploads and waits when: one row for each client, from the run's beginning."""
     known = [row for row in content["intervals"] if row[0] < CLIENTS][: SHOWN + CLIENTS]
     clients = 1 + max((row[0] for row in known), default=0)
     layers = [_spans(what, [row for row in known if row[1] == what]) for what in DOINGS]
@@ -33,7 +33,7 @@ def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Pi
     one = Panel(name, x, y, [spans for spans in layers if spans.rows], 9, max(1.6, 0.22 * clients + 0.8))
     caption = (
         f"Who trains, uploads, fails to upload, downloads and waits, from the beginning: at most {CLIENTS} clients and "
-        f"{SHOWN:,} of their doings."
+        f"{SHOWN:,} intervals."
     )
     return Picture("Who does what when", [one], caption=caption)
 
@@ -45,7 +45,7 @@ def _spans(what: str, known: list[Any]) -> Spans:
 
 
 def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
-    """The share of time in which the link was in use, and the window's size where there is one: a line for each run."""
+    """The use of the link in per cent, and the size of the client window if there is one. One line for each run."""
     x = Axis("simulated seconds", 0, max(content["until"] for content in contents.values()) or 1)
     one = len(contents) == 1
     dashed = [replace(look(i), dash=DASHES[i % len(DASHES)]) for i in range(len(contents))]
@@ -58,7 +58,7 @@ def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
         sizes = [Line(run, *_sizes(content), styles[run], steps="after") for run, content in windows.items()]
         most = max(size for content in windows.values() for _, size in content["window"])
         panels.append(Panel("the window's size", x, Axis("window W", 0, 1.1 * most, whole=True), sizes, 9, 2.4))
-    caption = "The share of the shared link's rate that uploads took, a mean over stretches of time"
+    caption = "The share of the link's rate that uploads used, as a mean over intervals of time"
     return Picture(
         "The link and the window" if windows else "The link's use",
         panels,
@@ -67,9 +67,9 @@ def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
 
 
 def link_use(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-    """The edges of bins of time, and the per cent of the time from each to the next in which the link was in use.
+    """The edges of bins of time, and for each bin the use of the link in per cent of the time.
 
-    The last edge has the share before it once more. Both are empty if nothing was sent.
+    The last edge repeats the value of the last bin. Both are empty if nothing was sent.
     """
     import numpy as np
 
@@ -83,7 +83,7 @@ def link_use(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
 
 
 def _sizes(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
-    """The times from which on the window has each size, and its end."""
+    """The times at which the client window changes its size, with the sizes, and the end of time."""
     times, sizes = ([row[i] for row in content["window"]] for i in (0, 1))
     return [*times, content["until"]], [*sizes, sizes[-1]]
 

@@ -21,19 +21,19 @@ Trace = dict[str, Any]
 Json = dict[str, Any]
 
 INCH, LOWEST, HIGHEST = 100, 300, 680
-"""Pixels for an inch of paper's height, and how high a picture is at least and at most."""
+"""Pixels per inch of a panel's height on paper, and the smallest and largest height of a picture in pixels."""
 MAP = 3000
-"""More dots than this are a map of colours."""
+"""More dots than this are drawn as a heat map."""
 STEPS = 24
 """Steps between the contours of a field."""
 FEW = 12
-"""So many whole numbers are marked one by one."""
+"""An axis with at most this many whole numbers marks each of them."""
 DIGITS = 6
 """Significant digits of numbers on the page."""
 
 
 def plotly(picture: Picture) -> Json:
-    """What page.js reads. Raises `ValueError` for a picture without panels."""
+    """The picture as page.js reads it. Raises `ValueError` for a picture without panels."""
     if not picture.panels:
         raise ValueError("it holds no numbers")
     (picture,) = common([picture])
@@ -45,7 +45,7 @@ def plotly(picture: Picture) -> Json:
 
 
 def numbers(values: Iterable[float | None]) -> list[float | None]:
-    """Numbers with `DIGITS` digits, None where they are not finite: what JSON can say."""
+    """Numbers with `DIGITS` digits, as JSON can hold them: None if a number is not finite."""
     found = (None if value is None or not math.isfinite(value) else value for value in values)
     return [value if value is None else float(f"{value:.{DIGITS}g}") for value in found]
 
@@ -104,7 +104,7 @@ def _axis(axis: Axis) -> Json:
 
 
 def _marked(panel: Panel, which: Literal["x", "y"]) -> Axis:
-    """The panel's axis; where there are but a few whole numbers, each is marked."""
+    """The panel's axis. If there are only a few whole numbers, each is marked."""
     axis: Axis = getattr(panel, which)
     if not axis.whole or axis.ticks is not None:
         return axis
@@ -263,7 +263,7 @@ def _shape(rule: Rule) -> Json:
 
 def _note(rule: Rule, panel: Panel) -> Json:
     axis = panel.x if rule.axis == "x" else panel.y
-    at = math.log10(rule.at) if axis.log else rule.at  # which plotly wants of notes, but not of lines
+    at = math.log10(rule.at) if axis.log else rule.at  # plotly needs this for notes, but not for lines
     place = {"y": at, "x": 0, "xref": "paper"} if rule.axis == "y" else {"x": at, "y": 0, "yref": "paper"}
     look = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
     return look | place | {"text": _plain(rule.note)}
@@ -275,5 +275,5 @@ def _named(name: str) -> Trace:
 
 
 def _plain(text: object) -> str:
-    """Text as plotly shows it: it knows some of HTML's elements, and entities."""
+    """Text escaped for plotly, which interprets some HTML elements and entities."""
     return escape(str(text), quote=False)

@@ -47,19 +47,19 @@ HOUSE: Any = {
     "legend.labelcolor": INK,
     "savefig.dpi": 130,
 }
-"""The look of the house: a light grid and no frame."""
+"""The common style: a light grid and no frame."""
 TITLE = 0.45
 """Inches for the title."""
 LETTER, HANDLE = 0.075, 0.6
-"""Inches for a letter of a legend, and for the rest of an entry."""
+"""Inches per letter of a legend, and for the rest of an entry."""
 NAMED = 8
-"""A legend has at most so many names; of more a reader could not tell which is which."""
+"""The most names in a legend. With more, readers could not distinguish them."""
 
 
 def draw(picture: Picture, path: Path | str) -> None:
-    """Draw a picture as what the ending of `path` says (PNG, PDF, SVG, ...), whole or not at all.
+    """Draw a picture into the file `path`, completely or not at all. Its extension gives the format (PNG, PDF, SVG).
 
-    Raises `ImportError` without matplotlib, `ValueError` for an ending that it does not know.
+    Raises `ImportError` without matplotlib, and `ValueError` for an unknown extension.
     """
     from matplotlib import rc_context
 
@@ -98,7 +98,7 @@ def _figure(picture: Picture) -> Figure:
 
 
 def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
-    """A panel's axes, with everything on them; `beside` says whether other panels stand at its side."""
+    """A panel's axes, with all its layers. `beside` says whether the picture has other panels in the same row."""
     deep = any(isinstance(layer, Field) and layer.relief for layer in panel.layers)
     axes: Axes = made.add_subplot(place, projection="3d" if deep else None)
     for layer in panel.layers:
@@ -120,7 +120,7 @@ def _axes(made: Figure, place: Any, panel: Panel, beside: bool) -> Axes:
 
 
 def _legend(panel: Panel, names: Sequence[str], beside: bool) -> dict[str, Any]:
-    """Where the legend is: below a panel `beside` others, above one that is crowded, else where there is room."""
+    """Place the legend: below a panel `beside` others, above a crowded panel, otherwise inside."""
     if beside:
         columns = max(1, min(len(names), int(panel.width / (LETTER * max(map(len, names)) + HANDLE))))
         return {"loc": "upper left", "bbox_to_anchor": (0, -0.14), "ncols": columns, "borderpad": 0}
@@ -130,7 +130,7 @@ def _legend(panel: Panel, names: Sequence[str], beside: bool) -> dict[str, Any]:
 
 
 def _crowded(panel: Panel) -> bool:
-    """Whether there is hardly room for a legend among what is drawn."""
+    """Whether the panel has too little free space for a legend."""
     return any(isinstance(layer, Bars | Spans) for layer in panel.layers)
 
 
@@ -180,10 +180,10 @@ def _ends(axes: Axes, lines: Sequence[Line]) -> None:
 
 
 def spread(values: Sequence[float], gap: float, low: float, high: float) -> list[float]:
-    """The places in [low, high] nearest to `values`, in the sense of least squares, no two closer than `gap`.
+    """The places in [low, high] that are nearest to `values` (least squares), with at least `gap` between any two.
 
-    With the values in order, place i less i gaps must not fall, so this is an isotonic regression: neighbours that
-    would overlap are pooled into blocks around their mean. If there is not room for all, they reach below `low`.
+    With sorted values, place_i - i * gap must not decrease, so this is an isotonic regression: neighbours that would
+    overlap are pooled into blocks around their mean. If there is too little room, the places reach below `low`.
     """
     order = sorted(range(len(values)), key=values.__getitem__)
     blocks: list[tuple[float, int]] = []

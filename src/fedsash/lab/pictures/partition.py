@@ -1,4 +1,4 @@
-"""Who holds what: each client's samples of each class, and of each domain where there are any."""
+"""A partition: each client's samples of each class, and of each domain if there are domains."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from .picture import Axis, Bars, Dots, Panel, Picture
 from .styles import INK, many
 
 DRAWN = 200
-"""How many clients a picture shows; of more, the first ones."""
+"""The most clients in a picture. If there are more, it shows the first ones."""
 NAMED = 30
-"""So many classes are named on their axis."""
+"""At most this many classes are named on their axis."""
 AREA = "The area of a dot is the class's share of the client's samples."
 Counts = Sequence[Sequence[int]]
 """Clients x classes, or clients x domains."""
 
 
 def partition(content: Mapping[str, Any]) -> Picture:
-    """A partition as `partition.record` has it: bars of each client's samples, and below a dot for each class it holds.
+    """A partition from `partition.record`: bars of each client's samples, and below them a dot for each class it holds.
 
-    A dot's area is the class's share of the client's samples. Where samples have domains, there are such dots for
-    these, too. Raises `ValueError` if a client has not a count for each class.
+    A dot's area is the class's share of the client's samples. If samples have domains, the same is drawn for domains.
+    Raises `ValueError` if a client lacks a count for a class.
     """
     counts: Counts = content["counts"]
     classes = [str(name) for name in content["classes"]]
@@ -44,7 +44,7 @@ def partition(content: Mapping[str, Any]) -> Picture:
 
 
 def _samples(counts: Counts, classes: Sequence[str], colours: Sequence[str], x: Axis, width: float) -> Panel:
-    """A bar for each client, of its samples of each class one above the other."""
+    """A bar for each client, with its samples of each class stacked."""
     clients = range(min(len(counts), DRAWN))
     heights = [[counts[k][c] for k in clients] for c in range(len(classes))]
     bars = Bars(classes, clients, heights, colours, stacked=True)

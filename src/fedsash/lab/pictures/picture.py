@@ -1,8 +1,8 @@
-"""What a picture shows, as plain numbers: `paper` and `page` draw it.
+"""The content of a picture as plain numbers. `paper` and `page` draw it.
 
-A picture has panels. For papers they stand side by side in rows of `columns`; on the page the reader chooses one of
-them. A panel has two axes and layers, of which the later ones are drawn over the earlier ones. Numbers are in the units
-that the axes name (`100 * share` for per cent); None and NaN are unknown and leave a gap.
+A picture has panels. For papers they are side by side in rows of `columns`. On the page the reader chooses one of them.
+A panel has two axes and layers; later layers are drawn over earlier ones. Numbers are in the units that the axes name
+(`100 * share` for per cent). None and NaN are unknown and leave a gap.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Grid = Sequence[Numbers]
 class Axis:
     """An axis: what it measures, with the unit.
 
-    `low` and `high` are where it begins and ends, None where the data say; it runs downwards if low > high. `ticks` are
-    places and what is written there. On a `whole` axis only whole numbers are marked.
+    `low` and `high` are its ends; None takes them from the data. It is reversed if low > high. `ticks` maps places to
+    labels. On a `whole` axis only whole numbers are marked.
     """
 
     label: str = ""
@@ -39,7 +39,7 @@ class Line:
     """A line through points; without a `name` it is not in the legend.
 
     `errors` are half the lengths of error bars. `smooth` are values that the page can show instead of y. With `steps`
-    each y is kept up to the next x ("after") or stands around its own x ("middle"). `filled` paints the area below.
+    each y is constant up to the next x ("after") or around its own x ("middle"). `filled` fills the area below.
     Raises `ValueError` if the lengths differ.
     """
 
@@ -84,9 +84,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Bars:
-    """Bars at the places x: a `name`, a colour and a row of heights each; `None` is no bar.
+    """Bars at the places x. Each series has a `name`, a colour and a row of heights; `None` is no bar.
 
-    They stand side by side, or are `stacked`. `width` is the share of a place that its bars take.
+    The series are side by side, or `stacked`. `width` is the share of a place that its bars fill.
     Raises `ValueError` if the lengths differ.
     """
 
@@ -106,7 +106,7 @@ class Bars:
 
 @dataclass(frozen=True)
 class Spans:
-    """Stretches of a time line: row `rows[i]` from `begins[i]` to `ends[i]`, all of one kind.
+    """Intervals of a time line, all of one kind: interval i is in row `rows[i]`, from `begins[i]` to `ends[i]`.
 
     `height` is the share of a row that they take. Raises `ValueError` if the lengths differ.
     """
@@ -125,10 +125,10 @@ class Spans:
 
 @dataclass(frozen=True)
 class Dots:
-    """How many there are of something, `counts[y][x]` at x = 0, 1, ... and y = 0, 1, ...: a dot each, none for 0.
+    """Counts as dots: `counts[y][x]` at x = 0, 1, ... and y = 0, 1, ...; there is no dot for 0.
 
-    A dot's area is the count's share of its column. `colours` has one for each row; `label` is what is counted.
-    Raises `ValueError` if rows differ in length, or if there is not a colour for each.
+    A dot's area is the count's share of its column. `colours` has a colour for each row. `label` names the counted
+    things. Raises `ValueError` if the rows differ in length or number from the colours.
     """
 
     counts: Sequence[Sequence[int]]
@@ -151,9 +151,9 @@ class Dots:
 class Field:
     """Numbers over a plane, as contours seen from above or as a `relief` in three dimensions.
 
-    `levels` are those of the contours, ascending; what is beyond the last is cut off. Fields of one `label` have one
-    scale in a picture, and in several that `scales.common` has brought together; without it, none need be given.
-    Raises `ValueError` if the values are not a row for each y and a column for each x.
+    `levels` are the levels of the contours, ascending; values beyond the last level are cut off. They may be left out:
+    `scales.common` gives the same levels to all fields with the same `label`, in one or several pictures.
+    Raises `ValueError` unless the values have a row for each y and a column for each x.
     """
 
     label: str
@@ -173,10 +173,10 @@ Layer = Line | Points | Rule | Bars | Spans | Dots | Field
 
 @dataclass(frozen=True)
 class Panel:
-    """Two axes and what is drawn on them; `name` is what it is called beside others.
+    """Two axes and the layers on them. `name` identifies the panel among others.
 
-    `width` and `height` are in inches on paper; the page is as wide as the window, and 100 pixels high for an inch. On
-    a `square` panel both axes have the same unit. `ends` writes names beside the ends of lines, where paper has room.
+    `width` and `height` are in inches on paper. On the page, a picture is as wide as the window. On a `square` panel
+    both axes have the same unit. `ends` writes names at the ends of lines, if there is room on paper.
     """
 
     name: str
@@ -191,7 +191,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture: its title, its panels in the order of the page, and a sentence or two below it on the page."""
+    """A picture: its title, its panels in the order of the page, and one or two sentences below it on the page."""
 
     title: str
     panels: Sequence[Panel]

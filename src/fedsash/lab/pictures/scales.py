@@ -1,4 +1,4 @@
-"""Scales of colours that fields have in common."""
+"""Common colour scales of fields."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .picture import Field, Grid, Layer, Panel, Picture
 
 LEVELS = 18
 INNER = 0.9
-"""The share of all values that lies within the levels: far from the models a loss can be anything."""
+"""The share of all values that lies within the levels. Far from the models, the loss can be very large."""
 
 
 def common(pictures: Sequence[Picture]) -> list[Picture]:
@@ -35,7 +35,7 @@ def _bare(layer: Layer) -> TypeGuard[Field]:
 
 
 def levels(values: Sequence[Grid]) -> list[float]:
-    """Levels from the lowest value to the `INNER` quantile, close to each other where the valley is."""
+    """Levels from the lowest value to the `INNER` quantile. They are closer to each other at low values."""
     known = np.concatenate([np.array(grid, dtype=np.float64).ravel() for grid in values])
     known = known[np.isfinite(known)]
     low, high = (float(known.min()), float(np.quantile(known, INNER))) if len(known) else (0.0, 1.0)

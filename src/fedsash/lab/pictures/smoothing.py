@@ -10,11 +10,11 @@ WINDOW, ORDER = 10, 2
 
 
 def smooth(values: Sequence[float]) -> list[float]:
-    """Each value as a polynomial of degree 2 fitted to 10 neighbours gives it (Savitzky and Golay, 1964).
+    """Each value of a polynomial of degree 2 that is fitted to 10 neighbours (Savitzky and Golay, 1964).
 
-    This is SciPy's filter as papers use it: its window being even, it gives the polynomial half an evaluation after
-    each one, but for the five at either end. Neighbours are successive evaluations, however many rounds apart. Values
-    that are not finite split the sequence; parts of fewer than 10 values stay as they are.
+    This is SciPy's filter as papers use it. Since its window is even, it evaluates the polynomial half an evaluation
+    after each value, except for the five values at either end. Neighbours are successive evaluations, even if they are
+    many rounds apart. Values that are not finite split the sequence. Parts of fewer than 10 values are not changed.
     """
     from scipy.signal import savgol_filter
 

@@ -1,4 +1,4 @@
-"""Colours, dashes and marks of all pictures, in one place."""
+"""The colours, dashes and marks of all pictures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cr
 
 @dataclass(frozen=True)
 class Style:
-    """How a line looks; a `quiet` one is thin, and what others are compared with."""
+    """The style of a line. A `quiet` line is thin: the other lines are compared with it."""
 
     colour: str
     dash: Dash = "solid"
@@ -39,13 +39,13 @@ QUIET = Style(GREY, quiet=True)
 
 
 def look(place: int) -> Style:
-    """The style of the line of that place among others; colour and mark together tell 42 lines apart."""
+    """The style of the line with this index. Colour and mark together distinguish 42 lines."""
     lap = place // len(COLOURS)
     return Style(COLOURS[place % len(COLOURS)], DASHES[lap % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
 
 
 def many(count: int) -> list[str]:
-    """Colours for `count` classes: ten that are easy to name, of more a rainbow."""
+    """Colours for `count` classes: up to ten colours that are easy to name, otherwise a rainbow."""
     if count <= len(CLASSES):
         return list(CLASSES[:count])
     shades = ((0.78 * i / (count - 1), (0.42, 0.58)[i % 2]) for i in range(count))

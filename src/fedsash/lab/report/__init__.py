@@ -1,1 +1,1 @@
-"""What people see of runs that have ended: tables that compare them, and one page with all of their pictures."""
+"""Reports of runs: tables that compare them, and one HTML page with all their pictures."""

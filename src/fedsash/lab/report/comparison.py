@@ -1,4 +1,4 @@
-"""Runs that differ in their seed as one row: mean, deviation, and the gain with its confidence interval."""
+"""Comparison over seeds: mean, standard deviation, and the gain with its confidence interval."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MISSING = "-"
 
 
 class ComparedRun(Protocol):
-    """A run as its folder has it; a sweep's run has a label on each of the sweep's axes."""
+    """A run, read from its folder. A run of a sweep has a label on each of the sweep's axes."""
 
     @property
     def name(self) -> str: ...
@@ -33,11 +33,11 @@ class ComparedRun(Protocol):
 
 @dataclass(frozen=True)
 class Row:
-    """One model over the seeds of its group: `values` are its `last_mean` by seed, shares, None where undefined.
+    """One model over the seeds of its group. `values` are its `last_mean` by seed: shares in [0, 1], None if undefined.
 
-    `mean` and `std` (the sample's, dividing by n - 1) are None if a value is undefined, `std` also for a single seed.
-    `gain` is the mean difference to the reference over the seeds that both have, `interval` half the width of its
-    confidence interval, t * s / sqrt(n) from the paired differences (Student), None for a single pair.
+    `mean` and `std` (dividing by n - 1) are None if a value is undefined; `std` is also None for a single seed. `gain`
+    is the mean difference to the reference over the seeds that both have. `interval` is half the width of its
+    confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair.
     """
 
     labels: dict[str, str]
@@ -58,10 +58,11 @@ class Row:
 
 
 def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row]:
-    """A row for each model of each group of runs that differ in nothing but their seed.
+    """A row for each model of each group of runs that differ only in their seed.
 
-    The reference of a gain is the global model of the same run; with `against = "axis=label"` that of the run with this
-    label instead of its own. A run that is in no sweep has one axis, `run`, with the name of its group's first run.
+    The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
+    of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
+    the name of the first run in its group.
 
     Raises `ValueError` if there is no such axis or label, or if two runs of a group have the same seed.
     """
@@ -100,7 +101,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
-    """Where each run stands on all axes but that of the seed."""
+    """Each run's labels on all axes except the seed."""
     first: dict[str, str] = {}
     found = []
     for run in runs:
@@ -123,7 +124,7 @@ def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...],
 
 
 def _with_gain(row: Row, reference: Row | None) -> Row:
-    """The row with its gain over the reference; a row has none over itself."""
+    """The row with its gain over the reference. A row that is the reference has no gain."""
     if reference is None or reference is row:
         return row
     pairs = [(row.values[seed], reference.values[seed]) for seed in row.values if seed in reference.values]

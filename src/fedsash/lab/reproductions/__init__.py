@@ -1,6 +1,6 @@
-"""The papers' tables and figures as sweeps, with the published numbers beside what they come to here.
+"""The papers' tables and figures as sweeps, with published and measured numbers side by side.
 
-Each reproduction is a file `NAME.toml` in this folder; adding one is adding a file.
+Each reproduction is a file `NAME.toml` in this folder. To add a reproduction, add a file.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ FOLDER = Path(__file__).parent
 
 
 def names() -> list[str]:
-    """All reproductions, paper by paper, tables before figures, in the papers' order."""
+    """The names of all reproductions: paper by paper, tables before figures, in the papers' order."""
     return sorted((file.stem for file in FOLDER.glob("*.toml")), key=_order)
 
 
 def titles() -> dict[str, str]:
-    """The title of each reproduction, without reading more of it than the file."""
+    """The title of each reproduction. The files are read, but not checked."""
     return {name: str(read(FOLDER / f"{name}.toml").get("title", "")) for name in names()}
 
 
 def load(name: str) -> Reproduction:
-    """The reproduction of that name; `ValueError` if there is none, or if its file is wrong."""
+    """The reproduction of that name. Raises `ValueError` if there is none, or if its file has an error."""
     known = names()
     close = suggestion(name, known)
     hint = (

@@ -1,4 +1,4 @@
-"""The figures of a reproduction, from the runs that have come to their end."""
+"""The figures of a reproduction, drawn from its finished runs."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ Say = Callable[[str], None]
 
 
 def draw(figure: Figure, results: Results, command: str, say: Say, progress: bool = True) -> list[Path]:
-    """Draw a figure into `pictures/`, with what it shows in `tables/` or `analyses/`; the pictures.
+    """Draw a figure into `pictures/`, write its numbers into `tables/` or `analyses/`, and return the pictures.
 
-    `say` is told, in a line, what could not be drawn.
+    `say` is called with a line for everything that could not be drawn.
     """
     if missing := [run.name for run in results.asked(figure.where) if run.name not in results.finished]:
         say(f"{figure.name}: without {len(missing)} runs that are not there, such as {missing[0]}")
@@ -48,7 +48,7 @@ def draw(figure: Figure, results: Results, command: str, say: Say, progress: boo
 
 
 def _curves(figure: Figure, results: Results) -> list[Path]:
-    """Accuracy by round: one line a label, the mean over its runs where there are several."""
+    """Accuracy by round: one line for each label, the mean over its runs if there are several."""
     models = {}
     for label, pick in figure.lines.items():
         whole = figure.where | pick
@@ -58,7 +58,7 @@ def _curves(figure: Figure, results: Results) -> list[Path]:
         rounds = sorted(set.intersection(*map(set, found)))
         means = [sum(curve[round] for curve in found) / len(found) for round in rounds]
         means = smooth(means) if figure.smooth else means
-        # "model" would be drawn as what averages are compared with.
+        # A line called "model" would be drawn in the quiet style of the global model.
         name = "the model" if label == "model" else label
         models[name] = {round: mean / 100 for round, mean in zip(rounds, means, strict=True)}
     path = _picture(results.out, figure.name)
@@ -67,7 +67,7 @@ def _curves(figure: Figure, results: Results) -> list[Path]:
 
 
 def _values(figure: Figure, results: Results, command: str) -> list[Path]:
-    """A number over the labels of an axis, as a picture and as a table."""
+    """A number against the labels of an axis, as a picture and as a table."""
     found = {
         name: [results.measured(figure.where | pick | x) for x in figure.x.values()]
         for name, pick in figure.lines.items()
@@ -85,7 +85,7 @@ def _values(figure: Figure, results: Results, command: str) -> list[Path]:
 
 
 def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measurement]]) -> Picture:
-    """A line for each name, with the deviation over seeds as error bars."""
+    """A line for each name, with the standard deviation over seeds as error bars."""
     layers = []
     for i, (name, line) in enumerate(lines.items()):
         known = [(x, m.value, m.std or 0.0) for x, m in enumerate(line) if m.value is not None]
@@ -98,7 +98,7 @@ def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measuremen
 
 
 def _analyses(figure: Figure, results: Results, command: str, say: Say, progress: bool) -> list[Path]:
-    """What a study finds in every run, drawn on common scales."""
+    """The findings of a study in every run, drawn on common scales."""
     found = {}
     for group in _groups(figure, results):
         name = "-".join([figure.name, *_labels(group[0], results)])
@@ -113,7 +113,7 @@ def _analyses(figure: Figure, results: Results, command: str, say: Say, progress
 
 
 def _groups(figure: Figure, results: Results) -> Iterator[list[PlannedRun]]:
-    """The finished runs of a figure: one by one, or together where they differ in the axis `over` alone."""
+    """The finished runs of a figure in groups: each alone, or together if they differ only in the axis `over`."""
     groups: dict[tuple[tuple[str, str], ...], list[PlannedRun]] = {}
     for run in results.runs(figure.where):
         key = tuple((axis, label) for axis, label in run.labels.items() if axis != figure.over)
@@ -124,7 +124,7 @@ def _groups(figure: Figure, results: Results) -> Iterator[list[PlannedRun]]:
 def _analysed(
     figure: Figure, runs: list[PlannedRun], results: Results, file: Path, command: str, progress: bool
 ) -> dict[str, Any]:
-    """An analysis of some runs; one that is there already, and of the same figure, is not made again."""
+    """An analysis of some runs. If the same figure has made it before, it is read instead."""
     mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
     if file.exists() and (found := json.loads(file.read_text())).get("made_for") == mark:
         return dict(found)
@@ -146,12 +146,12 @@ def _analysed(
 
 
 def _labels(run: PlannedRun, results: Results) -> list[str]:
-    """Where a run stands on the axes that have several labels here."""
+    """A run's labels on the axes that have several labels here."""
     return [label for axis, label in run.labels.items() if len(results.sweep.axes[axis]) > 1]
 
 
 def _found(figure: Figure, runs: list[OpenRun], command: str, progress: bool) -> dict[str, Any]:
-    """What the figure's study finds in these runs, of the very models that they have."""
+    """The findings of the figure's study in these runs, with the names of their own models."""
     study, bars = figure.study, list[Progress]()
     assert study is not None
     if models := getattr(study, "models", ()):
@@ -167,7 +167,7 @@ def _found(figure: Figure, runs: list[OpenRun], command: str, progress: bool) ->
 
 
 def _named(model: str, run: OpenRun) -> str:
-    """The model's name for `studies`: `#1` is the first client of the round, and so on."""
+    """The model's name for `studies`. `#1` becomes the first client of the round, and so on."""
     place = re.fullmatch(r"client:#(\d+)@(\d+)", model)
     if place is None:
         return model
@@ -180,6 +180,6 @@ def _named(model: str, run: OpenRun) -> str:
 
 
 def _picture(out: Path, name: str) -> Path:
-    """Where a picture lies."""
+    """The path of a picture."""
     (out / "pictures").mkdir(parents=True, exist_ok=True)
     return out / "pictures" / f"{safe(name)}.png"

@@ -1,4 +1,4 @@
-"""A paper's figure: which lines or landscapes it has, as a reproduction's file says it."""
+"""A paper's figure: the lines or landscapes that a reproduction's file lists for it."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ OWN = {
     "curves": ("lines", "smooth", "by"),
     "values": ("lines", "x", "label"),
 }
-"""The figures that are made of recorded accuracies, and their keys; all others are studies."""
+"""The kinds of figures that are made from recorded accuracies, and their keys. All other kinds are studies."""
 COMMON = ("name", "title", "kind", "where")
 AGAINST = {"round": "round", "trips": "client trips"}
 
 
 @dataclass(frozen=True)
 class Figure:
-    """A figure, or a panel of one.
+    """A figure, or a panel of a figure.
 
-    - curves and values have `lines`, a pick each; `smooth` curves are filtered as in IMA (Savitzky-Golay, window 10,
-      order 2), those `by` "trips" drawn against client trips, and values taken over the picks of `x`, an axis as a
-      rule, called `label` in the picture;
-    - any other kind is what its `study` (see `lab/studies/`) finds in every run of `where`; the keys are the study's
-      settings. In `models`, `client:#1@N` is the first client of the round after the saved round N. A study of several
-      runs together takes those that differ in the axis `over` alone.
+    - Curves and values have `lines`, one pick for each. `smooth` curves are filtered as in IMA (Savitzky-Golay, window
+      10, order 2). Curves `by` "trips" are drawn against client trips. Values have one point for each pick of `x`,
+      usually an axis, with the name `label` in the picture.
+    - Any other kind shows the findings of its `study` (see `lab/studies/`) in every run of `where`. The keys are the
+      study's settings. In `models`, `client:#1@N` is the first client of the round after the saved round N. A study of
+      several runs together takes runs that differ only in the axis `over`.
     """
 
     name: str
@@ -49,7 +49,7 @@ class Figure:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], axes: AxisLabels, name: str, place: str) -> Figure:
-        """The figure that a reproduction's file describes. Raises `ConfigError`."""
+        """The figure that a table in a reproduction's file describes. Raises `ConfigError`."""
         kind = text(table.get("kind", ""), f"{place}.kind")
         known = kinds()
         keys = OWN | {name: ("over",) if study.takes == "together" else () for name, study in known.items()}
@@ -85,7 +85,7 @@ class Figure:
 
 
 def _study(kind: str, make: type[Study], settings: Mapping[str, Any], place: str) -> Study:
-    """The study with these settings, where the word of the command line stands for None: `samples = "all"`."""
+    """The study with these settings. As on the command line, a word stands for None: `samples = "all"`."""
     words = {option.name: option.metadata["none"] for option in fields(make)}
     given = {key: value for key, value in settings.items() if value != words.get(key)}
     nothing = {key: None for key in settings if key not in given}

@@ -1,4 +1,4 @@
-"""Which numbers of which runs: what a row, a column, a line or a panel stands for."""
+"""Picks: which numbers of which runs belong to a row, a column, a line or a panel."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ STATISTICS = {
     "trips_speed_up": "how many times fewer client trips to the target",
 }
 SPEED_UPS = {"speed_up": "rounds_to_target", "trips_speed_up": "trips_to_target"}
-"""What each is the quotient of."""
+"""The statistic whose quotient each speed-up is."""
 OWN = ("model", "statistic")
 
 
 @dataclass(frozen=True)
 class Pick:
-    """Runs by their labels, in them a `model`, and a `statistic` of it; what is "" is left to another pick.
+    """Selects runs by their labels, one `model` in them, and one `statistic` of it.
 
-    `where` has the labels that count on each axis that matters. The model is one of a run's own names, or `"sent"`: the
-    global model until a broadcast begins, and the average in its place from then on, as IMA reports it.
+    An empty field ("") is filled from the pick that this one is combined with. `where` lists the labels that are
+    selected on each axis; other axes are free. The model is a name of a run's model, or `"sent"`: the model that
+    clients receive, which is the global model until a broadcast begins and the average from then on (as in IMA).
     """
 
     where: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -42,7 +43,7 @@ class Pick:
 
     @classmethod
     def of(cls, table: Any, axes: AxisLabels, place: str) -> Pick:
-        """The pick that a table describes: labels by axis, beside `model` and `statistic`. Raises `ConfigError`."""
+        """The pick that a table describes: labels by axis, `model` and `statistic`. Raises `ConfigError`."""
         table = mapping(table, place)
         where = {axis: labels(given, axis, axes, place) for axis, given in table.items() if axis not in OWN}
         model, statistic = (text(table.get(key, ""), f"{place}.{key}") for key in OWN)
@@ -51,16 +52,16 @@ class Pick:
         return cls(where, model, statistic)
 
     def __or__(self, other: Pick) -> Pick:
-        """Both together; the other's say counts where both have one."""
+        """The two picks combined. If both set a field, the value of `other` is used."""
         return Pick({**self.where, **other.where}, other.model or self.model, other.statistic or self.statistic)
 
     def takes(self, run: Labels) -> bool:
-        """Whether a run with these labels is one of them."""
+        """Whether the pick selects a run with these labels."""
         return all(run[axis] in wanted for axis, wanted in self.where.items())
 
 
 def several(given: Any, axes: AxisLabels, place: str) -> dict[str, Pick]:
-    """Picks by label: an axis by its name stands for all of its labels, a table has a pick for each label."""
+    """Picks by label. The name of an axis gives a pick for each of its labels, a table has a pick for each label."""
     if isinstance(given, str):
         check_known(given, axes, f"{place}: there is no axis")
         return {label: Pick({given: (label,)}) for label in axes[given]}
@@ -68,7 +69,7 @@ def several(given: Any, axes: AxisLabels, place: str) -> dict[str, Pick]:
 
 
 def labels(given: Any, axis: str, axes: AxisLabels, place: str) -> tuple[str, ...]:
-    """One or more labels of an axis."""
+    """One or more labels of an axis, checked. Raises `ConfigError`."""
     check_known(axis, axes, f"{place}: there is no axis")
     found = tuple(str(label) for label in (given if isinstance(given, list) else [given]))
     for label in found:
@@ -77,14 +78,14 @@ def labels(given: Any, axis: str, axes: AxisLabels, place: str) -> tuple[str, ..
 
 
 def mapping(value: Any, place: str) -> Mapping[str, Any]:
-    """The value, if it is a table."""
+    """The value, which must be a table. Raises `ConfigError`."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{place} = {show(value)}: must be a table")
     return value
 
 
 def text(value: Any, place: str) -> str:
-    """The value, if it is a string."""
+    """The value, which must be a string. Raises `ConfigError`."""
     if not isinstance(value, str):
         raise ConfigError(f"{place} = {show(value)}: must be a string")
     return value

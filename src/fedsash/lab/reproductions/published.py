@@ -1,4 +1,4 @@
-"""Numbers as papers print them: with deviations, doubts, and targets that were not reached."""
+"""Numbers as papers print them: with deviations, marks for doubt, and targets that were not reached."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ NUMBER = re.compile(r"(?P<value>\d+(\.\d+)?)(?P<beyond>\+)?( ±(?P<std>\d+(\.\d+
 
 @dataclass(frozen=True)
 class PrintedNumber:
-    """One printed number: its `text`, and what it says.
+    """One printed number: its `text`, and its meaning.
 
-    `"81.17"`, `"45.8 ±0.3"` with the paper's own deviation, `"1000+"` (`beyond`: not reached in so many rounds),
-    `"22.75 ?"` (`doubt`: the print is suspicious, or what it belongs to is inferred), `"N/A"` (the paper has none) and
-    `"?"` (lost). The last two have no `value`.
+    - `"81.17"`: a value
+    - `"45.8 ±0.3"`: a value with the paper's own deviation
+    - `"1000+"`: the target was not reached in that many rounds (`beyond`)
+    - `"22.75 ?"`: the number is suspicious, or its place in the table is inferred (`doubt`)
+    - `"N/A"`: the paper has no number; there is no `value`
+    - `"?"`: our source does not contain the number; there is no `value`
     """
 
     text: str
@@ -27,7 +30,7 @@ class PrintedNumber:
 
     @classmethod
     def read(cls, text: str) -> PrintedNumber:
-        """What a printed number says; `ValueError` if it says nothing."""
+        """The meaning of a printed number. Raises `ValueError` for any other text."""
         text = text.strip()
         if text in ("N/A", "?"):
             return cls(text, doubt=text == "?")
@@ -45,7 +48,7 @@ class PrintedNumber:
 
 
 def read_cell(text: str, form: str, count: int) -> tuple[PrintedNumber, ...]:
-    """The `count` numbers of a printed cell: `"64.37 → 69.95"` of the form `"{} → {}"`; `"?"` alone stands for all."""
+    """The `count` numbers of a printed cell: `"64.37 → 69.95"` has the form `"{} → {}"`. A single `"?"` is for all."""
     if text in ("N/A", "?"):
         return (PrintedNumber.read(text),) * count
     between = [re.escape(part) for part in form.split("{}")]

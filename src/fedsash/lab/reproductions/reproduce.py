@@ -1,4 +1,4 @@
-"""A reproduction carried out: its runs trained, its tables filled, its figures drawn."""
+"""Carrying out a reproduction: train its runs, fill its tables, draw its figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .results import Results, safe
 
 @dataclass
 class Outcome:
-    """The tables of a reproduction, as written, its pictures, and what could not be made, with the reason."""
+    """The tables of a reproduction, its pictures, and the reasons for what could not be made."""
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Path] = field(default_factory=list)
@@ -43,10 +43,10 @@ def reproduce(
 ) -> Outcome:
     """Train the runs of a reproduction into `out`, and write its tables, analyses and pictures there.
 
-    `data` holds a folder for each data set, by its name; runs whose data are not there are left out, which `say` is
-    told. What is trained already is not trained again, and counts, asked for or not. `only` and `overrides` are those
-    of `Reproduction.plan`. Raises `ConfigError` for labels and settings that there are not, and if `out` holds runs at
-    another scale or with other settings.
+    `data` holds a folder for each data set, with the data set's name. Runs without their data are left out, and `say`
+    is called with the reason. Runs that an earlier call has trained are not trained again. They are used even if this
+    call does not ask for them. `only` and `overrides` are those of `Reproduction.plan`. Raises `ConfigError` for
+    unknown labels and settings, and if `out` holds runs at another scale or with other settings.
     """
     overrides = list(overrides)
     asked = reproduction.plan(scale, only, overrides)
@@ -80,7 +80,7 @@ def reproduce(
 
 
 def _whole(reproduction: Reproduction, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
-    """All runs of a scale; those that are asked for, where the overrides do not suit the others."""
+    """All runs of a scale. If the overrides do not fit the other runs, only the runs that are asked for."""
     try:
         return reproduction.plan(scale, overrides=overrides)
     except ConfigError:
@@ -88,7 +88,7 @@ def _whole(reproduction: Reproduction, scale: str, overrides: Sequence[str], ask
 
 
 def _results(whole: Sweep, asked: Sweep, out: Path, missing: Mapping[str, str]) -> Results:
-    """What the runs of a scale came to, those that were asked for and those of earlier sittings."""
+    """The results of the runs of a scale: those that are asked for now, and those of earlier calls."""
     names = {run.name for run in asked.runs}
     others = [run for run in whole.runs if run.name not in names]
     axes = {axis: list(dict.fromkeys([*labels, *asked.axes[axis]])) for axis, labels in whole.axes.items()}
@@ -97,7 +97,7 @@ def _results(whole: Sweep, asked: Sweep, out: Path, missing: Mapping[str, str]) 
 
 
 def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
-    """The runs of a sweep whose data are in `folder`, reading them from there; why the others are left out, by name."""
+    """The runs of a sweep whose data are in `folder`, and by name why the other runs are left out."""
     runs, missing = [], {}
     for run in sweep.runs:
         data = run.experiment.data
@@ -114,7 +114,7 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
 
 
 def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
-    """The settings in which runs differ from those of the full scale that have the same labels, a line a key."""
+    """The settings in which runs differ from the runs of the full scale with the same labels, one line per key."""
     shared = {
         axis: [label for label in labels if label in reproduction.axes[axis]] for axis, labels in here.axes.items()
     }
@@ -147,7 +147,7 @@ def _few(values: Iterable[str]) -> str:
 
 
 def _warning(scale: str, differs: Sequence[str]) -> str:
-    """What is said below all that is made of runs in which something is not as in the paper."""
+    """The warning below tables and pictures of runs that differ from the paper's setting."""
     if not differs:
         return ""
     which = f"Scale {scale} ({SCALES[scale]})" if scale != "full" else "Not the paper's setting"

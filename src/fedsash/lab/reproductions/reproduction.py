@@ -1,4 +1,4 @@
-"""A reproduction: a paper's table or figure as a sweep, at several scales, with what is made of its runs."""
+"""A reproduction: a paper's table or figure as a sweep at several scales, and the tables and figures of its runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from .tables import Table
 SCALES = {
     "full": "the paper's own setting",
     "small": "the same runs, fewer and shorter: an hour or so on two cores",
-    "tiny": "the structure alone, on scikit-learn's digits: about a minute",
+    "tiny": "a check of the structure on scikit-learn's digits: about a minute",
 }
 SWEEP = ("title", "base", "axes", "zip")
 KEYS = (*SWEEP, "paper", "shows", "note", "changes", "scales", "tables", "figures")
@@ -30,7 +30,7 @@ KEYS = (*SWEEP, "paper", "shows", "note", "changes", "scales", "tables", "figure
 
 @dataclass(frozen=True)
 class Change:
-    """What is set in the runs that `where` takes, after all axes: settings that hang on more than one of them."""
+    """Settings for the runs that `where` selects, applied after all axes. They may depend on more than one axis."""
 
     where: Pick
     settings: Mapping[str, Any]
@@ -46,8 +46,8 @@ class Change:
 
 @dataclass(frozen=True)
 class Scale:
-    """How a reproduction is cut down: labels that stay (`only`), other `values` of axes, further changes of the runs,
-    and what its `figures`, by name, then show."""
+    """How a reproduction is made smaller: the labels that stay (`only`), other `values` of axes, further changes of the
+    runs, and other settings of its `figures`, by name."""
 
     only: Mapping[str, list[str]] = field(default_factory=dict)
     values: Mapping[str, list[Any]] = field(default_factory=dict)
@@ -66,11 +66,12 @@ class Scale:
 
 @dataclass(frozen=True)
 class Reproduction:
-    """What reproduces one table or figure.
+    """The reproduction of one table or figure.
 
-    `paper` names it, `shows` says what it shows, `note` what is stated there, what is doubtful, and what is our own
-    reading. `content` is its file's: the tables of a sweep (`base`, `axes`, `zip`); `changes`, applied in order to the
-    runs that each of them is for; `scales`; and what is made of the runs, `tables` and `figures`.
+    `paper` is the paper's name. `shows` says what the table or figure shows. `note` says what the paper states, what is
+    doubtful, and what we have assumed. `content` is the content of the file: the tables of a sweep (`base`, `axes`,
+    `zip`), the `changes`, which are applied in order to the runs that they select, the `scales`, and the `tables` and
+    `figures` that are made from the runs.
     """
 
     name: str
@@ -89,7 +90,7 @@ class Reproduction:
 
     @classmethod
     def parse(cls, name: str, content: Mapping[str, Any], folder: Path = Path()) -> Reproduction:
-        """The reproduction in the content of a file in `folder`; raises `ConfigError` where it is wrong."""
+        """The reproduction in the content of a file in `folder`. Raises `ConfigError` if it has an error."""
         for key in content:
             check_known(key, KEYS, "unknown key")
         title, paper, shows, note = (_words(content, key) for key in ("title", "paper", "shows", "note"))
@@ -116,17 +117,17 @@ class Reproduction:
 
     @cached_property
     def scales(self) -> dict[str, Scale]:
-        """The scales that the file gives; full needs no words."""
+        """The scales of the reproduction: `full`, and those in the file."""
         given = mapping(self.content.get("scales", {}), "scales")
         return {"full": Scale()} | {name: Scale.of(table, f"scales.{name}") for name, table in given.items()}
 
     @cached_property
     def tables(self) -> list[Table]:
-        """The tables that are made of the runs."""
+        """The tables that are made from the runs."""
         return [Table.of(t, self.axes, self.name, place) for place, t in self._each("tables")]
 
     def figures(self, scale: str = "full") -> list[Figure]:
-        """The figures that are made of the runs at a scale."""
+        """The figures that are made from the runs at a scale."""
         tables = {str(table.get("name", self.name)): (place, table) for place, table in self._each("figures")}
         over = self.scales[scale].figures
         for name in over:
@@ -137,10 +138,10 @@ class Reproduction:
         ]
 
     def plan(self, scale: str = "full", only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
-        """The runs at a scale; `only`, `"axis=label"` each, says more than the scale about the axes that it names, and
-        `overrides` such as `"rounds=50"` win over all else.
+        """The sweep at a scale.
 
-        Raises `ConfigError` for what can't be.
+        `only` has entries `"axis=label"`. For the axes that it names, it replaces the labels of the scale. `overrides`
+        such as `"rounds=50"` override everything else. Raises `ConfigError` for unknown scales, labels and settings.
         """
         check(scale in self.scales, "scale", scale, f"must be one of {', '.join(self.scales)}")
         chosen, only = self.scales[scale], list(only)
@@ -165,7 +166,7 @@ class Reproduction:
 
 
 def _label(value: Any) -> str:
-    """What a sweep calls a label, or a value, of an axis."""
+    """The label of an axis's value in a sweep."""
     return value if isinstance(value, str) else show(value)
 
 
@@ -174,7 +175,7 @@ def _words(content: Mapping[str, Any], key: str) -> str:
 
 
 def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str]) -> PlannedRun:
-    """The run with what is set by the changes that are for it, and then by the overrides."""
+    """The run after the changes that select it, and then the overrides."""
     settings = [change.settings for change in changes if change.where.takes(run.labels)]
     if not settings and not overrides:
         return run

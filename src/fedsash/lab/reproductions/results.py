@@ -1,4 +1,4 @@
-"""What the runs of a reproduction came to: their numbers as papers report them, and why there are none."""
+"""The results of a reproduction's runs: their numbers as papers report them, or why they are missing."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
 TO_TARGET = {"rounds_to_target": "round", "trips_to_target": "trips"}
-"""What is counted until the target, in the metrics."""
+"""The keys of the metrics that are counted until the target."""
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """One number from `runs` runs: their mean and, if there are several, the deviation over them (dividing by n - 1).
+    """One number from `runs` runs: their mean and, if there are several, their standard deviation (dividing by n - 1).
 
-    `beyond` says that a run did not reach the target in so many rounds; then, and without any run, `value` is None.
-    `why` says why runs are missing or have diverged; where none was even `asked` for, there is nothing to say. It is
-    printed with so many `digits` after the point.
+    `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
+    None. `why` says why runs are missing or have diverged; it is empty if no run was `asked` for. The number is printed
+    with `digits` digits after the point.
     """
 
     value: float | None = None
@@ -49,9 +49,9 @@ class Measurement:
 
 @dataclass(frozen=True, eq=False)
 class Results:
-    """The runs of `sweep` in the folder `out`; `missing` says why some of them were not trained.
+    """The runs of `sweep` in the folder `out`. `missing` says why some of them were not trained.
 
-    `others` were not asked for this time: they count where an earlier sitting has trained them.
+    `others` are runs that are not asked for this time. They count if an earlier call has trained them.
     """
 
     sweep: Sweep
@@ -61,17 +61,17 @@ class Results:
     _read: dict[str, list[dict[str, Any]]] = field(default_factory=dict, repr=False)
 
     def runs(self, pick: Pick) -> list[PlannedRun]:
-        """The runs of a pick that have come to their end."""
+        """The finished runs of a pick."""
         return [run for run in self.asked(pick) if run.name in self.finished]
 
     def asked(self, pick: Pick) -> list[PlannedRun]:
-        """The runs of a pick."""
+        """All runs of a pick, finished or not."""
         runs = [run for run in self.sweep.runs if pick.takes(run.labels)]
         return [run for run in runs if run.name not in self.others or run.name in self.finished]
 
     @cached_property
     def finished(self) -> frozenset[str]:
-        """The names of the runs that have come to their end."""
+        """The names of the finished runs."""
         return frozenset(run.name for run in self.sweep.runs if (self.folder(run) / "summary.json").exists())
 
     def folder(self, run: PlannedRun) -> Path:
@@ -79,7 +79,7 @@ class Results:
         return self.out / "runs" / run.name
 
     def measured(self, pick: Pick) -> Measurement:
-        """The number that a pick stands for, over all runs that it takes."""
+        """The number of a pick, over all runs that it selects."""
         asked = self.asked(pick)
         why = "; ".join(dict.fromkeys(filter(None, map(self._why, asked))))
         if not asked:
@@ -98,7 +98,7 @@ class Results:
         return Measurement(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
 
     def curve(self, run: PlannedRun, model: str, by: str = "round") -> dict[int, float]:
-        """A model's accuracy, in per cent, after each evaluated round, or after as many client trips."""
+        """A model's accuracy in per cent, by evaluated round or by client trips."""
         rows = _of(self._rows(run), model, run.experiment)
         return {at: 100 * a for at, a in accuracies([row | {"round": row[by]} for row in rows]).get(model, {}).items()}
 
@@ -114,7 +114,7 @@ class Results:
         return None if found is None else 100 * float(found)
 
     def _why(self, run: PlannedRun) -> str:
-        """Why a run is not there, or how it has diverged."""
+        """Why a run is missing, or how it has diverged."""
         if run.name in self.finished:
             stopped = json.loads((self.folder(run) / "summary.json").read_text()).get("diverged")
             return f"diverged in round {stopped['round']}: {stopped['why']}" if stopped else ""
@@ -122,7 +122,7 @@ class Results:
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 
     def _rows(self, run: PlannedRun) -> list[dict[str, Any]]:
-        """What a run has recorded; the last one is kept, as its numbers are asked for one after another."""
+        """The records of a run. Those of the last run are cached, since its numbers are needed one after another."""
         if run.name not in self._read:
             self._read.clear()
             self._read[run.name] = Records(self.folder(run)).load()
@@ -130,9 +130,9 @@ class Results:
 
 
 def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment) -> list[dict[str, Any]]:
-    """The rows of a model on the test set; on several domains its accuracy is their unweighted mean, as in IMA.
+    """The rows of a model on the test set. With several domains, its accuracy is their unweighted mean, as in IMA.
 
-    `"sent"` is the model until the broadcast begins and from then on the average in its place.
+    `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on.
     """
     broadcast = experiment.broadcast
     start = (

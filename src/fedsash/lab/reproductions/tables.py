@@ -1,4 +1,4 @@
-"""A paper's table: what it prints, what was measured, and the difference."""
+"""A paper's table: the published numbers, the measured numbers, and their differences."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START = Pick(model="model", statistic="last_mean")
 
 @dataclass(frozen=True)
 class Number:
-    """One number of a table: where it stands, which it is in its cell, what is printed and what was measured."""
+    """One number of a table: its row, column and position in the cell, the printed and the measured number."""
 
     row: str
     column: str
@@ -31,12 +31,12 @@ class Number:
 
     @property
     def difference(self) -> float | None:
-        """Measured less published, where both are numbers; in a paper's rounds that were not reached there is none."""
+        """Measured minus published. None if one is missing, or if the paper's runs did not reach the target."""
         printed, found = self.published, self.measured.value
         return None if printed.value is None or printed.beyond or found is None else found - printed.value
 
     def record(self) -> dict[str, Any]:
-        """Everything, for machines."""
+        """The number as plain data for JSON."""
         measured = self.measured
         return {
             **{"row": self.row, "column": self.column, "cell": self.cell, "published": self.published.text},
@@ -47,11 +47,11 @@ class Number:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a reproduction: each row, column and cell stands for a pick, and the three together for a number.
+    """A table of a reproduction. Each row, column and cell has a pick; the three combined select a number.
 
-    `cells` are the numbers that stand together in a cell, in the `form` in which the paper prints them, such as
-    `"{} ({})"`. `published` has a row's cells in the order of the columns. A speed-up is the rounds of the runs
-    `against` which it is one, divided by those of the number's own.
+    `cells` are the numbers in one cell, and `form` is how the paper prints them, such as `"{} ({})"`. `published` has
+    the cells of each row in the order of the columns. A speed-up is the number of rounds of the runs that `against`
+    selects, divided by the number of rounds of the cell's own runs.
     """
 
     name: str
@@ -66,7 +66,7 @@ class Table:
 
     @classmethod
     def of(cls, table: Mapping[str, Any], axes: AxisLabels, name: str, place: str) -> Table:
-        """The table that a reproduction's file describes. Raises `ConfigError`."""
+        """The table that a part of a reproduction's file describes. Raises `ConfigError`."""
         for key in table:
             check_known(key, KEYS, f"{place}: unknown key")
         parts = {key: several(table.get(key, {}), axes, f"{place}.{key}") for key in ("rows", "columns")}
@@ -105,9 +105,10 @@ class Table:
         return Measurement(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
 
     def filled(self, results: Results) -> dict[str, Any]:
-        """The table with what was measured, as in the paper: for each of its rows what it prints, what was measured,
-        and the difference, where there is one; rows and columns of which no run was asked for are left out. `missing`
-        says why numbers are missing."""
+        """The table with the measured numbers, in the paper's layout.
+
+        Each row of the paper gives up to three rows: published, measured, and the difference if there is one. Rows and
+        columns are left out if none of their runs was asked for. `missing` says why numbers are missing."""
         numbers = list(self.numbers(results))
         asked = [number for number in numbers if number.measured.asked]
         columns = [column for column in self.columns if any(number.column == column for number in asked)]
@@ -129,7 +130,7 @@ class Table:
         }
 
     def _put(self, texts: list[str]) -> str:
-        """Numbers as they stand in a cell; one word for all if they say the same."""
+        """The text of a cell. If all its numbers have the same word, the word is written once."""
         if len(set(texts)) == 1 and texts[0] in ("N/A", "?", "-", "not run"):
             return texts[0]
         first, *rest = self.form.split("{}")
@@ -139,7 +140,7 @@ class Table:
 def _printed(
     row: str, printed: Mapping[str, Any], form: str, columns: Mapping[str, Pick], cells: Mapping[str, Pick], place: str
 ) -> tuple[tuple[PrintedNumber, ...], ...]:
-    """What a paper prints in a row."""
+    """The numbers that the paper prints in a row."""
     given = printed.get(row, ["?"] * len(columns))
     place = f"{place}.published.{show(row)}"
     if not isinstance(given, list) or len(given) != len(columns):
@@ -155,7 +156,7 @@ def _signed(number: Number) -> str:
 
 
 def _missing(numbers: list[Number]) -> list[str]:
-    """Why numbers are missing or rest on fewer runs, a line for each reason with the rows that it is for."""
+    """Why numbers are missing or come from fewer runs. One line for each reason, with its rows."""
     rows: dict[str, dict[str, None]] = {}
     for number in numbers:
         if number.measured.why:

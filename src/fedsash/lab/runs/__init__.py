@@ -1,4 +1,4 @@
-"""A run: rounds one after another, with its records, its saved states and its end, in a folder of its own."""
+"""A run: one training of an experiment, with its records and saved states in its own folder."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def run(
     until: int | None = None,
     trajectory: RunningSums = NEVER,
 ) -> Result:
-    """Train for `rounds` rounds and evaluate on the way.
+    """Train for `rounds` rounds, with evaluations in between.
 
     With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
-    `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/` and `state/`; it can be resumed from
-    there. `fork` starts from a state of another run. With `until` the run stops after that round as it would on Ctrl-C.
-    With `trajectory` it keeps running sums of its models, in `trajectory/`; they change nothing else.
-    `progress` shows a bar, or is told the number of every finished round.
+    `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/` and `state/`. It can be resumed from this
+    folder. `fork` starts from a saved state of another run. With `until`, the run stops after that round, as after
+    Ctrl-C. With `trajectory`, it saves running sums of its models in `trajectory/`; this does not affect the training.
+    `progress` is True for a bar, or a function that is called with the number of every finished round.
 
     Raises `ValueError` if `out` holds a run already, or if the fork's state is missing, damaged or does not fit.
     """
@@ -69,8 +69,9 @@ def resume(
 ) -> Result:
     """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
 
-    The models are bitwise those of a run that was never stopped; what the federation's engine leaves open is as the run
-    began. `rounds` may differ from before, but evaluations of what were to be the last rounds stay in the metrics.
+    The models are bitwise equal to those of a run that was never stopped. Settings that the federation's engine leaves
+    open keep the values with which the run began. `rounds` may differ from before, but the evaluation after the former
+    last round stays in the metrics.
 
     Raises `ValueError` if `out` holds no run, if all its states are damaged, or if they are of another experiment.
     """

@@ -1,4 +1,4 @@
-"""What a session drives: a federation, or another that goes from state to state."""
+"""The interface of a driver: what makes the rounds of a run, such as a federation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from ...state import State
 
 
 class Driver(Protocol):
-    """What makes the rounds of a run; `Federation` is one, and says what each of these is.
+    """Makes the rounds of a run. `Federation` is a driver, and documents each method.
 
-    `round` makes the next state, or raises `Ended` where the run is over before its rounds are done. What a driver must
-    remember between two rounds beside the models, `saved` puts into the state, and `prepare` takes up again.
-    `chronicle`, which may be asked for after `prepare`, is what the driver has to tell of the run beside its models.
+    `round` makes the next state. It raises `Ended` if the run is over before all its rounds are finished. If a driver
+    must remember more than the models between two rounds, `saved` puts it into the state, and `prepare` restores it.
+    `chronicle`, available after `prepare`, holds what else the driver reports of the run, such as times on a network.
     """
 
     @property

@@ -1,4 +1,4 @@
-"""Ctrl-C as a wish: what is running comes to a good end first."""
+"""Ctrl-C as a request to stop: the current round is finished first."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def interrupt_flag(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one interrupts at once."""
+    """An event that the first Ctrl-C sets. The second one interrupts at once."""
     asked = threading.Event()
 
     def act() -> None:
@@ -25,7 +25,7 @@ def interrupt_flag(say: Callable[[str], None]) -> Iterator[threading.Event]:
 
 @contextmanager
 def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Act on every Ctrl-C instead of being interrupted; outside the main thread Ctrl-C is left alone."""
+    """Call a function on every Ctrl-C instead of an interrupt. Outside the main thread this does nothing."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

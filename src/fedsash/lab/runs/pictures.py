@@ -1,4 +1,4 @@
-"""The pictures that a run leaves in its folder."""
+"""The pictures in a run's folder."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..records import accuracies, write_json
 
 
 def draw_curves(folder: Path, history: list[dict[str, Any]], target: float, broadcast_start: int | None) -> None:
-    """Draw `curves.png` where there was an evaluation on a test set."""
+    """Draw `curves.png` if there was an evaluation on a test set."""
     if models := accuracies(history):
         draw(curves(models, target=target, broadcast_start=broadcast_start), folder / "curves.png")
 

@@ -1,4 +1,4 @@
-"""What a run came to: its numbers by model, and its models."""
+"""The result of a run: its numbers by model, and its models."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_ROWS = 7
 
 
 class UnknownModelError(KeyError):
-    """A run has no model of that name; the message says which there are."""
+    """A run has no model of that name. The message lists the names that exist."""
 
     def __init__(self, name: str, there: Sequence[str]) -> None:
         super().__init__(f"there is no model {name!r} in this result; there are: {', '.join(there) or 'none'}")
@@ -29,7 +29,7 @@ class UnknownModelError(KeyError):
 
 @dataclass(frozen=True, repr=False)
 class BestRound(Shown):
-    """The round in which a model was best, and its accuracy on the central test set then."""
+    """The round after which a model was best, and its accuracy on the central test set, a share in [0, 1]."""
 
     round: int
     accuracy: float
@@ -37,7 +37,7 @@ class BestRound(Shown):
 
 @dataclass(frozen=True, repr=False)
 class ModelResult(Shown):
-    """What one model of a run came to on the central test set; see `records.summarise` for each field."""
+    """The results of one model of a run on the central test set. See `records.summarise` for each field."""
 
     accuracy: float | None
     last_mean: float | None
@@ -49,11 +49,11 @@ class ModelResult(Shown):
 
 @dataclass(repr=False)
 class Result:
-    """What a run came to: every metric it recorded, its summary, its last state, and its folder if it has one.
+    """The result of a run: every recorded metric, the summary, the last state, and the folder if there is one.
 
-    `result["wima"]` are the numbers of a model, `result.model("wima")` is the model itself, a module of its own.
-    `models` are the names of all models: the global model, `"model"`, each average, and the best of each so far,
-    `"wima-best"`. What the run does not have raises `UnknownModelError`, a `KeyError`.
+    `result["wima"]` gives the numbers of a model, and `result.model("wima")` the model itself, as a new module.
+    `models` lists the names of all models: the global model `"model"`, each average, and the best version of each so
+    far, such as `"wima-best"`. An unknown name raises `UnknownModelError`, a `KeyError`.
     """
 
     history: list[dict[str, Any]]
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The names of the models that there are."""
+        """The names of all models of the run."""
         return tuple(self.vectors())
 
     def vectors(self) -> dict[str, Tensor]:
@@ -82,18 +82,18 @@ class Result:
         return self.federation.models(self.state) | best
 
     def model(self, name: str) -> nn.Module:
-        """A model as a module of its own, with the buffers of the module that was given to the federation."""
+        """A model as a new module, with the buffers of the module that was given to the federation."""
         vectors = self.vectors()
         if name not in vectors:
             raise UnknownModelError(name, list(vectors))
         return self.federation.module_of(vectors[name])
 
     def state_dict(self, name: str) -> dict[str, Tensor]:
-        """The state dict of a model, which loads into the plain module."""
+        """The state dict of a model. The plain module can load it."""
         return self.model(name).state_dict()
 
     def __repr__(self) -> str:
-        """A few lines, however many models there are."""
+        """A few lines of text. If there are many models, only the first ones are shown."""
         return "\n".join([self._title(), "", *text_table(*self._table()), *notes(self.summary)])
 
     def _repr_html_(self) -> str:
@@ -105,7 +105,7 @@ class Result:
         return f"Result: {'interrupted after ' * self.interrupted}{self.state.round} rounds{place}"
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
-        """The heads, and a row for each model; of many the first."""
+        """The heads, and a row for each model. If there are many models, only the first ones."""
         rows = [[name, *cells(name, found)] for name, found in self.summary["models"].items()]
         left = len(rows) - MOST_ROWS
         more = [[f"and {left} more", *[""] * len(HEADS)]] if left > 0 else []

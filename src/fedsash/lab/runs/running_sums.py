@@ -18,16 +18,16 @@ from ..records import replace_file
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"
-"""What the sum so far is called among a state's averages; no average of a user's can have a dot in its name."""
+"""The name of the sum so far among a state's averages. A user's average can't have it: its name can't have a dot."""
 
 
 @dataclass(frozen=True)
 @typed
 class RunningSums:
-    """When the sum of all models so far is written down: every `every` rounds, 0 = never.
+    """When the sum of all models so far is saved: every `every` rounds, 0 = never.
 
-    Two such sums tell any window between their rounds, exactly, after the run (`fedsash average`). A file takes
-    16 bytes a parameter.
+    Two such sums give any window between their rounds exactly, after the run (`fedsash average`). A file takes
+    16 bytes per parameter.
     """
 
     every: int = 0
@@ -41,10 +41,10 @@ NEVER = RunningSums()
 
 
 class Bookkeeper:
-    """Adds up the models of a run in `folder`, and writes the sums down.
+    """Adds up the models of the run in `folder`, and saves the sums.
 
-    The sum so far is part of the run's state, so a resumed run goes on with it. A round that was skipped has no model:
-    it changes neither sum nor count.
+    The sum so far is part of the run's state, so a resumed run continues it. A skipped round makes no model: it changes
+    neither the sum nor the number of models.
     """
 
     def __init__(self, settings: RunningSums, folder: Path | None) -> None:
@@ -53,15 +53,15 @@ class Bookkeeper:
         self.folder = None if folder is None else folder / FOLDER
 
     def start(self, state: State) -> State:
-        """A run's start, which remembers the sum of no model."""
+        """The start of a run, with the sum of no models."""
         if self.every:
             state.averages[NAME] = SUM.init(state.w)
         return state
 
     def observe(self, state: State, moved: bool) -> None:
-        """Take in the state after a round; `moved` is whether the round has made a model.
+        """Add the model of the state after a round. `moved` says whether the round has made a model.
 
-        The sum is written before the round's state is: a state that was saved has all sums up to its round.
+        The sum is saved before the state of the round, so a saved state has all sums up to its round.
         """
         if not self.every or self.folder is None:
             return
@@ -72,9 +72,9 @@ class Bookkeeper:
             write(self.folder, state.round, RunningSum.of(seen))
 
     def cut(self, state: State | None = None) -> None:
-        """Drop the sums after the state's round, and what was half written; without a state, all.
+        """Remove the sums after the state's round, and incomplete files. Without a state, remove all sums.
 
-        All go as well where the state's own sum is empty: sums of models that it has not seen don't go on with it.
+        All sums are also removed if the state's own sum is empty: it can't continue sums of models that it has not.
         """
         if self.folder is None:
             return
@@ -86,7 +86,7 @@ class Bookkeeper:
                 place(self.folder, round).unlink()
 
     def take(self, source: Path, state: State) -> None:
-        """Take over the sums that a fork's source has written up to the fork, if its state knows their sum."""
+        """Copy the sums that a fork's source has saved up to the fork, if the state has their sum."""
         if not self.every or self.folder is None or self._forgot(state):
             return
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -95,22 +95,22 @@ class Bookkeeper:
                 _link(place(source / FOLDER, round), place(self.folder, round))
 
     def _forgot(self, state: State) -> bool:
-        """Whether the run adds up its models, and has none yet."""
+        """Whether the run adds up its models, but has none in its sum yet."""
         return bool(self.every) and not int(state.averages[NAME]["seen"])
 
 
 def kept(folder: Path) -> list[int]:
-    """The rounds whose sums are there, ascending."""
+    """The rounds whose sums are saved, ascending."""
     return sorted(int(path.stem) for path in folder.glob("*.safetensors") if path.stem.isdigit())
 
 
 def place(folder: Path, round: int) -> Path:
-    """Where the sum after `round` lies."""
+    """The file of the sum after `round`."""
     return folder / f"{round:08d}.safetensors"
 
 
 def write(folder: Path, round: int, found: RunningSum) -> None:
-    """Write the sum after `round`, whole or not at all; raises `OSError`, on a full disk, say."""
+    """Write the sum after `round`, completely or not at all. Raises `OSError`, for example if the disk is full."""
     from safetensors.torch import save
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,12 +119,12 @@ def write(folder: Path, round: int, found: RunningSum) -> None:
 
 
 def count(folder: Path, round: int) -> int:
-    """How many models are in the sum after `round`. Raises `ValueError` if its file can't be read."""
+    """The number of models in the sum after `round`. Raises `ValueError` if its file can't be read."""
     return _open(folder, round, whole=False)[0].count
 
 
 def read(folder: Path, round: int) -> RunningSum:
-    """The sum after `round`. Raises `ValueError` if its file is not what was written."""
+    """The sum after `round`. Raises `ValueError` if its file is missing or damaged."""
     found, checksum = _open(folder, round, whole=True)
     if str(_checksum(found, round)) != checksum:
         raise RunError(_damaged(folder, round))
@@ -132,7 +132,7 @@ def read(folder: Path, round: int) -> RunningSum:
 
 
 def _open(folder: Path, round: int, whole: bool) -> tuple[RunningSum, str]:
-    """A file's sum, without its vectors unless `whole`, and its checksum."""
+    """The sum in a file, and its checksum. The vectors are read only if `whole`."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -157,7 +157,7 @@ def _checksum(found: RunningSum, round: int) -> int:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Give a file a second name; a copy where its file system has no links."""
+    """Make a hard link, or a copy if the file system has no links."""
     try:
         os.link(source, target)
     except OSError:

@@ -1,4 +1,4 @@
-"""One sitting at a run: its rounds, and what it writes into its folder."""
+"""A session: the rounds of a run in one process, and the files that it writes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ log = logging.getLogger("fedsash")
 
 @dataclass
 class Session:
-    """One sitting at a run: from a state to its end, or to Ctrl-C."""
+    """One session of a run: from a state to the run's end, or to Ctrl-C."""
 
     federation: Driver
     rounds: int
@@ -65,17 +65,17 @@ class Session:
         self.chronicle: Chronicle | None = None
 
     def begin(self, fork: Fork | None) -> State:
-        """The first state: a fresh one, or that of another run with its metrics so far."""
+        """The first state: a new one, or the state of another run, with that run's metrics so far."""
         if self.records is not None and self.records.path.exists():
             raise RunError(f"{self.folder} holds a run already: resume it, or choose another folder")
-        self.sums.cut()  # what a beginning that was killed has left
+        self.sums.cut()  # files of a run that was killed before it wrote its metrics
         state = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
-        """Fill the start with another run's state; the history begins with what that run says of models of ours.
+        """Fill the start with another run's state. The history begins with its records of the models that we have, too.
 
-        The earlier states that are to be kept for ever are taken over as well.
+        The earlier states that must be kept for ever are copied as well.
         """
         source = Path(fork.folder)
         saved = checkpoints.saved_rounds(source / "state")
@@ -90,7 +90,7 @@ class Session:
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
-            checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+            checkpoints.cut(self.folder / "state", -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
             state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
@@ -100,7 +100,7 @@ class Session:
         return state
 
     def reopen(self) -> State:
-        """The newest readable state of the run in the folder; everything after it is dropped."""
+        """The newest readable state of the run in the folder. Everything after it is removed."""
         if self.folder is None or self.records is None or not self.records.path.exists():
             raise RunError(f"{self.folder} holds no run to resume")
         fresh = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
@@ -120,12 +120,12 @@ class Session:
         return state
 
     def train(self, state: State) -> Result:
-        """Rounds until the end, or until Ctrl-C, which lets the round end and saves the state."""
+        """Train until the end or until Ctrl-C. After Ctrl-C the current round is finished and the state is saved."""
         with ExitStack() as stack:
             stack.enter_context(self.federation)
             stop = stack.enter_context(interrupt_flag(self.progress.say))
             stack.enter_context(self.progress)
-            started = state.round < self.end or bool(state.executor)  # who remembers something has something to tell
+            started = state.round < self.end or bool(state.executor)  # an executor with a saved state has a chronicle
             for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
                 self.progress.say(note)
             self.progress.update(state.round)
@@ -173,7 +173,7 @@ class Session:
         return state
 
     def _report(self, outcome: RoundReport) -> None:
-        """Name what went wrong in a round, in the log (once for rounds like the one before) and in the metrics."""
+        """Report problems of a round in the metrics and in the log. The log leaves out problems of the round before."""
         round, wrong = outcome.round + 1, (bool(outcome.refused), bool(outcome.missing), outcome.skipped)
         if wrong != self.wrong:
             for line in outcome.lines():
@@ -222,14 +222,14 @@ class Session:
         }
 
     def _settle_engine(self, file: Path) -> None:
-        """Take the engine that the run began with, if it is one that the federation's engine leaves open."""
+        """Use the engine with which the run began, for all settings that the federation's engine leaves open."""
         if file.exists():
             self.federation = self.federation.settled(json.loads(file.read_text()))
 
     def _write_beginning(self, state: State, started: bool) -> None:
-        """Write how the run begins; the metrics come last, since their file says that there is a run to resume.
+        """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
 
-        How it is trained is known when training has `started`; a run that has nothing left to train keeps what it has.
+        The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
         if self.folder is None or self.records is None:
             return
@@ -246,7 +246,7 @@ class Session:
             replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
         if not self.records.path.exists():
             if state.forked is None:
-                checkpoints.cut(self.folder / "state", -1)  # what a beginning that was killed has left
+                checkpoints.cut(self.folder / "state", -1)  # files of a run that was killed before it wrote its metrics
             self.records.create(self.history)
 
     def _write_end(self, result: Result) -> None:
@@ -262,14 +262,14 @@ class Session:
         draw_curves(self.folder, result.history, target, self._broadcast_start(result.state))
 
     def _broadcast_start(self, state: State) -> int | None:
-        """After how many rounds the average has taken the model's place."""
+        """The round after which clients receive the average instead of the model. None without a broadcast."""
         broadcast = self.federation.broadcast
         choice = state.choice or (broadcast.first() if broadcast else None)
         return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)
 
 
 def _renamed(state: State, names: Mapping[str, str]) -> State:
-    """The state with its averages under other names."""
+    """The state with its averages renamed."""
     averages = {names[name]: vectors for name, vectors in state.averages.items()}
     past = {names[name]: models for name, models in state.past.items()}
     best = {names.get(name, name): best for name, best in state.best.items()}
@@ -277,7 +277,7 @@ def _renamed(state: State, names: Mapping[str, str]) -> State:
 
 
 def _peak_memory() -> int:
-    """The largest resident memory of this process so far, in bytes; on a GPU its allocated memory on top."""
+    """The largest resident memory of this process so far, in bytes, plus the largest memory allocated on a GPU."""
     unit = 1 if sys.platform == "darwin" else 1024
     on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + on_gpu

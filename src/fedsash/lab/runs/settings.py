@@ -1,4 +1,4 @@
-"""What a run can be given besides its federation."""
+"""The settings of a run in addition to its federation."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Watch = Callable[[int], None]
 @dataclass(frozen=True)
 @typed
 class Checkpoint:
-    """When the state is saved: every `every` rounds, at the end and on Ctrl-C; the last two states are kept.
+    """When the state is saved: every `every` rounds, at the end and after Ctrl-C. The last two states are kept.
 
-    The states after the rounds in `keep` are saved and kept for ever, so that other runs can start from them.
+    The states after the rounds in `keep` are also saved, and never removed, so that other runs can start from them.
     """
 
     every: int = 50
@@ -34,7 +34,7 @@ class Checkpoint:
         check(min(self.keep, default=1) >= 1, "Checkpoint.keep", self.keep, "must be rounds, 1 or more")
 
     def due(self, round: int, rounds: int) -> bool:
-        """Whether the state after `round` of `rounds` rounds is saved."""
+        """Whether the state after `round` is saved in a run of `rounds` rounds."""
         return round % self.every == 0 or round in self.keep or round == rounds
 
 
@@ -45,9 +45,9 @@ USUAL = Checkpoint()
 @dataclass(frozen=True)
 @typed
 class Fork:
-    """Where a run starts: from the state that the run in `folder` saved after `round`, with its metrics up to there.
+    """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
 
-    `names` says what an average of this run is called there, if it has another name.
+    `names` maps the name of an average in this run to its name in the other run, if the names differ.
     """
 
     folder: Path | str

@@ -1,4 +1,4 @@
-"""The study of time alone: a simulated network without models."""
+"""A study of time: a simulated network without models."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .pictures import write_timeline
 
 @dataclass
 class TimeStudy:
-    """What a study of time came to: its metrics, its summary, who did what when, and its folder if it has one."""
+    """The result of a study of time: its metrics, its summary, its time line, and its folder if it has one."""
 
     history: list[dict[str, Any]]
     summary: dict[str, Any]
@@ -47,13 +47,13 @@ def simulate(
     progress: bool | Callable[[int], object] = False,
     config: Mapping[str, Any] | None = None,
 ) -> TimeStudy:
-    """Study time alone: let the scheduler work for `rounds` steps, or until the network's `seconds` are over.
+    """Simulate the time only: run the scheduler for `rounds` steps, or until the network's `seconds` are over.
 
-    There is nothing to save on the way, since a run on a network goes on by replaying its time, which is the study. So
-    a study is whole, or it is done again. With `out` it leaves `config.toml` (if `config` is given), `summary.json`,
-    `timeline.json`, `timeline.png`, `link.png`, and at last `metrics.jsonl`, with the network's measures after the
-    steps that an `evaluation` names. `progress` shows a bar, or is told the number of every step. A study is a pure
-    function of its arguments. Raises `ValueError` if `out` holds a run already.
+    A study of time saves no state: to resume it would mean to replay it, which takes as long as a new study. With `out`
+    it writes `config.toml` (if `config` is given), `summary.json`, `timeline.json`, `timeline.png`, `link.png`, and
+    finally `metrics.jsonl`. The metrics are the network's measures after the steps at which `evaluation` is due.
+    `progress` is True for a bar, or a function that is called with the number of every step. The result depends on the
+    arguments only. Raises `ValueError` if `out` holds a run already.
     """
     evaluation = evaluation or Evaluation()
     check(rounds >= 1, "rounds", rounds, "must be at least 1")

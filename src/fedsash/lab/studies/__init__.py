@@ -1,4 +1,4 @@
-"""Studies of finished runs: each is asked on the command line, written down, and shown as a table and as a picture."""
+"""Studies of finished runs. Each is a command; it writes its findings to a file and shows them as table and picture."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where a study's class is, `"package.module:Class"`, and what it shows, in a line."""
+    """The place of a study's class, `"package.module:Class"`, and one line about it."""
 
     place: str
     summary: str
 
     def study(self) -> type[Study]:
-        """The class; its module is imported now."""
+        """The study's class. Its module is imported now."""
         found: type[Study] = pkgutil.resolve_name(self.place)
         return found
 
@@ -36,26 +36,26 @@ STUDIES = {
     ),
     "flatness": Entry(f"{__name__}.flatness:FlatnessStudy", "the Hessian's largest eigenvalues, and sharpness"),
     "window": Entry(f"{__name__}.window:WindowStudy", "the weight of every round and client in a window's mean"),
-    "average": Entry(f"{__name__}.averages:AveragesStudy", "any window or EMA of a run, after the fact"),
+    "average": Entry(f"{__name__}.averages:AveragesStudy", "any window or EMA of a finished run"),
 }
-"""The studies by their commands, in the order in which they are shown. A module is imported when it is used."""
+"""The studies by their commands, in the order of the page. A module is imported when it is used."""
 
 
 def kinds() -> dict[str, type[Study]]:
-    """The study of each kind of finding, in the order in which they are shown."""
+    """The study of each kind of finding, in the order of the page."""
     studies = [entry.study() for entry in STUDIES.values()]
     return {kind: study for study in studies for kind in study.kinds}
 
 
 def study_of(found: Mapping[str, Any]) -> type[Study]:
-    """The study that found this. Raises `ValueError` if there is none of its kind."""
+    """The study that made these findings. Raises `ValueError` if no study has this kind of findings."""
     known = kinds()
     check_choice("kind", str(found.get("kind")), *known)
     return known[found["kind"]]
 
 
 def pictures(findings: Sequence[Mapping[str, Any]]) -> list[Picture]:
-    """The pictures of findings that are shown together: those of one kind have the same scales of colours."""
+    """The pictures of findings that are shown together. Pictures of one kind have the same colour scales."""
     from ..pictures.scales import common
 
     drawn = [study_of(found).picture(found) for found in findings]

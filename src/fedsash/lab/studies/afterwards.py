@@ -1,4 +1,4 @@
-"""Averages that a run did not keep: windows, exactly, and EMAs, nearly, from its running sums."""
+"""Averages that a run did not keep, from its running sums: windows exactly, EMAs approximately."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from ..runs import running_sums as trajectory
 from .opened import OpenRun
 
 TOGETHER = 8
-"""How many EMAs are put together in one pass over the files: each takes a model's room in float64."""
+"""The number of EMAs that are computed in one pass over the files. Each needs the memory of one model in float64."""
 
 MISSING = "keeps no running sums of its models; a run does with trajectory.every = 10, say, in its experiment file"
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
-    """An average and what it comes to; `error` is the share of its weight that lies on other models (see `profiles`).
+    """An average and its metrics. `error` is the share of its weight that lies on other models (see `profiles`).
 
-    `held_out` is its accuracy on held-out data, None without.
+    `held_out` is its accuracy on held-out data, a share in [0, 1], or None without such data.
     """
 
     w: Tensor
@@ -36,10 +36,10 @@ class Judged:
 
 
 class Afterwards:
-    """The models of a `run` up to the round `at` whose sum was written; None: the last one.
+    """The models of a `run` up to round `at`, whose sum must be saved. None: the last saved sum.
 
-    `counts` has the number of models by the round of each sum up to there; it begins with the sum of none, at 0.
-    Raises `ValueError` if the run has no sums, or none of that round.
+    `counts` has the number of models in each saved sum up to there, by round. It begins with no models at round 0.
+    Raises `ValueError` if the run has no sums, or no sum of that round.
     """
 
     def __init__(self, run: OpenRun, at: int | None = None) -> None:
@@ -56,23 +56,23 @@ class Afterwards:
 
     @property
     def count(self) -> int:
-        """How many models there are, n."""
+        """The number of models, n."""
         return self.counts[self.round]
 
     @property
     def sizes(self) -> list[int]:
-        """The sizes of all windows that end here and begin where a sum was written, ascending."""
+        """The sizes of all windows that end here and begin at a saved sum, ascending."""
         return sorted({self.count - known for known in self.counts.values()} - {0})
 
     def begins(self, size: int) -> int:
-        """The last round before a window of this size. Raises `ValueError` if there is no sum of it."""
+        """The last round before a window of this size. Raises `ValueError` if its sum is not saved."""
         found = [round for round, known in self.counts.items() if known == self.count - size]
         right = f"after round {self.round} a window can have {listed(self.sizes)} models: it begins where a sum is"
         check(bool(found) and size >= 1, "window", size, right)
         return found[-1]
 
     def window(self, size: int) -> Tensor:
-        """The mean `[D]` of the last `size` models: what `Window(size)` has here."""
+        """The mean `[D]` of the last `size` models. It equals `Window(size)` after this round."""
         return self._sum(self.round).mean_since(self._sum(self.begins(size)), self._like)
 
     def windows(self) -> Iterator[tuple[int, Tensor]]:
@@ -82,7 +82,7 @@ class Afterwards:
             yield size, newest.mean_since(self._sum(self.begins(size)), self._like)
 
     def weighted(self, of: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:
-        """The stand-in `[D]` for the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
+        """The approximation `[D]` of the average of each profile `[n]`, and its error (see `profiles.misplaced`)."""
         rounds = {known: round for round, known in reversed(self.counts.items())}  # the first of each number of models
         counts = sorted(rounds)
         for first in range(0, len(of), TOGETHER):
@@ -92,7 +92,7 @@ class Afterwards:
             yield from zip(made, (profiles.misplaced(p, counts) for p in together), strict=True)
 
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
-        """What a model comes to. Raises `ValueError` without a test set."""
+        """The metrics of a model. Raises `ValueError` without a test set."""
         found = {m.split: m for m in self.run.federation.judge(w, self.round, "average")}
         if "test" not in found:
             raise RunError(f"{self.run.folder} has no test set to judge an average on")
@@ -103,9 +103,9 @@ class Afterwards:
 
 
 def best_window(trail: Afterwards) -> int:
-    """The size whose window is the most accurate one on held-out data; of equal ones that of the lowest loss there.
+    """The size of the window with the highest accuracy on held-out data. Among equal ones, the lowest loss decides.
 
-    Raises `ValueError` if the run held out no data: the test set is not for choosing.
+    Raises `ValueError` if the run held out no data, since the choice must not use the test set.
     """
     right = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
     check(trail.run.federation.evaluation.held_out > 0, "window", "auto", right)
@@ -113,7 +113,7 @@ def best_window(trail: Afterwards) -> int:
 
 
 def best_of(windows: Mapping[int, Judged]) -> int:
-    """The size of the window that held-out data choose."""
+    """The size of the window that is best on held-out data."""
 
     def merit(size: int) -> tuple[float, float]:
         held_out = windows[size].held_out
@@ -124,7 +124,7 @@ def best_of(windows: Mapping[int, Judged]) -> int:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """Numbers in a sentence; of many that are evenly spaced the first two and the last."""
+    """Numbers in a sentence. Of many evenly spaced numbers, only the first two and the last."""
     if len(numbers) > 4 and len(set(np.diff(numbers))) == 1:
         return f"{numbers[0]}, {numbers[1]}, ..., {numbers[-1]}"
     return ", ".join(map(str, numbers))

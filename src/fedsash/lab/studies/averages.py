@@ -1,4 +1,4 @@
-"""Any window or EMA of a run, after the fact: one, or all of them side by side."""
+"""Any window or EMA of a finished run: a single one, or all of them in comparison."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
 
 @dataclass(frozen=True)
 class AveragesStudy(Study):
-    """Every window that can end after the round `at` (None: the last one whose sum was kept), and EMAs as long.
+    """Every window that can end after round `at` (None: the last round with a saved sum), and EMAs of equal length.
 
-    An EMA is as long as a window of W models if its decay is (W - 1) / (W + 1) (see `profiles.decay_of`). `error` is
-    that of its profile. `chosen` is the window that held-out data would choose, None without such data.
+    An EMA has the length of a window of W models if its decay is (W - 1) / (W + 1) (see `profiles.decay_of`). `error`
+    is the error of its profile. `chosen` is the window that is best on held-out data, None without such data.
 
-    With a `window`, the decay of an `ema` or the sigma_rel of a `power`-function EMA it only says what this one average
-    comes to, and writes it to the file `out`. Raises `ValueError` for two of these, and for a file without any.
+    With a `window`, the decay of an `ema`, or the sigma_rel of a `power`-function EMA, the study evaluates only this
+    average, and writes it to the file `out`. Raises `ValueError` if more than one of these is given, or `out` without
+    any of them.
     """
 
     kinds: ClassVar = ("averages",)
@@ -36,8 +37,8 @@ class AveragesStudy(Study):
   fedsash average runs/a --ema 0.95 --out ema.safetensors
   fedsash average runs/a --window auto                      the window that held-out data choose
 
-A window begins and ends where a sum was kept, and is exact. An EMA is put together from the means of the blocks between
-sums; its error says how much of its weight that moves to another model of the same block.
+A window begins and ends at a saved sum, and is exact. An EMA is approximated by the means of the blocks between sums.
+Its error is the share of its weight that lies on another model of the same block.
 """
 
     window: int | Literal["auto"] | None = field(
@@ -46,12 +47,14 @@ sums; its error says how much of its weight that moves to another model of the s
             "the mean of the last W models, exactly; auto: the W that is best on held-out data", metavar="W"
         ),
     )
-    ema: float | None = field(default=None, metadata=option("the exponential moving average, nearly", metavar="DECAY"))
+    ema: float | None = field(
+        default=None, metadata=option("the exponential moving average, approximately", metavar="DECAY")
+    )
     power: float | None = field(
-        default=None, metadata=option("the power-function EMA of this sigma_rel, nearly", metavar="SIGMA")
+        default=None, metadata=option("the power-function EMA of this sigma_rel, approximately", metavar="SIGMA")
     )
     at: int | None = field(
-        default=None, metadata=option("a round whose sum was kept (default: the last one)", metavar="N")
+        default=None, metadata=option("a round whose sum was saved (default: the last one)", metavar="N")
     )
     out: Path | None = field(default=None, metadata=option("write the average there, as safetensors", metavar="FILE"))
 
@@ -79,7 +82,7 @@ sums; its error says how much of its weight that moves to another model of the s
         return lines
 
     def _one(self, trail: Afterwards) -> tuple[str, Judged]:
-        """The one average that was asked for, in words, and what it comes to."""
+        """The average that was asked for, in words, and its metrics."""
         if self.window is not None:
             size = best_window(trail) if self.window == "auto" else self.window
             since, chosen = trail.begins(size), ", the best on held-out data," if self.window == "auto" else ","
@@ -159,7 +162,7 @@ def _lines(found: Found, key: str, factor: float) -> list[Line]:
 
 
 def _others(found: Found) -> list[Line | Rule]:
-    """Accuracies beside those of the averages: on held-out data, where they chose a window, and the model's own."""
+    """More accuracies: those on held-out data, if they chose a window, and the accuracy of the model."""
     layers: list[Line | Rule] = []
     if found["chosen"] is not None:
         held_out = _times(100, found["windows"]["held_out"])
@@ -171,7 +174,7 @@ def _others(found: Found) -> list[Line | Rule]:
 
 
 def _marks(sizes: Sequence[int]) -> dict[float, str]:
-    """The numbers 1, 2, 5, 10, 20, ... that lie among the sizes."""
+    """Those of the numbers 1, 2, 5, 10, 20, ... that lie within the range of the sizes."""
     marks = (digit * 10**power for power in range(len(str(max(sizes)))) for digit in (1, 2, 5))
     return {mark: f"{mark:,}" for mark in marks if min(sizes) <= mark <= max(sizes)}
 

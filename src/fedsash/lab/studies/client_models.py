@@ -1,4 +1,4 @@
-"""The models at which the clients of a round arrive."""
+"""The models of a round's clients after local training."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ...state import State
 
 @dataclass(frozen=True, eq=False)
 class ClientModels:
-    """The models `w` `[s, D]` at which the clients `ids` `[s]` of a round arrive, with weights `p` `[s]` of sum 1."""
+    """The models `w` `[s, D]` of the clients `ids` `[s]` after local training, with weights `p` `[s]` of sum 1."""
 
     ids: Ints
     w: Tensor
@@ -25,17 +25,17 @@ class ClientModels:
 
     @property
     def mean(self) -> Tensor:
-        """Their weighted mean `[D]`, sum_i p_i * w_i: with plain averaging and server steps the next global model."""
+        """Their weighted mean `[D]`, sum_i p_i * w_i. With FedAvg this is the next global model."""
         return self.p.to(self.w) @ self.w
 
 
 @torch.no_grad()
 def client_models(federation: Federation, state: State, ids: Ints | None = None) -> ClientModels:
-    """Train the clients of the round that follows `state`, and leave the state as it is.
+    """Train the clients of the round that follows `state`, without changing the state.
 
-    They are those, from the same model, that `federation.round(state)` would train: its update is the weighted mean of
-    `w - sent`. With `ids` `[s]` these clients are the round's. Clients whose upload the round would refuse are left
-    out. Raises `ValueError` if nobody is left, or if the engine shows only sums over several clients.
+    The clients and their first model are those of `federation.round(state)`, whose update is the weighted mean of
+    `w - sent`. With `ids` `[s]`, these clients train instead. Clients whose upload the round would refuse are left out.
+    Raises `ValueError` if no client is left, or if the engine returns only sums over several clients.
     """
     request = federation.ask(state, ids=ids)
     check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
@@ -53,7 +53,7 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
 
 
 def weights(federation: Federation, ids: Ints) -> Tensor:
-    """The weights p_i float64 `[s]` of the clients `ids` in their round's mean: the method's, by samples or uniform."""
+    """The weights p_i float64 `[s]` of the clients `ids` in their round's mean, as the method sets them."""
     sizes = torch.from_numpy(federation.sizes[ids]).double()
     sizes = sizes if federation.method.weighting == "samples" else torch.ones_like(sizes)
     return sizes / sizes.sum()

@@ -1,4 +1,4 @@
-"""Why a mean of client models errs: their bias, variance and covariance, and how far apart they are (IMA)."""
+"""The error of a mean of client models: bias, variance and covariance, and the models' distances (IMA)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ HEADS = {
     "cka": "\nCKA",
 }
 SEVERAL = ("bias", "variance", "covariance")
-"""What it takes several runs to see."""
+"""The numbers that need several runs."""
 
 TERMS = {
     "squared_error": ("squared error of the ensemble", Style(INK)),
@@ -53,21 +53,21 @@ LIKENESS = {"cka": ("", look(2))}
 
 @dataclass(frozen=True, eq=False)
 class Decomposition:
-    """The squared error of K weighted models on n samples, taken apart (IMA, Theorem 1).
+    """The decomposed squared error of K weighted models on n samples (IMA, Theorem 1).
 
-    Models f_k come in R runs; E is the mean over the runs (with 1/R), f_W = sum_k p_k f_k the weighted ensemble. For
-    every sample (x, y) exactly
+    There are R runs with models f_k each. E is the mean over the runs (with 1/R), and f_W = sum_k p_k f_k is the
+    weighted ensemble. For every sample (x, y) exactly
 
         E ||y - f_W||^2 = bias + variance + covariance
         bias       = ||sum_k p_k * (TrainBias_k + HeterBias_k)||^2
         variance   = sum_k p_k^2 * E ||f_k - E f_k||^2
         covariance = sum_{k != k'} p_k p_k' * E <f_k - E f_k, f_k' - E f_k'>
 
-    where y - E f_k is TrainBias_k if client k holds the sample, and HeterBias_k if it doesn't. (The square around the
-    bias is the appendix's; the main text misses it.) `error`, `bias`, `variance`, `covariance`: `[n]`, a number a
-    sample. `train_bias`, `heter_bias` `[K]`: the mean ||y - E f_k||^2 over the samples that client k holds, and over
-    those that it doesn't, 0 where there are none; the paper's figures leave its estimators open, and these are ours.
-    With R = 1 variance and covariance are 0.
+    where y - E f_k is TrainBias_k if client k holds the sample, and HeterBias_k if it doesn't. (The square of the bias
+    is in the paper's appendix; the main text omits it.) `error`, `bias`, `variance`, `covariance`: `[n]`, one number
+    for each sample. `train_bias`, `heter_bias` `[K]`: the mean ||y - E f_k||^2 over the samples that client k holds,
+    and over the samples that it doesn't hold; 0 if there are none. The paper does not define the estimators in its
+    figures; these are ours. With R = 1 variance and covariance are 0.
     """
 
     error: Tensor
@@ -79,11 +79,11 @@ class Decomposition:
 
 
 def decompose(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> Decomposition:
-    """Take apart the error of predictions `f` `[R, K, n, c]` of R runs of K models, against targets `y` `[n, c]`.
+    """Decompose the error of predictions `f` `[R, K, n, c]` of R runs of K models, against targets `y` `[n, c]`.
 
-    `held` bool `[K, n]` says which samples each client holds, `p` `[K]` are the models' weights. Any outputs will do;
-    IMA's classifiers are best seen through `probabilities` and one-hot targets, since logits have no scale of their
-    own. Raises `ValueError` if shapes don't fit together or the weights don't sum to 1.
+    `held` bool `[K, n]` says which samples each client holds, and `p` `[K]` are the models' weights. Any outputs can be
+    used. For classifiers, use `probabilities` and one-hot targets, because logits have no fixed scale.
+    Raises `ValueError` if the shapes don't fit together or the weights don't sum to 1.
     """
     _check(f, y, held, p)
     p = p.to(f).view(-1, 1, 1)
@@ -104,8 +104,8 @@ def decompose(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> Decomposition:
 def decompose_clients(module: nn.Module, w: Tensor, data: FederatedData, ids: Sequence[int] | Ints) -> Decomposition:
     """The decomposition for client models `w` `[R, K, D]` of the clients `ids` `[K]`, on all samples that they hold.
 
-    The predictions are probabilities, the targets one-hot, and p_k = n_k/n. Runs differ in what is to be averaged over:
-    seeds of the same round on the same split, say.
+    The predictions are probabilities, the targets are one-hot, and p_k = n_k/n. The runs differ in the randomness that
+    E averages over, for example in the seed, for the same round and the same partition.
     """
     samples, held = union(data, ids)
     f = probabilities(module, w, samples, data.transform)
@@ -114,12 +114,12 @@ def decompose_clients(module: nn.Module, w: Tensor, data: FederatedData, ids: Se
 
 
 def probabilities(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
-    """The probabilities `[..., n, classes]` that classifiers `w` `[..., D]` see for n samples."""
+    """The probabilities `[..., n, classes]` of classifiers `w` `[..., D]` for n samples."""
     return outputs(module, w, samples, transform).softmax(-1)
 
 
 def union(data: FederatedData, ids: Sequence[int] | Ints) -> tuple[Samples, Tensor]:
-    """The n samples that any of the clients `ids` `[K]` holds, each once, and bool `[K, n]`, who holds which."""
+    """The n samples of all clients `ids` `[K]`, each once, and bool `[K, n]`: which client holds which sample."""
     clients = [data.clients[i] for i in ids]
     index = np.unique(np.concatenate(clients))
     device = data.train.y.device
@@ -128,15 +128,16 @@ def union(data: FederatedData, ids: Sequence[int] | Ints) -> tuple[Samples, Tens
 
 
 def locality(w: Tensor, p: Tensor) -> Spread:
-    """How far the client models `w` `[K, D]` are from their mean w_FMA = sum_k p_k w_k: what the theorem leaves open.
+    """The distances of the client models `w` `[K, D]` from their mean w_FMA = sum_k p_k w_k.
 
-    The loss of w_FMA is that of the ensemble up to O(Delta^2), Delta being the largest of these distances.
+    The theorem is about the ensemble. The loss of w_FMA differs from the loss of the ensemble by O(Delta^2), where
+    Delta is the largest of these distances.
     """
     return spread(w, p.to(w) @ w)
 
 
 def _mean_over(chosen: Tensor, values: Tensor) -> Tensor:
-    """For each client the mean of its row of `values` `[K, n]` over what is chosen, 0 where nothing is."""
+    """For each client the mean of its row of `values` `[K, n]` over the chosen samples; 0 if none is chosen."""
     return (chosen * values).sum(1) / chosen.sum(1).clamp(min=1)
 
 
@@ -151,22 +152,24 @@ def _check(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> None:
 
 @dataclass(frozen=True)
 class DecompositionStudy(Study):
-    """The error of the clients' models in the rounds that follow saved `rounds` (None: all), taken apart.
+    """The decomposed error of the clients' models in the rounds that follow the saved `rounds` (None: all).
 
-    Each saved state's clients train again, in every run those of the first. E is the mean over the runs, which share
-    their data out in the same way and differ in the order of batches, say; with one run E f_k is f_k, and there is
-    neither variance nor covariance. All numbers are means over the samples that these clients hold, or over `samples`
-    of them: `squared_error = bias + variance + covariance`, `train_bias` and `heterogeneous_bias` being the mean
-    ||y - E f_k||^2 over clients, for samples that a client holds and that it doesn't. `cka` is the linear CKA of two
-    clients' probabilities, in the mean over the pairs. Raises `ValueError` if runs share out their data differently.
+    The clients of the round after each saved state train again. All runs use the clients of the first run. E is the
+    mean over the runs, which have the same partition and differ, for example, in the order of batches. With one run
+    E f_k is f_k, and there is neither variance nor covariance.
+
+    All numbers are means over the samples of these clients, or over `samples` of them: `squared_error = bias +
+    variance + covariance`. `train_bias` and `heterogeneous_bias` are the mean ||y - E f_k||^2 over clients, for samples
+    that a client holds and for samples that it doesn't hold. `cka` is the linear CKA of two clients' probabilities, as
+    the mean over all pairs. Raises `ValueError` if the runs have different partitions.
     """
 
     kinds: ClassVar = ("decomposition",)
     takes: ClassVar = "together"
     examples: ClassVar = """\
-  fedsash decompose runs/a                          biases, distances and likeness of clients, at every saved round
+  fedsash decompose runs/a                          biases, distances and similarity of clients, at every saved round
   fedsash decompose runs/a --rounds 10,100
-  fedsash decompose runs/a runs/b runs/c            variance and covariance, too: over runs on the same partition
+  fedsash decompose runs/a runs/b runs/c            also variance and covariance, over runs with the same partition
 """
 
     rounds: tuple[int, ...] | None = field(
@@ -232,7 +235,7 @@ class DecompositionStudy(Study):
 
     @staticmethod
     def picture(found: Found) -> Picture:
-        """The terms of the error, how far apart the clients' models are, and how alike they answer."""
+        """The terms of the error, the distances of the clients' models, and the similarity of their outputs."""
         # With one run the squared bias is the squared error.
         terms = {name: look for name, look in TERMS.items() if name != "bias" or _known(found["variance"])}
         squared, distance, cka = (
@@ -245,14 +248,12 @@ class DecompositionStudy(Study):
             _by_round("distance of the clients", distance, found, DISTANCES),
             _by_round("similarity of the clients' answers", cka, found, LIKENESS),
         ]
-        caption = (
-            "What the error of the clients' mean model is made of, by round. What one run cannot tell is left out."
-        )
+        caption = "The terms of the error of the clients' mean model, by round. Some terms need several runs."
         return Picture(found["title"], panels, columns=3, caption=caption)
 
 
 def _by_round(name: str, y: Axis, found: Found, lines: Mapping[str, tuple[str, Style]], width: float = 3.7) -> Panel:
-    """A line for each of the `lines` of which something is known."""
+    """A line for each of the `lines` that has values."""
     known = {key: of for key, of in lines.items() if _known(found[key])}
     layers = [Line(label, found["rounds"], found[key], style) for key, (label, style) in known.items()]
     return Panel(name, Axis("saved round", whole=True), y, layers, width=width)
@@ -263,13 +264,13 @@ def _known(values: Sequence[float | None]) -> bool:
 
 
 def _likeness(f: Tensor) -> float:
-    """The mean CKA of each two of the models' answers `f` `[K, n, c]`."""
+    """The mean CKA over all pairs of the models' outputs `f` `[K, n, c]`."""
     first, second = torch.triu_indices(len(f), len(f), offset=1)
     return float(pairwise_cka(f)[first, second].mean())
 
 
 def _check_alike(runs: Sequence[OpenRun]) -> None:
-    """Raise `ValueError` unless all runs have one model, and one share of the data for each client."""
+    """Raise `ValueError` unless all runs have the same model and the same samples for each client."""
     first = runs[0].federation
     for run in runs:
         y = run.federation.training_data.train.y

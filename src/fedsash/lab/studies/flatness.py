@@ -1,4 +1,4 @@
-"""How flat the loss is around a model: the largest eigenvalues of its Hessian, and its rise in the worst direction."""
+"""The flatness of the loss around a model: the largest eigenvalues of its Hessian, and the sharpness."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from .opened import MODELS, OpenRun
 from .study import Found, OnProgress, Rows, Study, names_of, number, option, split_in_words, unseen
 
 STEPS = 100
-"""Products with the Hessian, at most, for a model's eigenvalues."""
+"""The largest number of products with the Hessian for a model's eigenvalues."""
 
 
 @dataclass(frozen=True, eq=False)
 class Eigenvalues:
     """The largest eigenvalues found, `values` `[k]`, descending, after `products` products with the matrix H.
 
-    `residuals` `[k]` are ||H y - value * y|| for the unit vectors y that belong to them: so close to each value lies an
-    eigenvalue, up to rounding. `scale` is the largest |eigenvalue| found.
+    `residuals` `[k]` are ||H y - value * y|| for the unit vectors y that belong to the values. Up to rounding, an
+    eigenvalue lies within this distance of each value. `scale` is the largest |eigenvalue| found.
     """
 
     values: Floats
@@ -61,14 +61,14 @@ def lanczos(
 ) -> Eigenvalues:
     """The k largest (most positive) eigenvalues of the symmetric matrix H of which `times(v)` is H v.
 
-    Lanczos' iteration with full reorthogonalisation, done twice (Parlett 1980): after m products H is known on an
-    orthonormal basis `[m, D]`, where it is the tridiagonal matrix T, and the outer eigenvalues of T approach those of
-    H. It ends when the k residuals are within `tolerance`, and after `steps` products in any case: the residuals say
-    how far it came. Vectors are like `like` `[D]`, and there must be memory for `steps` of them.
+    The Lanczos iteration with full reorthogonalisation, done twice (Parlett 1980). After m products there is an
+    orthonormal basis `[m, D]` in which H is the tridiagonal matrix T. The outer eigenvalues of T approach those of H.
+    The iteration ends when the k residuals are within `tolerance`, or after `steps` products; the residuals show how
+    accurate the result is. Vectors have the type and device of `like` `[D]`, and `steps` of them must fit into memory.
 
-    Where the basis spans a space that H does not leave (one of low rank, say) the iteration goes on from a new random
-    vector, until such a space has added nothing to the k largest. An eigenvalue of H that occurs several times counts
-    as often only if the iteration gets that far, and once if `tolerance` is reached before.
+    The basis may span an invariant subspace of H, for example if H has low rank. Then the iteration continues from a
+    new random vector, until such a subspace adds nothing to the k largest values. A multiple eigenvalue is found
+    several times only if the iteration goes on long enough, and once if `tolerance` is reached before.
 
     Raises `ValueError` if k is not from 1 to D, `steps` is below k, or H v is not finite.
     """
@@ -90,7 +90,7 @@ def lanczos(
         beta = float(r.norm())
         found = _ritz(diagonal, beside, beta, k)
         closed = beta <= 100 * torch.finfo(like.dtype).eps * found.scale
-        # Residuals say nothing of what lies outside a closed space: then it takes the next one to end the search.
+        # Residuals say nothing about eigenvalues outside an invariant subspace, so the next subspace decides.
         ended = _same(found, known, tolerance) if closed else known is None and found.within(tolerance)
         if m == len(basis) or (m >= k and ended):
             break
@@ -102,7 +102,7 @@ def lanczos(
 
 
 def _ritz(diagonal: list[float], beside: list[float], beta: float, k: int) -> Eigenvalues:
-    """The (at most k) largest eigenvalues of T, and the residuals of the vectors that they stand for."""
+    """The (at most k) largest eigenvalues of T, and the residuals of their vectors."""
     values, vectors = np.linalg.eigh(np.diag(diagonal) + np.diag(beside, 1) + np.diag(beside, -1))
     largest = slice(None, -k - 1, -1)
     residuals = beta * np.abs(vectors[-1, largest])
@@ -110,14 +110,14 @@ def _ritz(diagonal: list[float], beside: list[float], beta: float, k: int) -> Ei
 
 
 def _same(found: Eigenvalues, known: Eigenvalues | None, tolerance: float) -> bool:
-    """Whether the largest eigenvalues are those known before."""
+    """Whether the largest eigenvalues have not changed."""
     if known is None or len(known.values) < len(found.values):
         return False
     return bool(np.abs(found.values - known.values).max() <= tolerance * found.scale)
 
 
 def _orthogonal(r: Tensor, basis: Tensor) -> Tensor:
-    """`r` `[D]` without its part in the space of `basis` `[m, D]`."""
+    """`r` `[D]` minus its projection onto the span of `basis` `[m, D]`."""
     for _ in range(2):
         r = torch.addmv(r, basis.T, basis @ r, alpha=-1)
     return r
@@ -130,13 +130,14 @@ def _new_direction(basis: Tensor, rng: np.random.Generator) -> Tensor:
 
 
 def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1) -> float:
-    """How much the loss rises at distance `rho` (in parameter space) in the worst direction that ascent finds.
+    """The rise of the loss at distance `rho` in parameter space, in the worst direction that gradient ascent finds.
 
         max over i = 1..steps of L(w + rho * d_i) - L(w),    d_1 = g(w)/||g(w)||,    d_{i+1} = g(w + rho * d_i)/||.||
 
-    with g the gradient of L. One step is the ascent of SAM (Foret et al. 2021); more are a power iteration, which at a
-    minimum goes to the Hessian's first eigenvector (there, where g is 0, d_1 is random). It is a lower bound of the
-    largest rise on the sphere. Raises `ValueError` if `rho` is not positive, `steps` is below 1, or g is not finite.
+    where g is the gradient of L. One step is the ascent of SAM (Foret et al. 2021). More steps are a power iteration,
+    which at a minimum converges to the Hessian's first eigenvector. (There g is 0, and d_1 is random.) The result is a
+    lower bound of the largest rise on the sphere. Raises `ValueError` if `rho` is not positive, `steps` is below 1, or
+    g is not finite.
     """
     check(isfinite(rho) and rho > 0, "sharpness: rho", rho, "must be a positive number")
     check(steps >= 1, "sharpness: steps", steps, "must be at least 1")
@@ -155,7 +156,8 @@ def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1
 class FlatnessStudy(Study):
     """The largest eigenvalues of the Hessian at each model, and its `sharpness` at each distance.
 
-    `residuals` says how near to each value an eigenvalue lies. Raises `ValueError` for numbers that are not positive.
+    `residuals` is the distance from each value within which an eigenvalue lies. Raises `ValueError` if a number is not
+    positive.
     """
 
     kinds: ClassVar = ("flatness",)
@@ -168,7 +170,7 @@ class FlatnessStudy(Study):
     models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B...]"))
     eigenvalues: int = field(default=5, metadata=option("how many", metavar="K"))
     rho: tuple[float, ...] = field(default=(0.05,), metadata=option("distances", metavar="R[,R...]"))
-    split: Literal["test", "train"] = field(default="train", metadata=option("the samples that are seen"))
+    split: Literal["test", "train"] = field(default="train", metadata=option("the samples to evaluate on"))
     samples: int | None = field(default=1000, metadata=option("N of them, or all", metavar="N", none="all"))
 
     def __post_init__(self) -> None:
@@ -216,7 +218,7 @@ class FlatnessStudy(Study):
 
     @staticmethod
     def picture(found: Found) -> Picture:
-        """Bars of the eigenvalues and of the sharpness, a colour for each model."""
+        """Bars of the eigenvalues and of the sharpness. Each model has a colour."""
         models, where = found["models"], split_in_words(found)
         eigenvalues = {name: of["eigenvalues"] for name, of in models.items()}
         radii = list(next(iter(models.values()))["sharpness"])
@@ -238,7 +240,7 @@ def _tick(progress: OnProgress, begun: int, total: int, done: int) -> None:
 
 
 def _bars(name: str, y: Axis, x: str, ticks: Sequence[str], heights: Mapping[str, Sequence[float]]) -> Panel:
-    """Groups of bars, in each one bar a model."""
+    """Groups of bars, with one bar for each model in each group."""
     places = list(range(len(ticks)))
     rows = [[*values, *[None] * (len(ticks) - len(values))] for values in heights.values()]
     colours = [COLOURS[i % len(COLOURS)] for i in range(len(rows))]

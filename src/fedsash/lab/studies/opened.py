@@ -1,4 +1,4 @@
-"""A run's folder, opened to look at it: its data, its saved states, and its models by name."""
+"""A run's folder, opened for a study: its data, its saved states, and its models by name."""
 
 from __future__ import annotations
 
@@ -23,16 +23,17 @@ from .client_models import ClientModels, client_models
 
 MODELS = """\
 A model is `model`, an average's name or NAME-best (in RUN/models/), round:N or NAME@N (the model or the average NAME
-after the saved round N), client:K@N (where client K arrives in the round after N), or a path to a .safetensors file.
+after the saved round N), client:K@N (the model of client K after its training in the round that follows N), or a path
+to a .safetensors file.
 """
-"""`OpenRun.model` in the words of the command line."""
+"""The names that `OpenRun.model` accepts, for the help of commands."""
 
 
 @dataclass(eq=False)
 class OpenRun:
-    """A run in `folder`, with the `experiment` of its config.toml and the `federation` that it was.
+    """A run in `folder`, with the `experiment` of its config.toml and its `federation`.
 
-    Of a run on a network that is the federation without it: its models and states are the same.
+    For a run on a network, the federation is the one without the network. Models and states are the same.
     """
 
     folder: Path
@@ -41,7 +42,7 @@ class OpenRun:
     _round: tuple[int, ClientModels] | None = field(default=None, repr=False)
 
     def close(self) -> None:
-        """End the processes that trained clients again."""
+        """End the processes that were started to train clients."""
         self.federation.close()
 
     @property
@@ -56,14 +57,14 @@ class OpenRun:
         return checkpoints.load(checkpoints.place(self.folder / "state", round), self.federation.start())
 
     def model(self, name: str) -> Tensor:
-        """The model `[D]` of that name:
+        """The model `[D]` of that name.
 
-        - `model`, an average's name, `NAME-best`: what the run left in models/ at its end
+        - `model`, an average's name, `NAME-best`: a model that the run wrote into models/ at its end
         - `round:N`, `NAME@N`: the global model, or the average NAME, after the saved round N
-        - `client:K@N`: where client K arrives in the round that follows the saved round N
+        - `client:K@N`: the model of client K after its training in the round that follows the saved round N
         - a path that ends in .safetensors: any file of a state dict of this architecture
 
-        Raises `ValueError`, with all that there is, if there is no such model.
+        Raises `ValueError`, which lists all names, if there is no such model.
         """
         if name.endswith(".safetensors"):
             return read_model(Path(name), self.federation)
@@ -81,7 +82,7 @@ class OpenRun:
         return read_model(left[name], self.federation)
 
     def samples(self, split: str, count: int | None = None) -> Samples:
-        """The central test set, or all that clients train on (`split`); of these `count`, evenly spaced."""
+        """`count` evenly spaced samples (None: all) of a `split`: the central test set, or all training samples."""
         data = self.federation.training_data
         check_choice("split", split, "test", "train")
         if split == "test":
@@ -93,7 +94,7 @@ class OpenRun:
         return samples if count is None else samples[spaced(len(samples), count).to(samples.y.device)]
 
     def _client(self, client: int, round: int) -> Tensor:
-        """The model of one client of the round after `round`; the whole round trains, and is kept for the next one."""
+        """The model of one client in the round after `round`. The whole round trains, and its models are cached."""
         experiment = self.experiment
         rounds = not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
         check(rounds, "client", client, "must be of a run in rounds; here every client trains in its own time")
@@ -146,6 +147,6 @@ def read_model(file: Path, federation: Federation) -> Tensor:
 
 
 def spaced(n: int, count: int) -> Tensor:
-    """`count` of the numbers below n, evenly spaced: samples that lie by class or by user are seen in proportion."""
+    """`count` evenly spaced numbers below n. If samples are sorted by class or user, each keeps its proportion."""
     check(1 <= count <= n, "samples", count, f"must be 1 to {n}")
     return torch.from_numpy(np.arange(count, dtype=np.int64) * n // count)

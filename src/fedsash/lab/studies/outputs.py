@@ -1,4 +1,4 @@
-"""What models answer to samples, and the features that they see in them."""
+"""The outputs of models for samples, and the features before the last linear layer."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from ...data.federated import Samples
 from ...data.transform import PLAIN, Transform
 
 BATCH = 500
-"""How many samples pass through a model at once."""
+"""The number of samples that pass through a model at once."""
 
 
 @torch.no_grad()
 def outputs(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
-    """What the models `w` `[..., D]` of a module's layout answer to n samples, `[..., n, c]`, without any dropout."""
+    """The outputs `[..., n, c]` of the models `w` `[..., D]` for n samples, without dropout."""
     layout, module = Layout(module), copy.deepcopy(module).eval()
     answers = []
     for model in w.reshape(-1, layout.size):
@@ -29,7 +29,7 @@ def outputs(module: nn.Module, w: Tensor, samples: Samples, transform: Transform
 
 
 def features(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
-    """What enters the last linear layer of the models `w` `[..., D]`, `[..., n, d]`.
+    """The inputs `[..., n, d]` of the last linear layer of the models `w` `[..., D]`.
 
     Raises `ValueError` if no linear layer trains.
     """
@@ -37,7 +37,7 @@ def features(module: nn.Module, w: Tensor, samples: Samples, transform: Transfor
 
 
 class _Extractor(nn.Module):
-    """A copy of a module, with the same layout, that answers with its classifier's input."""
+    """A copy of a module, with the same layout, that returns the input of its classifier."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""How alike models are: centred kernel alignment of their features, distances of their vectors."""
+"""The similarity of models: centred kernel alignment (CKA) of their features, distances of their vectors."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from .outputs import features
 
 
 class Spread(NamedTuple):
-    """The mean and the largest of some models' Euclidean distances from another one."""
+    """The mean and the largest Euclidean distance of some models from another model."""
 
     mean: float
     largest: float
 
 
 def spread(w: Tensor, centre: Tensor) -> Spread:
-    """The distances of the models `w` `[N, D]` from `centre` `[D]`: of clients from the global model, say."""
+    """The distances of the models `w` `[N, D]` from `centre` `[D]`, for example of clients from the global model."""
     distances = torch.stack([torch.linalg.vector_norm(model - centre) for model in w])
     return Spread(float(distances.mean()), float(distances.max()))
 
 
 def linear_cka(x: Tensor, y: Tensor) -> Tensor:
-    """The linear CKA of two models' answers `x` `[n, d1]` and `y` `[n, d2]` to the same n inputs, a number in [0, 1].
+    """The linear CKA of two models' outputs `x` `[n, d1]` and `y` `[n, d2]` for the same n inputs, a number in [0, 1].
 
         CKA = ||Y^T X||^2 / (||X^T X|| * ||Y^T Y||),    columns centred, Frobenius norms (Kornblith et al. 2019)
 
-    Rotating the features (any orthogonal map), scaling all of them by one factor, or shifting them changes nothing; a
-    general invertible map does. It is not a number where one model gives all inputs the same answer. Raises
+    It does not change if the features are rotated (any orthogonal map), scaled by a common factor, or shifted. It does
+    change under a general invertible map. It is NaN if one model gives the same output for all inputs. Raises
     `ValueError` if the numbers of inputs differ.
     """
     check(x.dim() == y.dim() == 2 and len(x) == len(y), "linear_cka: y", tuple(y.shape), f"x is {list(x.shape)}")
@@ -41,15 +41,15 @@ def linear_cka(x: Tensor, y: Tensor) -> Tensor:
 
 
 def cka(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
-    """The linear CKA `[N, N]` of each two of the models `w` `[N, D]`: how alike their features of the samples are.
+    """The linear CKA `[N, N]` of all pairs of the models `w` `[N, D]`, from their features of the samples.
 
-    The features are what enters the last linear layer; each position of a sequence counts as an input.
+    The features are the inputs of the last linear layer. Each position of a sequence counts as an input.
     """
     return pairwise_cka(features(module, w, samples, transform).flatten(1, -2))
 
 
 def pairwise_cka(x: Tensor) -> Tensor:
-    """The linear CKA `[N, N]` of each two of N models' answers `x` `[N, n, d]` to the same n inputs."""
+    """The linear CKA `[N, N]` of all pairs of N models' outputs `x` `[N, n, d]` for the same n inputs."""
     x = x - x.mean(1, keepdim=True)
     inner = torch.stack([torch.stack([_inner(one, other) for other in x]) for one in x])
     norms = inner.diagonal().sqrt()

@@ -1,4 +1,4 @@
-"""What a study is: it looks at finished runs, writes down what it found, and says how that is shown."""
+"""The base class of studies: a study examines finished runs, writes its findings, and shows them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..records import write_json
 from .opened import OpenRun
 
 Found = Mapping[str, Any]
-"""What a study found, as its JSON has it: `kind`, `title`, `command`, and the study's own keys."""
+"""The findings of a study, as in its JSON file: `kind`, `title`, `command`, and the study's own keys."""
 
 OnProgress = Callable[[int, int], None]
-"""`progress(done, all)`, called on the way."""
+"""`progress(done, all)`, called during the work."""
 
 Rows = Iterator[list[str]]
 """The heads of a table, then its rows."""
@@ -28,24 +28,24 @@ UNKNOWN = "-"
 
 
 def unseen(done: int, total: int) -> None:
-    """The progress that nobody follows."""
+    """A progress function that does nothing."""
 
 
 def option(help: str, metavar: str = "", none: str = "") -> dict[str, str]:
-    """The metadata of a study's field, for its command: a line of help, what its value is called, the word for None."""
+    """The metadata of a study's field, for its command: a line of help, the name of its value, the word for None."""
     return {"help": help, "metavar": metavar, "none": none}
 
 
 @dataclass(frozen=True)
 class Study(ABC):
-    """A question to finished runs, and how its answer is shown.
+    """A study of finished runs: how its findings are made, and how they are shown.
 
     A subclass is a frozen dataclass. Its fields, each with `option` as metadata, are the options of its command and the
-    keys of a figure in a reproduction's file. Errors name them: `"samples = 0: must be ..."`. What it finds is plain
-    data, `Found`, from which alone table and picture are made.
+    keys of a figure in a reproduction's file. Errors name them: `"samples = 0: must be ..."`. The findings are plain
+    data, `Found`. Table and picture are made from them alone.
 
-    `kinds` are the values of `"kind"` in what it finds, `takes` says whether it looks at one run, at several, one after
-    another, or at several together; `examples` stand below the help of its command.
+    `kinds` are the possible values of `"kind"` in the findings. `takes` says whether the study takes one run, several
+    runs one after another, or several runs together. `examples` appear below the help of its command.
     """
 
     kinds: ClassVar[tuple[str, ...]]
@@ -54,26 +54,26 @@ class Study(ABC):
 
     @property
     def kind(self) -> str:
-        """The kind of what it will find."""
+        """The kind of the findings that it will make."""
         return self.kinds[0]
 
     def parts(self) -> Sequence[Study]:
-        """The studies of which each finds one thing: several where a command asks for several."""
+        """One study for each finding. There are several if the command asks for several findings."""
         return (self,)
 
     def about(self) -> Sequence[str]:
-        """What it looks at in a run, for the name of its files: models, for example."""
+        """The part of its files' name that says what it examines, for example models."""
         return ()
 
     def answer(self, runs: Sequence[OpenRun]) -> Sequence[str]:
-        """The lines of an answer that is only said; none if something is to be made, written and drawn."""
+        """The lines of an answer that is only printed. Empty if the study makes findings, which are also drawn."""
         return ()
 
     @abstractmethod
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
-        """Look at the runs; what was found: `kind`, `title` and the study's own keys, as numbers, lists and texts.
+        """Examine the runs. The findings have `kind`, `title` and the study's own keys, as numbers, lists and texts.
 
-        What an interrupted study can go on from it keeps in the file `draft`.
+        The file `draft` holds intermediate results, so that an interrupted study can continue.
         """
 
     @staticmethod
@@ -84,15 +84,15 @@ class Study(ABC):
     @staticmethod
     @abstractmethod
     def picture(found: Found) -> Picture:
-        """The picture, with a sentence or two below it.
+        """The picture, with one or two sentences below it.
 
-        Raises `KeyError`, `TypeError` or `ValueError` for what a damaged file holds.
+        Raises `KeyError`, `TypeError` or `ValueError` if the findings come from a damaged file.
         """
 
     def write(self, runs: Sequence[OpenRun], name: str, command: str = "", progress: OnProgress = unseen) -> Found:
-        """Make it, and leave it in the first run's `analyses/NAME.json`; what a reader will find there.
+        """Make the findings, write them to `analyses/NAME.json` of the first run, and return them as read from there.
 
-        An interrupted study may leave `NAME.npz`, and goes on from it.
+        An interrupted study may leave `NAME.npz`, from which it continues.
         """
         folder = runs[0].folder
         draft, file = place(folder, name, "npz"), place(folder, name, "json")
@@ -104,14 +104,14 @@ class Study(ABC):
 
 
 def place(folder: Path, name: str, ending: str) -> Path:
-    """Where a file of a study lies. Raises `ValueError` unless `name` can be a file's."""
+    """The path of a study's file. Raises `ValueError` unless `name` is a valid file name."""
     check(bool(re.fullmatch(r"[\w-]+", name)), "name", name, "must be letters, digits, _ and -")
     (folder / "analyses").mkdir(exist_ok=True)
     return folder / "analyses" / f"{name}.{ending}"
 
 
 def names_of(models: Sequence[str]) -> list[str]:
-    """What models are called in pictures: files by their name, without the folder."""
+    """The names of models in pictures. A file is called by its name, without the folder."""
     return [Path(name).stem if name.endswith(".safetensors") else name for name in models]
 
 
@@ -126,5 +126,5 @@ def share(value: float | None) -> str:
 
 
 def split_in_words(found: Found) -> str:
-    """On which samples something was measured."""
+    """The samples on which something was measured, in words."""
     return {"test": "on the test set", "train": "on training samples"}.get(found.get("split", ""), "evaluated")

@@ -1,4 +1,4 @@
-"""What a window of models holds: the weight of every round and every client in its mean, and how wide it is."""
+"""The content of a window of models: the weights of rounds and clients in its mean, and the models' distances."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from .study import Found, OnProgress, Rows, Study, number, option, unseen
 
 
 def round_weights(window: Collection[int]) -> Tensor:
-    """The weights `c` float64 `[t]` of the updates u_1 ... u_t in a window's mean, given the rounds of its models;
-    round t made the newest.
+    """The weights `c` float64 `[t]` of the updates u_1 ... u_t in a window's mean, given the rounds of its models.
+    Round t made the newest model.
 
     With u_tau = w_tau - w_{tau-1} (whatever the server optimiser made of the round, eq. 7 of WiMA)
 
         mean = w_0 + sum_tau c_tau * u_tau,    c_tau = the share of models in the window that are of round tau or later
 
-    For W successive models this is WiMA's eq. 6: 1 up to the window's oldest model, then falling by 1/W a round to 1/W
-    for the newest update, as a learning rate that decays linearly within the window would do. Raises `ValueError` if
-    the window holds no model.
+    For W successive models this is WiMA's eq. 6: c_tau is 1 up to the window's oldest model, then falls by 1/W in each
+    round, to 1/W for the newest update. A learning rate that decays linearly within the window has the same effect.
+    Raises `ValueError` if the window holds no model.
     """
     rounds = torch.tensor(_held(window))
     tau = torch.arange(1, int(rounds.max()) + 1)
@@ -40,7 +40,7 @@ def round_weights(window: Collection[int]) -> Tensor:
 def participation(federation: Federation, rounds: int) -> Tensor:
     """The weight p_i float64 `[t, N]` of every client's update in each of the first t `rounds`, 0 where it is away.
 
-    That is what the sampling and the clients' sizes say; that an upload was refused, only the run knows.
+    It follows from the sampling and the clients' numbers of samples. Uploads that the run refused are not known here.
     """
     sizes = federation.sizes
     p = torch.zeros(rounds, len(sizes), dtype=torch.float64)
@@ -56,10 +56,10 @@ def client_weights(window: Collection[int], p: Tensor) -> Tensor:
 
         mean = w_0 + sum over tau and i of c_tau * p_i^tau * (w_i^tau - w_{tau-1}),    c_tau as in `round_weights`
 
-    This holds where a round adds the weighted mean of its clients' updates, as FedAvg's does; a server optimiser that
-    only scales it by a learning rate scales these weights. Summed over the rounds it is a client's weight in the
-    window, summed over the clients `c`, but for rounds in which nobody answered. Rounds of `p` after the window's
-    newest model are left out; raises `ValueError` if some before it are missing.
+    This holds if a round adds the weighted mean of its clients' updates, as in FedAvg. A server learning rate scales
+    these weights. The sum over the rounds is a client's weight in the window. The sum over the clients is `c`, except
+    for rounds in which no client answered. Rounds of `p` after the window's newest model are ignored. Raises
+    `ValueError` if rounds before it are missing.
     """
     c = round_weights(window)
     check(p.dim() == 2 and len(p) >= len(c), "client_weights: p", tuple(p.shape), f"must have {len(c)} rounds or more")
@@ -68,13 +68,13 @@ def client_weights(window: Collection[int], p: Tensor) -> Tensor:
 
 def distances(window: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
     """The rounds int64 `[n]` of a window's models, oldest first, and each model's distance from their mean,
-    float64 `[n]`, on the host; `window` has the models by their rounds, as `State.past` does.
+    float64 `[n]`, on the host. `window` has the models by their rounds, as in `State.past`.
 
     Raises `ValueError` if the window holds no model.
     """
     rounds = _held(window)
     mean = torch.zeros(window[rounds[0]].shape, dtype=torch.float64)
-    for round in rounds:  # one after another: they may be more than fits into memory
+    for round in rounds:  # one after another, because all of them may not fit into memory
         mean += window[round].cpu().double() / len(rounds)
     far = [torch.linalg.vector_norm(window[round].cpu() - mean) for round in rounds]
     return torch.tensor(rounds), torch.stack(far)
@@ -88,10 +88,10 @@ def _held(window: Collection[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class WindowStudy(Study):
-    """The weights in the window `average` after the saved `round` (None: the newest), and how wide it is.
+    """The weights in the window `average` after the saved `round` (None: the newest), and its models' distances.
 
-    `weights` are those of the rounds' updates, `clients` those of all updates of each client, `distances` those of the
-    window's models from their mean.
+    `weights` are the weights of the rounds' updates. `clients` are the weights of all updates of each client.
+    `distances` are the distances of the window's models from their mean.
     """
 
     kinds: ClassVar = ("window",)

@@ -1,4 +1,4 @@
-"""Many runs from one file, with every round that several of them have in common trained once."""
+"""Sweeps: many runs from one file. Rounds that several runs share are trained once."""
 
 from .axes import PlannedRun, Sweep, load, parse
 from .execute import SweepReport, check_same, execute

@@ -1,4 +1,4 @@
-"""A sweep file: a base experiment and the axes along which it varies, as the experiments that they make."""
+"""A sweep file: a base experiment and the axes along which it varies. They give the experiments of all runs."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ KEYS = ("title", "base", "axes", "zip")
 
 @dataclass(frozen=True, eq=False)
 class SweepAxis:
-    """What a sweep varies: the values of a `key` of the experiment by their labels, or tables of settings (no key)."""
+    """An axis of a sweep: by label, the values of a `key` of the experiment, or, without a key, tables of settings."""
 
     settings: Mapping[str, Any]
     key: str | None = None
 
     def applied(self, table: TomlTable, label: str) -> TomlTable:
-        """The table of an experiment with what the label stands for."""
+        """The table of an experiment with the label's value or settings."""
         if self.key is None:
             return merged(table, self.settings[label])
         return put(table, self.key, self.settings[label])
 
     def part(self, label: str) -> str:
-        """What a label adds to the name of a run's folder: itself, with its key where it is a bare value."""
+        """The part of a run's folder name for a label: the label, after its key if the axis has one."""
         word = re.sub(r"[^\w.+=-]+", "-", label)
         return f"{self.key.rpartition('.')[2]}={word}" if self.key else word.strip("-.") or "-"
 
@@ -51,7 +51,7 @@ class PlannedRun:
 
 @dataclass(frozen=True, eq=False)
 class Sweep:
-    """A base experiment varied along axes: each axis with its labels, and the runs."""
+    """A sweep: its title, the labels of each axis, and the runs."""
 
     title: str
     axes: dict[str, list[str]]
@@ -59,7 +59,7 @@ class Sweep:
 
 
 def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
-    """The sweep in a TOML file; see `parse`. Raises `ConfigError` that names the file."""
+    """The sweep in a TOML file (see `parse`). Raises `ConfigError`, which names the file."""
     path = Path(path)
     with prefixed(path):
         return parse(read(path), path.parent, only, overrides)
@@ -68,12 +68,13 @@ def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = 
 def parse(table: TomlTable, folder: Path, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
     """The sweep that the content of a file describes.
 
-    `base` is an experiment's table, or the path of its file from `folder`. Each of the `axes` is either a dotted key of
-    the experiment with a list of its values, or a name with a table of settings a label. Axes that are named together
-    in `zip` go hand in hand; of all others every combination is a run. Later axes win over earlier ones, `overrides`
-    such as `"rounds=3"` over all. With `only`, `"axis=label"` each, the other labels of these axes are left out.
+    `base` is an experiment's table, or the path of its file relative to `folder`. Each of the `axes` is either a dotted
+    key of the experiment with a list of its values, or a name with a table of settings for each label. Axes that are
+    listed together in `zip` vary together: their first labels form one run, and so on. All other axes are combined in
+    every way. Later axes override earlier ones, and `overrides` such as `"rounds=3"` override all. `only` has entries
+    `"axis=label"`; it leaves out all other labels of these axes.
 
-    Raises `ConfigError`, which names the run if it is one run that is wrong.
+    Raises `ConfigError`. If only one run is wrong, the message names the run.
     """
     unknown = [key for key in table if key not in KEYS]
     if unknown:
@@ -121,7 +122,7 @@ def _axis(name: str, values: Any) -> SweepAxis:
 
 
 def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
-    """The axes in groups: those that go hand in hand, and every other one alone."""
+    """The axes in groups: axes that vary together, and every other axis alone."""
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
         raise ConfigError(
             f'zip = {show(groups)}: must be a list of lists of axes, such as [["local.lr", "local.batch"]]'
@@ -153,7 +154,7 @@ def _combinations(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[dict[
 
 
 def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
-    """The labels that are kept of the axes of which some are left out."""
+    """For each axis in `only`, the labels that are kept."""
     chosen: dict[str, set[str]] = {}
     for choice in only:
         axis, equals, label = choice.partition("=")

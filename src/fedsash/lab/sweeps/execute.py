@@ -1,4 +1,4 @@
-"""Training the legs of a sweep: side by side, each in a process of its own, and taken up where they were left."""
+"""Training the legs of a sweep: several at the same time, each in its own process. A stopped sweep can continue."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .process import Message, Process
 
 @dataclass
 class SweepReport:
-    """What became of a sweep: the runs that failed, with the reason, and whether it was stopped."""
+    """The result of a sweep: the runs that failed, with the reason, and whether it was interrupted."""
 
     folder: Path
     failed: dict[str, str] = field(default_factory=dict)
@@ -29,12 +29,12 @@ class SweepReport:
 
 
 def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bool = True) -> SweepReport:
-    """Train the runs of a sweep into `out/runs`, and their shared beginnings once, into `out/shared`.
+    """Train the runs of a sweep into `out/runs`. Rounds that runs share are trained once, into `out/shared`.
 
-    What is there already is not trained again, and a run that was stopped goes on. `jobs` is how many are trained side
-    by side, each on its share of the cores: as many as there are cores, on a GPU one. A run that fails is named, with
-    those that were to go on from it, and the others go on. On Ctrl-C every run ends its round and saves its state.
-    `out/sweep.json` says which runs there are, `out/logs` what they had to say.
+    Finished runs are not trained again, and stopped runs continue. `jobs` is the number of runs that are trained at the
+    same time, each on its share of the cores. By default it is the number of cores, or 1 on a GPU. If a run fails, it
+    is reported with all runs that continue it, and the other runs go on. After Ctrl-C every run finishes its round and
+    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output.
 
     Raises `ConfigError` if `out` holds another sweep, or a run of another experiment.
     """
@@ -51,7 +51,7 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
 
 
 class _Foreman:
-    """Hands out legs to processes as they become ready."""
+    """Gives legs to processes as soon as the legs are ready."""
 
     def __init__(self, out: Path, plan: Plan, slots: list[list[int]], bar: Progress) -> None:
         self.executed, self.bar, self.slots = SweepReport(out), bar, slots
@@ -64,7 +64,7 @@ class _Foreman:
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
     def work(self) -> SweepReport:
-        """Until nothing is left to do, or until Ctrl-C has stopped what was running."""
+        """Train until all legs are finished, or until Ctrl-C has stopped the running ones."""
         with on_interrupt(self._stop):
             self._show()
             self._start()
@@ -75,9 +75,9 @@ class _Foreman:
         return self.executed
 
     def _hear(self, message: Message) -> None:
-        """Take in what a process tells."""
+        """Handle a message of a process."""
         if message.sender in self.idle:
-            self.idle.remove(message.sender)  # it has crashed with nothing to do
+            self.idle.remove(message.sender)  # it has crashed while it was idle
         elif message.ended:
             self._end(message)
             self._start()
@@ -86,7 +86,7 @@ class _Foreman:
             self._show()
 
     def _start(self) -> None:
-        """Start what is ready; what is ready alone gets all cores."""
+        """Start the legs that are ready. A leg gets all cores if it is the only one."""
         ready = [leg for leg in self.waiting if leg.parent is None or leg.parent.folder in self.done]
         share = len(self.slots) if len(ready) == 1 and not self.running else 1
         while ready and len(self.slots) >= share and not self.executed.interrupted:
@@ -99,7 +99,7 @@ class _Foreman:
             process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
 
     def _end(self, message: Message) -> None:
-        """Take in what became of a leg; one that failed takes those with it that were to go on from it."""
+        """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
         leg, slots = self.running.pop(message.sender)
         self.slots += slots
         self.idle += [] if message.crash else [message.sender]
@@ -112,7 +112,7 @@ class _Foreman:
             self.bar.say(f"{leg.folder}: failed: {message.reason}")
 
     def _stop(self) -> None:
-        """Let every process end its round; a second time, end at once."""
+        """Let every process finish its round. A second call ends the processes at once."""
         self.executed.interrupted = True
         self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
         for process in self.running:
@@ -123,14 +123,14 @@ class _Foreman:
 
 
 def check_same(experiment: Experiment, folder: Path) -> None:
-    """Raise `ConfigError` if the folder holds a run of another experiment, whatever its engine."""
+    """Raise `ConfigError` if the folder holds a run of another experiment. The engine may differ."""
     file = folder / "config.toml"
     if file.exists() and replace(load(file), engine=experiment.engine) != experiment:
         raise ConfigError(f"{folder} holds a run of another experiment: choose another folder, or remove this one")
 
 
 def _is_done(leg: Leg, out: Path) -> bool:
-    """Whether the leg's last state is saved, and its end is written, which on a network may be before its rounds."""
+    """Whether the leg's last state and summary are written. On a network a run may end before its last round."""
     file = out / leg.folder / "summary.json"
     if not file.exists():
         return False
@@ -149,7 +149,7 @@ def _side_by_side(sweep: Sweep) -> int:
 
 
 def _slots(jobs: int) -> list[list[int]]:
-    """The cores, dealt out to so many processes."""
+    """The cores of each process, as equal parts."""
     cores = _cores()
     return [cores[i::jobs] or [cores[i % len(cores)]] for i in range(jobs)]
 

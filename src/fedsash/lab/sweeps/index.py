@@ -1,4 +1,4 @@
-"""`sweep.json`: which runs a sweep's folder holds, where they stand on its axes, and which have failed."""
+"""`sweep.json`: the runs in a sweep's folder, their labels on its axes, and the runs that failed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "sweep.json"
 
 
 def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
-    """Write, or add to what an earlier sitting at other labels of the same axes has written.
+    """Write the file. If an earlier command trained other labels of the same axes, its runs stay in the file.
 
     Raises `ConfigError` if the folder holds a sweep over other axes.
     """

@@ -1,7 +1,7 @@
-"""A process that trains legs of a sweep: a line of JSON on standard input says what to train, one on standard output
-tells every round, and how it ended.
+"""A process that trains legs of a sweep.
 
-The process ends when nobody reads what it tells, so that a sweep that was killed leaves nobody at work.
+It reads a line of JSON from standard input for each leg. It writes a line of JSON to standard output after every round
+and at the end of a leg. The process ends if nobody reads its output, so no process survives a killed sweep.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def main() -> None:
 
 
 def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
-    """Begin or resume the run in `folder`, and what it came to; one whose time was over has reached its end."""
+    """Begin or resume the run in `folder` and return its result. It is finished if its simulated time is over."""
     go = experiment.resume if (folder / "metrics.jsonl").exists() else experiment.run
     with _boards(experiment, folder) as boards:
         result = go(folder, progress=lambda round: tell({"round": round}), callbacks=boards)
@@ -54,7 +54,7 @@ def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
 
 
 def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
-    """Begin or resume the run in `folder`, up to the round `until`, and what it came to."""
+    """Begin or resume the run in `folder` up to the round `until`, and return its result."""
     origin = None if fork is None else Fork(**fork)
     experiment = replace(experiment, engine=_engine(experiment.engine, origin))
     federation, begun = experiment.federation(), (folder / "metrics.jsonl").exists()
@@ -76,7 +76,7 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
 
 @contextmanager
 def _boards(experiment: Experiment, folder: Path) -> Iterator[list[TensorBoard]]:
-    """The callbacks that the experiment asks for."""
+    """The callbacks in the experiment's settings."""
     if not experiment.records.tensorboard:
         yield []
         return
@@ -90,9 +90,9 @@ def tell(message: Mapping[str, Any]) -> None:
 
 
 def _engine(engine: Engine, origin: Fork | None) -> Engine:
-    """The engine of the leg before, so that its numbers go on, in no more processes than there are cores here.
+    """The engine of the leg before, so that the numbers stay the same, with at most as many processes as cores.
 
-    With one thread a process, since the number of threads could change the numbers, which that of processes can't.
+    Each process has one thread: the number of threads could change the numbers, the number of processes cannot.
     """
     if not isinstance(engine, LocalEngine):
         return engine
@@ -104,7 +104,7 @@ def _engine(engine: Engine, origin: Fork | None) -> Engine:
 
 
 def _keep_to(cores: list[int]) -> None:
-    """Stay on these cores."""
+    """Use only these cores."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
         torch.set_num_threads(len(cores))

@@ -1,8 +1,9 @@
-"""Which runs of a sweep train the same rounds, and the plan that trains these once.
+"""The plan of a sweep: it trains every round that several runs share once.
 
-Two runs agree up to a round if nothing that they differ in has had an effect before it: observing averages never has
-one, a broadcast has one from the round on in which clients receive its average, a schedule where it gives other
-numbers. So the runs of a sweep form trees, whose stems are shared beginnings.
+Two runs are identical up to a round if no setting that differs has affected the training before it. Averages that only
+observe never affect it. A broadcast does from the first round in which clients receive its average. A schedule does
+from the first round in which it gives another number. The runs of a sweep therefore form trees: runs share the rounds
+from the root to the round at which they branch.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from ..runs import Checkpoint
 from .axes import PlannedRun
 
 OBSERVERS = ("averages", "checkpoint", "records")
-"""What an experiment says without an effect on its training."""
+"""The settings of an experiment that do not affect its training."""
 
 
 @dataclass(frozen=True, eq=False)
 class Leg:
-    """The rounds from `first` to `last` finished ones of one or more runs, trained as `experiment` into `folder`.
+    """Rounds that one or more runs share: from the state after `first` rounds to the state after `last` rounds.
 
-    A leg goes on from `parent`, if it has one. `names` says how the legs that follow find an average: its name here, by
-    its name and settings in a run.
+    The leg is trained as `experiment` into `folder`. It starts from the end of `parent`, if it has one. `names` maps
+    an average's name and settings in a run to the name that this leg stores it under. Later legs look it up there.
     """
 
     folder: str
@@ -39,24 +40,24 @@ class Leg:
 
     @property
     def renamed(self) -> dict[str, str]:
-        """What the averages of this leg are called in the one before."""
+        """The names that this leg's averages have in the leg before."""
         known = {} if self.parent is None else self.parent.names
         return {name: known[key] for key, name in self.names.items() if key in known}
 
     @property
     def rounds(self) -> int:
-        """How many rounds it trains."""
+        """The number of rounds that the leg trains."""
         return self.last - self.first
 
     @property
     def span(self) -> str:
-        """Its rounds as people count them, from 1."""
+        """Its rounds in words, counted from 1."""
         return f"rounds {self.first + 1} to {self.last}" if self.rounds else "nothing to train"
 
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The legs of a sweep, each after the one that it goes on from."""
+    """The legs of a sweep. Each comes after the leg that it continues."""
 
     legs: list[Leg]
     runs: int
@@ -64,7 +65,7 @@ class Plan:
 
     @property
     def to_train(self) -> int:
-        """How many rounds are trained."""
+        """The number of rounds that are trained."""
         return sum(leg.rounds for leg in self.legs)
 
     def __str__(self) -> str:
@@ -72,7 +73,7 @@ class Plan:
 
 
 def plan(runs: Sequence[PlannedRun]) -> Plan:
-    """The legs that train these runs, every round that some of them have in common once."""
+    """The legs that train these runs. A round that several runs share is trained once."""
     families: dict[str, list[_Course]] = {}
     for run in runs:
         course = _Course(run)
@@ -82,7 +83,7 @@ def plan(runs: Sequence[PlannedRun]) -> Plan:
 
 
 class _Course:
-    """A run with what decides on its training: in all rounds alike (`family`), and round by round (`effects`)."""
+    """A run with the settings that affect its training: in all rounds (`family`), and in each round (`effects`)."""
 
     def __init__(self, run: PlannedRun) -> None:
         self.name, self.experiment = run.name, run.experiment
@@ -102,7 +103,7 @@ class _Course:
         return _text([average, self.table["averages"][average]])
 
     def _broadcast(self) -> tuple[str, str, int]:
-        """What the broadcast does before its round, what from then on, and that round; empty for nothing."""
+        """The broadcast's effect before its first round, the effect from then on, and that round. Else empty."""
         broadcast = self.experiment.broadcast
         if broadcast is None:
             return "", "", 0
@@ -116,7 +117,7 @@ class _Course:
 
 
 def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Leg]:
-    """The legs of runs that agree so far, and in round `first` as well if there is one."""
+    """The legs of runs that are identical so far, and also in round `first` if there is one."""
     rounds = courses[0].experiment.rounds
     if len(courses) == 1:
         course = courses[0]
@@ -132,7 +133,7 @@ def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Le
 
 
 def _branches(courses: list[_Course], t: int) -> list[list[_Course]]:
-    """The runs by what they do in round `t`; one by one where the rounds are at an end."""
+    """The runs in groups that are identical in round `t`. After the last round, each run is a group."""
     found: dict[Any, list[_Course]] = {}
     for course in courses:
         found.setdefault(course.effects[t] if t < len(course.effects) else course.name, []).append(course)
@@ -140,7 +141,7 @@ def _branches(courses: list[_Course], t: int) -> list[list[_Course]]:
 
 
 def _shared(courses: list[_Course], first: int, last: int, parent: Leg | None) -> Leg:
-    """A leg that several runs have in common: the first one's experiment with the averages of all."""
+    """A leg that several runs share: the experiment of the first run with the averages of all runs."""
     names: dict[str, str] = {}
     averages: dict[str, Any] = {}
     for course in courses:
@@ -160,7 +161,7 @@ def _shared(courses: list[_Course], first: int, last: int, parent: Leg | None) -
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:
-    """The name, or the first of name-2, name-3 and so on that is not taken."""
+    """The name, or the first of name-2, name-3 and so on that is free."""
     return next(n for n in (name, *(f"{name}-{i}" for i in range(2, len(taken) + 3))) if n not in taken)
 
 

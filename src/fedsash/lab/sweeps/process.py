@@ -1,4 +1,4 @@
-"""A process that trains legs, and what it tells."""
+"""A process that trains legs, and its messages."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .plan import Leg
 
 @dataclass(frozen=True)
 class Message:
-    """What a process tells: a round that is finished; or the end of its leg, whose last round it reached or not.
+    """A message of a process: a finished round, or the end of its leg, with the round that it reached.
 
-    `reason` is why a leg has failed, `results` what its models came to. After a `crash` there is no process any more.
+    `reason` says why a leg failed, and `results` holds its models' accuracies. After a `crash` the process is gone.
     """
 
     sender: Process
@@ -33,9 +33,10 @@ class Message:
 
 
 class Process:
-    """Trains one leg after another, and puts what it tells into the queue `heard`.
+    """Trains one leg after another, and puts its messages into the queue `heard`.
 
-    It has a session of its own, so that Ctrl-C reaches it by way of `interrupt` only; what it prints goes into `log`.
+    It runs in a session of the operating system of its own, so only `interrupt` sends it Ctrl-C. Its output goes into
+    the file `log`.
     """
 
     def __init__(self, log: Path, heard: SimpleQueue[Message]) -> None:
@@ -54,17 +55,17 @@ class Process:
         self._listener.start()
 
     def train(self, leg: Leg, out: Path, cores: list[int]) -> None:
-        """Give it a leg of the sweep in the folder `out`."""
+        """Start training a leg of the sweep in the folder `out`."""
         fork = leg.parent and {"folder": str(out / leg.parent.folder), "round": leg.first, "names": leg.renamed}
         job = {"experiment": leg.experiment.table(), "folder": str(out / leg.folder), "fork": fork, "until": leg.last}
         self._write(json.dumps(job | {"cores": cores}) + "\n")
 
     def interrupt(self) -> None:
-        """Let it end its round and save its state; a second time, end at once."""
+        """Let it finish its round and save its state. A second call ends it at once."""
         self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
-        """Let it go home."""
+        """Tell the process that there are no more legs, so that it ends."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         self._listener.join()
@@ -75,7 +76,7 @@ class Process:
             self._process.stdin.write(line)
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # the listener says why it has ended
+            pass  # the thread that listens reports why it has ended
 
     def _listen(self) -> None:
         assert self._process.stdout is not None
@@ -88,7 +89,7 @@ class Process:
         self._heard.put(Message(self, ended=True, reason=self._why(code), crash=True))
 
     def _why(self, code: int) -> str:
-        """Why a process that says nothing itself has ended."""
+        """Why a process has ended without a message."""
         if code < 0:
             name = signal.Signals(-code).name
             return f"killed by {name}" + (", out of memory perhaps" if -code == signal.SIGKILL else "")

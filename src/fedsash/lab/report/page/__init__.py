@@ -1,4 +1,4 @@
-"""A page for a colleague: what was run and what came of it, in one HTML file that needs no network."""
+"""A page for a colleague: settings and results of runs in one HTML file, which needs no network."""
 
 from .collect import Analysis, Collection, RunOnPage, SweepOnPage, collect
 from .document import document

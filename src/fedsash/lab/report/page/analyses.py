@@ -1,4 +1,4 @@
-"""The pictures of what studies found."""
+"""The pictures of the findings of studies."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .collect import Analysis
 
 
 def drawn(analyses: Sequence[Analysis]) -> tuple[list[tuple[Analysis, Picture]], list[str]]:
-    """Each analysis with its picture, those of a kind together, and notes on what cannot be drawn."""
+    """Each analysis with its picture, grouped by kind, and notes on analyses that cannot be drawn."""
     order = list(kinds())
     good, wrong = [], []
     for analysis in sorted(analyses, key=lambda a: order.index(a.kind) if a.kind in order else len(order)):

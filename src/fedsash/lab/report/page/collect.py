@@ -1,4 +1,4 @@
-"""What lies in folders of runs and sweeps, as plain data."""
+"""The content of folders of runs and sweeps, as plain data."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ class Analysis:
 
 @dataclass(frozen=True)
 class RunOnPage:
-    """A run: `accuracies` are its curves on the test set, `summary` that of summary.json or, without, of the metrics.
+    """A run. `accuracies` are its curves on the test set. `summary` comes from summary.json, or else from the metrics.
 
-    `config` is empty where the run did not write it; `ended` is whether the summary is that of the last round there
-    is, `wanted` the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
-    round, and the `timeline` that it leaves at its end.
+    `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
+    `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
+    round, and the `timeline` that it writes at its end.
     """
 
     name: str
@@ -78,7 +78,7 @@ class SweepOnPage:
 
 @dataclass
 class Collection:
-    """All that the page shows; `notes` say what could not be read."""
+    """Everything that the page shows. `notes` say what could not be read."""
 
     runs: list[RunOnPage] = field(default_factory=list)
     sweeps: list[SweepOnPage] = field(default_factory=list)
@@ -88,10 +88,10 @@ class Collection:
 
 
 def collect(folders: Sequence[Path | str]) -> Collection:
-    """What lies in these folders of runs and sweeps; runs of several sweeps have an axis `sweep` more, with its folder.
+    """The runs and sweeps in these folders. With several sweeps, runs have another axis `sweep`, with its folder.
 
     Raises `ValueError` for a folder that is neither, and if its metrics, config.toml or sweep.json are damaged. Within
-    a sweep a damaged run becomes a note, and so do damaged partitions, summaries, analyses and tables.
+    a sweep, a damaged run only gives a note. So do damaged partitions, summaries, analyses and tables.
     """
     found = Collection()
     paths = [Path(folder) for folder in folders]
@@ -107,7 +107,7 @@ def collect(folders: Sequence[Path | str]) -> Collection:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The folders' last parts, as many as it takes to tell them apart."""
+    """The last parts of the folders' paths, as many as are needed to distinguish them."""
     parts = [folder.resolve().parts for folder in folders]
     for n in range(1, max(map(len, parts), default=0) + 1):
         names = ["/".join(of_one[-n:]) for of_one in parts]
@@ -146,7 +146,7 @@ def _table(content: dict[str, Any], key: str, file: Path) -> dict[str, Any]:
 
 
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
-    """Read a run's folder, whatever state the run is in."""
+    """Read the folder of a run, finished or not."""
     rows = Records(folder).load()
     if not all({"model", "split"} <= row.keys() and (row["split"] != "test" or "accuracy" in row) for row in rows):
         raise RunError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
@@ -170,7 +170,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
 
 
 def _whole(summary: dict[str, Any]) -> bool:
-    """Whether a summary says what a run's summary says."""
+    """Whether a summary is complete."""
     models, rounds = summary.get("models"), summary.get("rounds")
     return isinstance(rounds, int) and isinstance(models, dict) and all("last_mean" in of for of in models.values())
 
@@ -193,7 +193,7 @@ def _results(folder: Path, source: str, notes: list[str]) -> Iterator[Analysis]:
 
 
 def _optional(file: Path, notes: list[str]) -> dict[str, Any] | None:
-    """A file that the page can do without; None, with a note, if it is damaged."""
+    """The content of an optional file. None, with a note, if it is damaged."""
     if not file.exists():
         return None
     try:

@@ -13,13 +13,14 @@ from ...pictures.smoothing import ORDER, WINDOW
 from .collect import RunOnPage
 
 MOST = 200_000
-"""Points on the page; with more, every curve is thinned."""
+"""The most points on the page. With more, points of every curve are left out."""
 
 
 def curves(runs: Sequence[RunOnPage]) -> Picture | None:
     """The accuracies on the test set; None if no run has any.
 
-    With several runs there is a panel for each model, with a line a run, and one for each run, with a line a model.
+    With several runs there is a panel for each model, with one line for each run, and a panel for each run, with one
+    line for each model.
     """
     drawn = [run for run in runs if run.accuracies]
     if not drawn:
@@ -58,7 +59,7 @@ def by_model(
 
 
 def _moments(run: RunOnPage, key: str) -> Mapping[int, float] | None:
-    """What a run's network says under this key, by round; None without a key."""
+    """The network's numbers of a run under this key, by round. None without a key."""
     return {round: row[key] for round, row in run.network.items()} if key else None
 
 
@@ -70,7 +71,7 @@ def _of_run(run: RunOnPage, runs: Sequence[RunOnPage], name: str) -> Panel:
 
 
 def _thinned(panel: Panel, step: int) -> Panel:
-    """The panel with every so many-th point of its lines."""
+    """The panel with only every `step`-th point of its lines."""
 
     def thin(line: Line) -> Line:
         return replace(line, x=line.x[::step], y=line.y[::step], smooth=line.smooth and line.smooth[::step])
@@ -79,7 +80,7 @@ def _thinned(panel: Panel, step: int) -> Panel:
 
 
 def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
-    """The target and the beginning of the broadcast, where all runs share them."""
+    """The target and the start of the broadcast, if they are the same in all runs."""
     targets = {run.evaluation.target if run.config else None for run in runs}
     starts = {_broadcast_start(run) for run in runs}
     target, start = ((of.pop() or None) if len(of) == 1 else None for of in (targets, starts))
@@ -87,7 +88,7 @@ def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
 
 
 def _broadcast_start(run: RunOnPage) -> int | None:
-    """After how many rounds an average takes the model's place, where the configuration says so."""
+    """The round after which clients receive an average, if the configuration has a broadcast."""
     broadcast = run.config.get("broadcast")
     start = broadcast.get("start") if isinstance(broadcast, dict) else None
     return start if isinstance(start, int) else None

@@ -22,11 +22,11 @@ from .partition import partitions
 from .settings import common, differing
 
 FEW = 6
-"""So many runs are shown in full at once; details of more are folded."""
+"""The most runs whose details are open. With more runs, details are folded."""
 
 
 def document(found: Collection, command: str) -> str:
-    """The page; `command` is the one that makes it. Raises `ImportError` without plotly or scipy."""
+    """The page as HTML. `command` is the command that makes it. Raises `ImportError` without plotly or scipy."""
     pictures = _Pictures()
     wrong = [*found.notes]
     sections = [
@@ -56,13 +56,13 @@ def document(found: Collection, command: str) -> str:
 
 
 class _Pictures:
-    """The pictures of a page, each placed where it is asked for, and the scripts that draw them."""
+    """The pictures of a page, and the scripts that draw them."""
 
     def __init__(self) -> None:
         self.specs: dict[str, dict[str, Any]] = {}
 
     def place(self, picture: Picture, source: str = "", command: str = "") -> Html:
-        """The picture's place; a landscape leaves room for another beside it."""
+        """The element for a picture. A landscape is narrow, so that two fit side by side."""
         half = any(isinstance(layer, Field) for panel in picture.panels for layer in panel.layers)
         spec = plotly(picture)
         id = f"figure-{len(self.specs)}"
@@ -168,7 +168,7 @@ def _results(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html | None:
 
 
 def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
-    """What happened on a simulated network; None where no run was on one."""
+    """The section on the simulated network. None if no run was on one."""
     on_one = [run for run in runs if run.network]
     if not on_one:
         return None
@@ -177,7 +177,7 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
 
 
 def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
-    """Runs that differ in their seed only, side by side; None where no two do."""
+    """The comparison of runs that differ only in their seed. None if there are no such runs."""
     try:
         rows = compare([run for run in runs if run.config])
     except RunError as error:
@@ -187,7 +187,7 @@ def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
 
 
 def _reproductions(found: Collection, wrong: list[str]) -> Html | None:
-    """The tables of reproductions; what is to be said of several of them stands below the first."""
+    """The tables of reproductions. Notes that belong to several tables are written below the first."""
     parts: list[str | None] = []
     said: set[str] = set()
     for result in found.tables:

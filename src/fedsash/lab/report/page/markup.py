@@ -1,6 +1,6 @@
 """HTML from small functions: every text is escaped unless it is markup already.
 
-No template language: a section is written beside the numbers that it shows, and there is no place to forget an escape.
+There is no template language: a section is written next to its numbers, and escaping cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Html(str):
 
 
 def tag(name: str, /, *inside: str | None, **attributes: str | int | bool | None) -> Html:
-    """An element. Attributes are written `class_="x"`, `data_figure=3`; those that are None or False are left out."""
+    """An element. Attributes are written `class_="x"`, `data_figure=3`. Those that are None or False are left out."""
     pairs = [(key.strip("_").replace("_", "-"), value) for key, value in attributes.items()]
     given = [(key, value) for key, value in pairs if value is not None and value is not False]
     opened = name + "".join(f" {key}" if value is True else f' {key}="{escape(str(value))}"' for key, value in given)
@@ -27,7 +27,7 @@ def tag(name: str, /, *inside: str | None, **attributes: str | int | bool | None
 
 
 def join(parts: Iterable[str | None]) -> Html:
-    """The parts one after another, escaped where they are not markup; None is nothing."""
+    """The parts one after another. Text is escaped, markup is not, and None is left out."""
     return Html("".join(part if isinstance(part, Html) else escape(part) for part in parts if part is not None))
 
 
@@ -65,7 +65,7 @@ def table(
 
 
 def folded(title: str, *inside: str | None, opened: bool = False) -> Html:
-    """What is shown on request."""
+    """A section that the reader can unfold."""
     return tag("details", tag("summary", title), *inside, open=opened)
 
 
@@ -75,16 +75,16 @@ def code(text: str) -> Html:
 
 
 def definitions(pairs: Iterable[tuple[str, str]]) -> Html:
-    """Names and what they are."""
+    """A list of names with their values."""
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 
 
 def some(names: Sequence[str], most: int = 6) -> str:
-    """The names, or the first of many."""
+    """The names. Of many names, only the first ones and the number of the others."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
 def notes(lines: Sequence[str]) -> Html | None:
-    """Lines that the reader must not miss; None if there are none."""
+    """A box with important lines. None if there are no lines."""
     return tag("ul", *(tag("li", line) for line in lines), class_="notes") if lines else None

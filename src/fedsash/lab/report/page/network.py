@@ -13,7 +13,7 @@ from .curves import by_model
 
 
 def pictures(runs: Sequence[RunOnPage], notes: list[str]) -> list[Picture]:
-    """The pictures of the runs; what a damaged time line hides is told in `notes`."""
+    """The pictures of the runs. A damaged time line gives a line in `notes`."""
     drawn = {run.name: run.timeline for run in runs if run.timeline is not None and _sound(run, notes)}
     evaluated = [run for run in runs if run.accuracies]
     found = [_accuracy(evaluated)] if evaluated else []
@@ -35,7 +35,7 @@ def _sound(run: RunOnPage, notes: list[str]) -> bool:
 
 
 def _accuracy(runs: Sequence[RunOnPage]) -> Picture:
-    """Each model's accuracy against simulated time and client trips: a line a model, with several runs a line a run."""
+    """Accuracy against simulated time and client trips: one line for each model, or for each run of several."""
     if len(runs) == 1:
         (run,) = runs
         return accuracy(run.accuracies, run.network, run.evaluation.target if run.config else None)

@@ -17,7 +17,7 @@ ENDINGS = ("pdf", "png")
 
 
 def draw(found: Collection, folder: Path) -> int:
-    """Draw every run's curves, what it did on a network, and every analysis; the number of files."""
+    """Draw every run's curves, its time on a network, and every analysis. Returns the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
     pictures = {_file(f"{a.source}-{a.file.stem}"): picture for a, picture in drawn(found.analyses)[0]}
     for run in found.runs:
@@ -41,5 +41,5 @@ def _of_run(run: RunOnPage) -> dict[str, Picture]:
 
 
 def _file(name: str) -> str:
-    """A name that is a file's name on every machine."""
+    """The name as a file name that is valid on every operating system."""
     return re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"

@@ -1,4 +1,4 @@
-"""Who holds what: the partitions of the runs."""
+"""The partitions of the runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .collect import RunOnPage
 
 
 def partitions(runs: Sequence[RunOnPage], notes: list[str]) -> Picture | None:
-    """The panels of each partition that differs from the others; None if no run has written one."""
+    """The panels of each different partition. None if no run has written one."""
     known: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for run in runs:
         if run.partition is not None:
@@ -34,7 +34,7 @@ def partitions(runs: Sequence[RunOnPage], notes: list[str]) -> Picture | None:
 
 
 def _dots_first(picture: Picture) -> list[Panel]:
-    """The classes before the sizes, which the reader can choose."""
+    """The panels in the order of the page: classes first, then sizes."""
     bars, *dots = picture.panels
     return [*dots, bars]
 

@@ -1,4 +1,4 @@
-"""What runs have in common, and how they differ."""
+"""The settings that runs have in common, and the settings in which they differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .collect import RunOnPage
 from .markup import MISSING
 
 HOW = ("engine", "records", "checkpoint", "trajectory", "device")
-"""Tables that say how a run is carried out, not what it computes."""
+"""Tables that affect how a run is carried out, but not what it computes."""
 
 
 def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
@@ -33,12 +33,12 @@ def differing(runs: Sequence[RunOnPage]) -> dict[str, list[str]]:
 
 
 def _labels(run: RunOnPage) -> dict[str, str]:
-    """Where the run stands on its sweep's axes; an axis that is a setting is one already."""
+    """The run's labels on its sweep's axes. An axis that is a setting is left out."""
     return {axis: label for axis, label in run.labels.items() if axis not in flat(run.config)}
 
 
 def common(runs: Sequence[RunOnPage]) -> list[tuple[str, str]]:
-    """The main settings, where all runs agree."""
+    """The main settings that are the same in all runs."""
     found = []
     for title, key in GLANCE.items():
         shown = {_glance(run.config.get(key)) for run in runs}

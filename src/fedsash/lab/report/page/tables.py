@@ -1,4 +1,4 @@
-"""The tables: what runs came to, what they cost, and what reproductions found."""
+"""The tables: results of runs, their cost, and reproductions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NUMBER = re.compile(rf"[+{MINUS}-]?\d")
 
 
 def state(run: RunOnPage) -> str | None:
-    """What is to be known of a run that has not simply ended; None of one that has."""
+    """A note on a run that diverged, ended early, or is not finished. None for any other run."""
     if wrong := run.summary.get("diverged"):
         return f"diverged in round {wrong['round']}: {wrong['why']}; its model has not moved since"
     of = f" of {run.wanted}" if run.wanted else ""
@@ -31,7 +31,7 @@ def state(run: RunOnPage) -> str | None:
 
 
 def overview(runs: Sequence[RunOnPage]) -> Html:
-    """One row a run: the mean accuracy of each model over the last evaluations."""
+    """One row for each run: the mean accuracy of each model over the last evaluations."""
     models = list(dict.fromkeys(model for run in runs for model in run.summary["models"]))
     rows = []
     for run in runs:
@@ -54,7 +54,7 @@ def results(runs: Sequence[RunOnPage]) -> Html:
 
 
 def over_seeds(rows: Sequence[Row]) -> Html:
-    """The comparison of runs that differ in their seed only."""
+    """The comparison of runs that differ only in their seed."""
     groups: dict[str, list[list[str]]] = {}
     for row in rows:
         cells = [row.model, str(len(row.values)), _spread(row.mean, row.std), _spread(row.gain, row.interval, sign="+")]
@@ -98,7 +98,7 @@ def cost(runs: Sequence[RunOnPage]) -> Html:
 
 
 def network(runs: Sequence[RunOnPage]) -> Html:
-    """What a simulated network did to each run."""
+    """The numbers of the simulated network for each run."""
     heads = ["run", "time, s", "trips", "arrived", "failed uploads", "MB up", "MB down", "waiting, s", "staleness"]
     rows = [[run.name, *_on_network(run)] for run in runs]
     caption = (
@@ -121,7 +121,7 @@ def _on_network(run: RunOnPage) -> list[str]:
 
 
 def versions(runs: Sequence[RunOnPage]) -> Html:
-    """The software of the runs, one row for those that agree."""
+    """The software versions of the runs. Runs with the same versions share a row."""
     groups: dict[str, list[str]] = {}
     known: dict[str, dict[str, Any]] = {}
     for run in runs:
@@ -138,9 +138,9 @@ def versions(runs: Sequence[RunOnPage]) -> Html:
 
 
 def reproduction(result: Analysis) -> Html:
-    """A reproduction's table: published numbers beside measured ones, as the reproduction has laid them out.
+    """A reproduction's table, with published and measured numbers in the reproduction's layout.
 
-    Raises `ValueError` if it is no table.
+    Raises `ValueError` if the data are not a table.
     """
     columns, rows = result.content.get("columns"), result.content.get("rows")
     if not isinstance(columns, list) or not isinstance(rows, list) or not columns:
@@ -165,7 +165,7 @@ def cell(value: Any) -> str:
 
 
 def percent(share: float | None) -> str:
-    """A share in per cent, without the sign."""
+    """A share in per cent, without the per cent sign."""
     return MISSING if share is None else f"{100 * share:.2f}"
 
 
@@ -202,7 +202,7 @@ def _rows(run: RunOnPage) -> list[list[str]]:
 
 
 def _lead(models: dict[str, dict[str, Any]]) -> str | None:
-    """The model with the highest mean; None where there is no other."""
+    """The model with the highest mean. None if there is only one model."""
     known = {name: model["last_mean"] for name, model in models.items() if model.get("last_mean") is not None}
     return max(known, key=known.__getitem__) if len(known) > 1 else None
 

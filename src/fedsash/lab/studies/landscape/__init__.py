@@ -1,1 +1,1 @@
-"""The loss between, around and beside models."""
+"""The loss on lines and planes through models, and on a surface around a model."""

@@ -1,4 +1,4 @@
-"""How lines, planes and surfaces look, from what was found."""
+"""The pictures of lines, planes and surfaces, from the findings."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from ...pictures.scales import INNER
 from ..study import Found, split_in_words
 
 STRIP = 0.4
-"""Planes that are less wide than this share of their height, or the other way round, are stretched."""
+"""A plane is stretched if its width is below this share of its height, or its height below this share of its width."""
 
 SHOWN = {"loss": ("loss", 1.0), "error": ("error (%)", 100.0)}
-"""What is measured: its label, and the factor from its number to what is shown."""
+"""The measured quantities: the label, and the factor between the number and the shown value."""
 
 
 def of_line(found: Found) -> Picture:
-    """Loss above error, the two models marked."""
+    """Loss above error. The two models are marked."""
     a, b = (str(name) for name in found["models"])
     below = Axis(f"beta:  beta * {a} + (1 - beta) * {b}")
     panels = []
@@ -55,7 +55,7 @@ def of_plane(found: Found) -> Picture:
 
 
 def of_surface(found: Found) -> Picture:
-    """The loss and the error as a relief, and as contours seen from above."""
+    """The loss and the error in three dimensions, and as contours."""
     x, y = Axis("a, along the first direction"), Axis("b, along the second")
     centre = Points([""], [0], [0])
     panels = [Panel(f"{field.label}, in 3-D", x, y, [field]) for field in _fields(found, relief=True)]
@@ -85,7 +85,7 @@ def _extent(values: Sequence[float]) -> float:
 
 
 def _measured(found: Found) -> str:
-    """The models' own losses and errors in words, where they are known."""
+    """The models' own losses and errors in words, if they are known."""
     known = dict(found.get("at_models") or {}) | ({"mean": found["at_mean"]} if found.get("at_mean") else {})
     told = (f"{name}: loss {at['loss']:.4g}, error {100 * at['error']:.2f} %" for name, at in known.items())
     return f" {'; '.join(told)}." if known else ""

@@ -1,4 +1,4 @@
-"""Sections of the parameter space: lines and planes through models, planes around one."""
+"""Sections of the parameter space: lines and planes through models, and planes around a model."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ....basics.randomness import Purpose, generator
 class Section:
     """A grid of models in a line or a plane, each `sum_j c_j * vectors[j]` for `vectors` `[k, D]`.
 
-    `axes` are the grid's coordinates along each of its one or two directions, `coefficients` takes coordinates to
-    `c` `[k]`, and `places` `[m, len(axes)]` are the coordinates of the models that the section goes through. At these
-    one c is 1 and the others are 0, so that they are these models exactly.
+    `axes` are the grid's coordinates along its one or two directions. `coefficients` maps coordinates to `c` `[k]`.
+    `places` `[m, len(axes)]` are the coordinates of the models that the section goes through. At a model's coordinates
+    one c is 1 and the others are 0, so that the point is exactly this model.
     """
 
     vectors: Tensor
@@ -31,7 +31,7 @@ class Section:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """How many points the grid has in each direction."""
+        """The number of grid points in each direction."""
         return tuple(map(len, self.axes))
 
     def at(self, place: Sequence[float]) -> Tensor:
@@ -47,7 +47,7 @@ class Section:
 def line(a: Tensor, b: Tensor, points: int = 41, margin: float = 0.5) -> Section:
     """The line `beta * a + (1 - beta) * b` through two models `[D]`, for beta from -margin to 1 + margin.
 
-    beta = 1 is a and beta = 0 is b (Zhou et al., IMA); `places` are those of a and b.
+    beta = 1 is a and beta = 0 is b (Zhou et al., IMA). `places` are the coordinates of a and b.
     """
     return Section(torch.stack([a, b]), (_axis(points, -margin, 1 + margin),), np.array([[1.0], [0.0]]), _on_line)
 
@@ -62,14 +62,17 @@ def plane(w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 
 
         w1 + x * u/||u|| + y * v/||v||,    u = w2 - w1,    v = (w3 - w1) - <w3 - w1, u>/||u||^2 * u
 
-    Unit vectors, as in the code of Garipov et al. 2018: with the IMA paper's `u/||u||^2` and `v/||v||^2` the two axes
-    would have different scales. The grid goes around the three models with a margin, a share of their extent in x
-    and in y; where w3 lies above the line from w1 to w2 that is their grid. `places` are those of w1, w2, w3 and of
-    their mean: (0, 0), (||u||, 0), (<w3 - w1, u>/||u||, ||v||) and the mean of these.
+    The directions are unit vectors, as in the code of Garipov et al. 2018. With the IMA paper's `u/||u||^2` and
+    `v/||v||^2` the two axes would have different scales. The grid encloses the three models with a margin, which is a
+    share of their extent in x and in y. If w3 projects onto the segment from w1 to w2, this is the grid of their code.
+    `places` are the coordinates of w1, w2, w3 and their mean: (0, 0), (||u||, 0), (<w3 - w1, u>/||u||, ||v||) and the
+    mean of these.
 
     Raises `ValueError` if the models lie on one line.
     """
-    first, second, third = (w.detach().cpu().double() for w in (w1, w2, w3))  # on the host: Apple's GPUs have no double
+    first, second, third = (
+        w.detach().cpu().double() for w in (w1, w2, w3)
+    )  # on the host, because Apple's GPUs have no float64
     u, to_third = second - first, third - first
     length = float(u.norm())
     along = float(to_third @ u) / length if length else 0.0
@@ -94,8 +97,8 @@ def plane(w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 
 def surface(w: Tensor, layout: Layout, seed: int = 0, points: int = 51, reach: float = 1.0) -> Section:
     """The points `w + a * d1 + b * d2` around a model, a and b from -reach to reach (Li et al. 2018).
 
-    `d1` and `d2` are `filter_normalised`; with the same `seed` they come from the same Gaussian draws for all models
-    of one layout, which makes their surfaces comparable. `places` is that of w, (0, 0).
+    `d1` and `d2` are `filter_normalised`. With the same `seed` they come from the same Gaussian draws for all models
+    of one layout, so their surfaces can be compared. `places` has the coordinates of w, (0, 0).
     """
     vectors = torch.stack([w, *(filter_normalised(w, layout, seed, number) for number in (1, 2))])
     axis = _axis(points, -reach, reach)
@@ -105,9 +108,9 @@ def surface(w: Tensor, layout: Layout, seed: int = 0, points: int = 51, reach: f
 def filter_normalised(w: Tensor, layout: Layout, seed: int, number: int) -> Tensor:
     """A random direction `[D]` with the scale of every filter of the model `w` `[D]` (Li et al. 2018).
 
-    A Gaussian draw d of the shape of each parameter, of which every filter j, that is every slice along the first
-    dimension, becomes `d_j * ||w_j|| / ||d_j||`. Parameters of one dimension (biases, scales and shifts of norms) keep
-    still: their direction is 0. `seed` and `number` determine the draw, whatever the model's values and precision.
+    d is a Gaussian draw of the shape of each parameter. A filter j is a slice along the first dimension; it becomes
+    `d_j * ||w_j|| / ||d_j||`. Parameters of one dimension (biases, scales and shifts of norms) have direction 0. The
+    draw depends on `seed` and `number` only, not on the model's values and precision.
     """
     draw = generator(seed, Purpose.DIRECTION, number).standard_normal(layout.size, dtype=np.float32)
     direction = torch.from_numpy(draw).to(w)
@@ -116,7 +119,7 @@ def filter_normalised(w: Tensor, layout: Layout, seed: int, number: int) -> Tens
 
 
 def _rescaled(d: Tensor, w: Tensor) -> Tensor:
-    """`d` with the norms of the filters of `w`."""
+    """`d`, scaled so that each filter has the norm of the same filter of `w`."""
     if d.dim() < 2:
         return torch.zeros_like(d)
     sizes = w.flatten(1).norm(dim=1) / d.flatten(1).norm(dim=1)
@@ -124,6 +127,6 @@ def _rescaled(d: Tensor, w: Tensor) -> Tensor:
 
 
 def _axis(points: int, low: float, high: float) -> Floats:
-    """Evenly spaced coordinates; rounded, so that 0 and 1 are met exactly where they are met."""
+    """Evenly spaced coordinates. They are rounded, so that 0 and 1 are exact if they are on the grid."""
     check(points >= 2, "points", points, "must be at least 2 a direction")
     return np.linspace(low, high, points).round(12)

@@ -1,4 +1,4 @@
-"""The loss between, around and beside a run's models: lines, planes, surfaces."""
+"""The loss on lines and planes through a run's models, and on surfaces around them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .sections import Section
 from .survey import Landscape, Relief
 
 THROUGH = {"line": 2, "plane": 3, "surface": 1}
-"""Through or around how many models each goes."""
+"""The number of models for each kind."""
 
 
 @dataclass(frozen=True)
 class LandscapeStudy(Study):
-    """The surface around one model, the line through two or the plane through three, on a grid.
+    """The surface around one model, the line through two models, or the plane through three, on a grid.
 
-    There are `points` a direction; the loss is that on `samples` (None: all) of a `split`; `seed` draws a surface's
-    directions. Raises `ValueError` for another number of models, unless each has a `surface`.
+    The grid has `points` points in each direction. The loss is measured on `samples` (None: all) of a `split`. `seed`
+    draws the directions of a surface. Raises `ValueError` for another number of models, unless each has a `surface`.
     """
 
     kinds: ClassVar = tuple(THROUGH)
@@ -38,16 +38,16 @@ class LandscapeStudy(Study):
   fedsash landscape runs/a runs/b --models model                             surfaces, on common scales
   fedsash landscape runs/a --models model,window5 --surface --samples 1000   a surface around each
 
-Ctrl-C loses nothing: the same command goes on.
+Ctrl-C loses nothing: the same command continues.
 
 {MODELS}"""
 
     models: tuple[str, ...] = field(metadata=option("the models; see below", metavar="A[,B[,C]]"))
-    surface: bool = field(default=False, metadata=option("the surface around each model, of several as well"))
+    surface: bool = field(default=False, metadata=option("a surface around each model"))
     points: int = field(default=21, metadata=option("points in each direction"))
-    split: Literal["test", "train"] = field(default="test", metadata=option("the samples that are seen"))
+    split: Literal["test", "train"] = field(default="test", metadata=option("the samples to evaluate on"))
     samples: int | None = field(default=None, metadata=option("N of them, or all", metavar="N", none="all"))
-    seed: int = field(default=0, metadata=option("of a surface's random directions"))
+    seed: int = field(default=0, metadata=option("for a surface's random directions"))
 
     def __post_init__(self) -> None:
         right = "must be one, two or three models"
@@ -111,7 +111,7 @@ Ctrl-C loses nothing: the same command goes on.
 
 
 def _described(names: Sequence[str], relief: Relief) -> dict[str, Any]:
-    """What the numbers belong to, and the numbers; in two dimensions a row for each y."""
+    """The description of the numbers, and the numbers. In two dimensions there is a row for each y."""
     if len(relief.axes) == 1:
         return {"models": names, "beta": relief.axes[0], "loss": relief.loss, "error": relief.error}
     grid = {"x": relief.axes[0], "y": relief.axes[1], "loss": relief.loss.T, "error": relief.error.T}
@@ -125,7 +125,7 @@ def _through(names: Sequence[str]) -> str:
 
 
 def _lowest(found: Found) -> list[str]:
-    """The row of the point with the lowest loss; a loss that is not finite is no candidate."""
+    """The row of the point with the lowest finite loss."""
     loss, error = np.array(found["loss"], dtype=float), np.array(found["error"], dtype=float)
     if not np.isfinite(loss).any():
         return ["lowest", UNKNOWN, UNKNOWN]

@@ -1,4 +1,4 @@
-"""What models lose at the points of a section; a survey that was interrupted goes on."""
+"""The loss and error at the points of a section. An interrupted survey can continue."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from ...records import replace_file
 from .sections import Section
 
 SAVING = 1.0
-"""Seconds between two times that a survey's numbers are saved."""
+"""The time between two saves of a survey's numbers, in seconds."""
 
 
 @dataclass(frozen=True, eq=False)
 class Relief:
     """Mean `loss` and `error` (1 - accuracy) at the points of a section, each of the grid's shape.
 
-    The first `done` points, the last index running fastest, have been evaluated; the others are NaN. `axes` and
-    `places` are the section's; `mark` is a checksum of the models and samples that the numbers belong to.
+    The first `done` points have been evaluated (the last index varies fastest); the others are NaN. `axes` and `places`
+    are those of the section. `mark` is a checksum of the models and samples that the numbers belong to.
     """
 
     axes: tuple[Floats, ...]
@@ -42,7 +42,7 @@ class Relief:
     mark: int
 
     def save(self, file: Path) -> None:
-        """Write everything into an `.npz`, whole or not at all."""
+        """Write everything into an `.npz` file, completely or not at all."""
         content = io.BytesIO()
         arrays: dict[str, Any] = {name: value for name, value in vars(self).items() if name != "axes"}
         arrays |= {f"axis{i}": axis for i, axis in enumerate(self.axes)}
@@ -60,10 +60,10 @@ class Relief:
 class Landscape:
     """Evaluates the points of sections on `samples` of the federated `data`: its test set, or some that train.
 
-    `loss(output, y)` gives one number a sample, that of the data's task unless it is given; `batch` samples pass
-    through the model at once. Module, samples and sections lie on one device. A point has the very numbers that
-    an evaluation gives its model. Points are evaluated one by one: models that are stacked need grouped convolutions,
-    which are slower.
+    `loss(output, y)` returns one number for each sample. By default it is the loss of the data's task. `batch` samples
+    pass through the model at once. Module, samples and sections must be on one device. The numbers at a point are equal
+    to those of an evaluation of its model. Points are evaluated one by one, because stacked models would need grouped
+    convolutions, which are slower.
     """
 
     def __init__(
@@ -82,14 +82,14 @@ class Landscape:
     ) -> Relief:
         """Mean loss and error at every point of a section.
 
-        With a `file` the numbers so far are saved every second and when the survey ends, whatever ends it, and one that
-        was interrupted goes on from them: it gives the bytes of one that was not. `progress(done, points)` is called
-        after every point.
+        With a `file`, the numbers so far are saved every second, and at the end or on any interruption. The next call
+        continues from them, with the same bytes as without an interruption. `progress(done, points)` is called after
+        every point.
 
         Raises `ValueError` if the file holds other models, another grid or other samples.
         """
         relief, saved = self._begun(section, file), time.monotonic()
-        loss, error = relief.loss.ravel(), relief.error.ravel()  # views: writing here fills the relief
+        loss, error = relief.loss.ravel(), relief.error.ravel()  # views: writing to them fills the relief
         try:
             for done in range(relief.done, loss.size):
                 found = self.at(section.point(*map(int, np.unravel_index(done, section.shape))))
@@ -105,7 +105,7 @@ class Landscape:
         return relief
 
     def _begun(self, section: Section, file: Path | None) -> Relief:
-        """What is known of a section so far."""
+        """The numbers of a section so far."""
         mark = _checksum(section.vectors, self._samples.y, *map(torch.from_numpy, (section.places, *section.axes)))
         if file is None or not file.exists():
             loss, error = (np.full(section.shape, np.nan) for _ in range(2))

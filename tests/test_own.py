@@ -133,3 +133,9 @@ def test_a_record_stays_as_it_is_when_its_state_changes() -> None:
     assert identical(state, before)
     state.w.add_(1.0)
     assert not identical(state, before)
+
+
+def test_numbers_are_compared_in_double_precision() -> None:
+    assert not equal({"x": 0.1}, {"x": 0.1 + 1e-10}) and close({"x": 0.1}, {"x": 0.1 + 1e-10}, 1e-9)
+    assert not close({"x": 1e9}, {"x": 1e9 + 10}, 1e-3) and not equal({"x": 2**70}, {"x": 2**70 + 1})
+    assert equal({"x": float("nan")}, {"x": float("nan")})

@@ -79,6 +79,7 @@ class Federation(Shown):
 
     def __post_init__(self) -> None:
         check_names(self.averages)
+        check(isinstance(self.model, nn.Module), "Federation.model", self.model, "must be an nn.Module")
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
@@ -258,9 +259,7 @@ class Federation(Shown):
         return replace(state, executor=executor, fingerprint=self.fingerprint)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
-        """Start the executor, which chooses "auto" settings; returns lines that say what it chose and why.
-        `rounds` is the run's length, if known. With a `state` it continues from there. The first round calls this.
-        """
+        """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
         notes = self._lazy.start(rounds)
         if state is not None:
             self.executor.load(state.executor)

@@ -81,7 +81,9 @@ class Average(ABC):
         return self.mean(state, w.detach(), past) if self.count(state) else w.detach().clone()
 
     def count(self, state: Vectors) -> int:
-        """How many models are in the average."""
+        """How many models are in the average: the tensor `seen` of its state, unless overridden."""
+        if "seen" not in state:
+            raise TypeError(f"{type(self).__name__}.init must return a tensor `seen`, the number of observed models")
         return int(state["seen"])
 
     def retract(self, state: Vectors, round: int, past: Mapping[int, Tensor]) -> Vectors:
@@ -93,8 +95,8 @@ def check_names(averages: Iterable[str]) -> None:
     """Raise `ValueError` if the name of an average can't be a file name, or is reserved."""
     right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
     for name in averages:
-        taken = name == "model" or name.endswith("-best")
-        check(bool(re.fullmatch(r"[\w-]+", name)) and not taken, "averages", name, right)
+        valid = isinstance(name, str) and bool(re.fullmatch(r"[\w-]+", name))
+        check(valid and name != "model" and not name.endswith("-best"), "averages", name, right)
 
 
 def check_vector(w: Tensor) -> None:

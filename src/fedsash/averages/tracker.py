@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
-from ..basics.errors import RunError
+from ..basics.errors import RunError, check
 from ..basics.layout import Layout
 from ..basics.shown import Shown
 from .base import Average
@@ -36,6 +36,8 @@ class Tracker(Shown):
     """
 
     def __init__(self, average: Average, module: nn.Module) -> None:
+        check(isinstance(average, Average), "Tracker.average", average, "must be an average, such as Window(100)")
+        check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
         self.module = module
         self.layout = Layout(module)
         self.average = average

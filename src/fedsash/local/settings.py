@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
-from ..basics.errors import check
+from ..basics.errors import check, check_strength
 from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
@@ -43,7 +43,7 @@ class LocalTraining:
     local_schedule: LocalSchedule = field(default_factory=Flat)
 
     def __post_init__(self) -> None:
-        check(self.lr >= 0, "LocalTraining.lr", self.lr, "must not be negative")
+        check_strength("LocalTraining.lr", self.lr)
         check(
             self.batch == "full" or self.batch > 0, "LocalTraining.batch", self.batch, 'must be at least 1, or "full"'
         )
@@ -53,7 +53,7 @@ class LocalTraining:
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
         check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
-        check(self.weight_decay >= 0, "LocalTraining.weight_decay", self.weight_decay, "must not be negative")
+        check_strength("LocalTraining.weight_decay", self.weight_decay)
         check(self.clip is None or self.clip > 0, "LocalTraining.clip", self.clip, "must be positive")
 
     @property

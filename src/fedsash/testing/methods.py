@@ -47,9 +47,10 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
     identity.
     """
     expect(pickle.loads(pickle.dumps(method)) == method, method, "it must be picklable, and equal to its copy")
-    before = record(method)
+    before, names = record(method), set(vars(method))
     _check_type({"method": method})
-    expect(identical(method, before), method, "it must hold settings only: a run must not change it")
+    kept = identical(method, before) if names == set(vars(method)) else False
+    expect(kept, method, "it must hold settings only: a run must not change it")
     check_federation(tolerance, **TRAINING | {"method": method} | settings)
 
 
@@ -64,6 +65,7 @@ def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> N
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
+    expect(isinstance(server, Server), server, "it must be a Server")
     for dtype in (torch.float32, torch.float64):
         _check_steps(server, dtype)
     check_federation(tolerance, **{"server": server} | settings)

@@ -90,8 +90,8 @@ def _reproduction(name: str) -> str:
 
 
 LIST = """\
-kinds: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets;
-schedulers and client_windows, for fedsash network; and reproductions, the tables and figures for fedsash reproduce
+kinds: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets,
+engines; schedulers and client_windows, for fedsash network; and reproductions, for fedsash reproduce
 
 examples:
   fedsash list

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from ...basics.errors import FedsashError
 from ...basics.shown import Shown, html_table, text_table
 from ...state import State
 from ..table import HEADS, cells, notes
@@ -17,14 +18,15 @@ from .driver import Driver
 MOST_ROWS = 7
 
 
-class UnknownModelError(KeyError):
+class UnknownModelError(FedsashError, KeyError):
     """A run has no model of that name. The message lists the names that exist."""
 
     def __init__(self, name: str, there: Sequence[str]) -> None:
-        super().__init__(f"there is no model {name!r} in this result; there are: {', '.join(there) or 'none'}")
+        super().__init__(name, there)
 
     def __str__(self) -> str:
-        return str(self.args[0])
+        name, there = self.args
+        return f"there is no model {name!r} in this result; there are: {', '.join(there) or 'none'}"
 
 
 @dataclass(frozen=True, repr=False)

@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import MISSING, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ import torch
 
 from ...basics.errors import RunError, check
 from ...basics.fingerprint import differences
+from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
@@ -52,6 +53,7 @@ class Session:
     trajectory: RunningSums = NEVER
 
     def __post_init__(self) -> None:
+        self._check_types()
         check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.watch is True)
@@ -64,8 +66,25 @@ class Session:
         self.over = False
         self.chronicle: Chronicle | None = None
 
+    def _check_types(self) -> None:
+        """Refuse arguments of `run` and `resume` that are of another type, before anything is written."""
+        check(hasattr(self.federation, "start"), "federation", self.federation, "must be a Federation")
+        rounds = fit(int, self.rounds)
+        check(rounds is not MISSING, "rounds", self.rounds, "must be an integer")
+        self.rounds = rounds
+        check(isinstance(self.checkpoint, Checkpoint), "checkpoint", self.checkpoint, "must be a Checkpoint(...)")
+        check(isinstance(self.trajectory, RunningSums), "trajectory", self.trajectory, "must be RunningSums(...)")
+        right = "must be a list of functions of (round, metrics)"
+        check(
+            isinstance(self.callbacks, Sequence) and all(map(callable, self.callbacks)),
+            "callbacks",
+            self.callbacks,
+            right,
+        )
+
     def begin(self, fork: Fork | None) -> State:
         """The first state: a new one, or the state of another run, with that run's metrics so far."""
+        check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
         if self.records is not None and self.records.path.exists():
             raise RunError(f"{self.folder} holds a run already: resume it, or choose another folder")
         self.sums.cut()  # files of a run that was killed before it wrote its metrics

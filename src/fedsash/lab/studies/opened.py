@@ -115,8 +115,9 @@ class OpenRun:
         return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
 
 
-def open_run(folder: Path) -> OpenRun:
+def open_run(folder: Path | str) -> OpenRun:
     """Open the run in `folder`. Raises `FileNotFoundError` if it holds none, `ConfigError` if it can't be built."""
+    folder = Path(folder)
     file = folder / "config.toml"
     if not file.exists():
         raise FileNotFoundError(f"{folder} holds no run: there is no {file}")

@@ -124,9 +124,9 @@ def run(setting: str, method: str, root: Path, folder: Path) -> None:
 def cells(folder: Path) -> Iterator[str]:
     """The model, the gains of WiMA and IMA over it, and what went wrong."""
     base, ima = (json.loads((folder / name / "summary.json").read_text()) for name in ("base", "ima"))
-    model, wima, fed = base["models"]["model"], base["models"]["wima"], ima["models"]["ima"]
+    model, wima, ima_model = base["models"]["model"], base["models"]["wima"], ima["models"]["ima"]
     yield f"{100 * model['last_mean']:.1f} ± {100 * model['last_std']:.1f}"
-    for better in (wima, fed):
+    for better in (wima, ima_model):
         yield f"{100 * (better['last_mean'] - model['last_mean']):+.1f} (± {100 * better['last_std']:.1f})"
     refused = sum(len(row.get("refused", ())) for row in Records(folder / "base").load())
     if wrong := base["diverged"]:

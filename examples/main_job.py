@@ -31,7 +31,7 @@ observed = runs.run(
 
 experiment = load(here / "digits_ima.toml")
 print(f"\nIMA, from round {START} on:")
-fed = runs.run(
+ima = runs.run(
     experiment.federation(),
     experiment.rounds,
     out=out / "ima",
@@ -40,7 +40,7 @@ fed = runs.run(
 )
 
 began = [row | {"model": "ima"} for row in observed.history if row["model"] == "model" and row["round"] <= START]
-went_on = [row | {"model": "ima"} for row in fed.history if row["model"] == "window5" and row["round"] > START]
+went_on = [row | {"model": "ima"} for row in ima.history if row["model"] == "window5" and row["round"] > START]
 history = observed.history + began + went_on
 summary = observed.summary | {"models": summarise(history, experiment.evaluation)}
 print()

@@ -228,8 +228,10 @@ def test_what_is_on_a_network_and_what_is_not_have_commands_of_their_own(
     experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
-    assert "fedsash network runs it" in refused(capsys, "run", experiment, "--out", out, "--set", "network.retries=1")
-    assert "fedsash run trains it" in refused(capsys, "network", experiment, "--out", out)
+    assert "start it with fedsash network" in refused(
+        capsys, "run", experiment, "--out", out, "--set", "network.retries=1"
+    )
+    assert "start it with fedsash run" in refused(capsys, "network", experiment, "--out", out)
 
 
 def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -34,7 +34,8 @@ def _network(given: argparse.Namespace) -> int:
     experiment = load(given.experiment, given.set)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
-            "neither [network] nor [scheduler] is there; fedsash run trains it", file=str(given.experiment)
+            "this experiment has neither [network] nor [scheduler]: start it with fedsash run",
+            file=str(given.experiment),
         )
     return simulate(given, experiment, given.experiment, experiment.run)
 

@@ -45,7 +45,9 @@ def _run(given: argparse.Namespace) -> int:
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
     if experiment.simulated:
-        raise ConfigError("it is on a network; fedsash network runs it", file=str(given.experiment))
+        raise ConfigError(
+            "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
+        )
     return _train(given, experiment, given.experiment, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
 
 

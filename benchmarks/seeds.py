@@ -23,7 +23,7 @@ START = 225
 
 
 def last_rounds(seed: int, folder: Path) -> dict[str, tuple[float, float]]:
-    """Each model's mean and deviation over the last rounds, in per cent; `ima` is the window that the second run broadcasts."""
+    """Each model's mean and deviation over the last rounds, in per cent; `ima` is what the second run broadcasts."""
     found = {}
     for name, fork in (("digits", None), ("digits_ima", fs.Fork(folder / "digits", START))):
         experiment = load(EXAMPLES / f"{name}.toml", [f"seed={seed}"])

@@ -59,9 +59,8 @@ class Workers(Executor):
         self._start()
 
     def work(self, request: Request) -> Answers:
-        if self._request is not None:
+        if self._request is not None or len(self._processes) < self._count:  # given up, or interrupted as it started
             self.close()
-        if not self._processes:
             self._start()
         self._request = request
         try:
@@ -91,24 +90,27 @@ class Workers(Executor):
         self._pipes, self._processes, self._request = [], [], None
 
     def _start(self) -> None:
+        try:
+            for number in range(self._count):
+                self._start_one(number)
+        except BaseException:
+            self.close()
+            raise
+
+    def _start_one(self, number: int) -> None:
         context: Any = torch.multiprocessing.get_context(self._buffers.start)
-        for number in range(self._count):
-            ours, theirs = context.Pipe()
-            self._pipes.append(ours)
-            # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
-            others = list(self._pipes) if self._buffers.start == "fork" else []
-            process = context.Process(
-                target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
-            )
-            try:
-                with warnings.catch_warnings(), _deaf_to_ctrl_c():  # this process handles Ctrl-C and ends the others
-                    warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
-                    process.start()
-            except BaseException:
-                self.close()
-                raise
-            theirs.close()
-            self._processes.append(process)
+        ours, theirs = context.Pipe()
+        self._pipes.append(ours)
+        # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
+        others = list(self._pipes) if self._buffers.start == "fork" else []
+        process = context.Process(
+            target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
+        )
+        with warnings.catch_warnings(), _deaf_to_ctrl_c():  # this process handles Ctrl-C and ends the others
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
+            process.start()
+        self._processes.append(process)
+        theirs.close()
 
     def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
         """Answer for as many clients as fit into the buffers; `begin` is the place of the first one."""

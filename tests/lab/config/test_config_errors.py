@@ -18,7 +18,7 @@ from support.experiments import WINDOW, file_with
         ("local.lr = true", "local.lr = true: must be a number"),
         ("local.lr = [0.1]", "local.lr = [0.1]: must be a number"),
         ("local.lr = 1979-05-27", 'local.lr = "1979-05-27": must be a number'),
-        ("local.lr = -1", "local.lr = -1.0: must not be negative"),
+        ("local.lr = -1", "local.lr = -1.0: must be a finite number of at least 0"),
         ("local.clip = inf", "local.clip = inf: must be finite"),
         ('local.batch = "half"', 'local.batch = "half": must be an integer or "full"'),
         ("local.epochs = 1.5", "local.epochs = 1.5: must be an integer"),

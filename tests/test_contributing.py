@@ -106,6 +106,10 @@ def follow(root: Path) -> None:
     text = registry.read_text().replace("from .fedswa", "from .fedvarp import FedVARP\nfrom .fedswa")
     text = text.replace('    "fedmoswa": FedMoSWA,\n', '    "fedmoswa": FedMoSWA,\n    "fedvarp": FedVARP,\n')
     registry.write_text(text.replace('    "FedSWA",\n', '    "FedSWA",\n    "FedVARP",\n'))
+    stub = root / "src/fedsash/__init__.pyi"
+    stub.write_text(
+        stub.read_text().replace("    FedSWA as FedSWA,\n", "    FedSWA as FedSWA,\n    FedVARP as FedVARP,\n")
+    )
 
 
 @pytest.mark.slow

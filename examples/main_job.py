@@ -20,7 +20,7 @@ here, out = Path(__file__).parent, Path("runs/digits")
 START = 225
 
 experiment = load(here / "digits.toml")
-print(f"FedAvg, {experiment.rounds} rounds, with four averages looking on:")
+print(f"FedAvg, {experiment.rounds} rounds, observed by four averages:")
 observed = runs.run(
     experiment.federation(),
     experiment.rounds,

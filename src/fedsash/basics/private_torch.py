@@ -1,6 +1,6 @@
 """All private parts of PyTorch that fedsash uses. PyTorch may change them, so no other module uses any.
 
-Tested with PyTorch 2.6 and 2.13.
+Tested with PyTorch 2.13.
 """
 
 from __future__ import annotations

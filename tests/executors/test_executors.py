@@ -176,3 +176,17 @@ def test_workers_do_not_go_on_with_a_request_that_was_given_up() -> None:
         assert len(multiprocessing.active_children()) == 2
         answers_.close()
         assert not multiprocessing.active_children()
+
+
+def test_workers_that_were_interrupted_as_they_started_are_started_anew() -> None:
+    """An interrupt between two starts leaves fewer workers than the engine has."""
+    expected = after(federation(engine=ALL["workers"]), 1)
+    with federation(engine=ALL["workers"]) as world:
+        state = world.start()
+        world.prepare()
+        workers: Any = world.executor
+        workers._pipes.pop().close()
+        lost = workers._processes.pop()
+        lost.terminate()
+        lost.join()
+        assert identical(world.round(state)[0], expected)

@@ -15,19 +15,24 @@ HEADS = ("at the end", "mean ± std", "best (round)", "rounds to target", "gain 
 """The column heads of `cells`."""
 
 
+def empty_table() -> Table:
+    """A table without rows in the one style of the terminal. It is also readable in a plain text file."""
+    from rich import box
+    from rich.table import Table
+
+    return Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+
+
 def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:
     """A row for each of `summary["models"]` (see `records.summarise`). The highest mean is bold.
 
     With the run's `evaluation`, the heads name the number of evaluations and the target. Accuracies are in per cent,
-    gains in percentage points. Print it with `rich.print`. It is also readable in a plain text file.
+    gains in percentage points. Print it with `rich.print`.
     """
-    from rich import box
-    from rich.table import Table
-
     last = "" if evaluation is None else f"\n(last {evaluation.last})"
     target = "target" if evaluation is None else _percent(evaluation.target)
     heads = ("at the end", f"mean ± std{last}", "best (round)", f"rounds\nto {target}", "gain over\nthe model")
-    result = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    result = empty_table()
     result.add_column("model", overflow="fold", vertical="bottom")
     for head in heads:
         result.add_column(head, justify="right", no_wrap=True, vertical="bottom")

@@ -184,11 +184,11 @@ def _show(finished: Mapping[Path, Found]) -> None:
 
 
 def _table(heads: Sequence[str], *rows: Sequence[str]) -> Table:
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    from ..table import empty_table
+
+    table = empty_table()
     for i, head in enumerate(heads):
         table.add_column(head, justify="right" if i else "left", vertical="bottom", overflow="fold")
     for row in rows:

@@ -10,7 +10,7 @@ from .curves import Models, lines, panel
 from .picture import Axis, Line, Panel, Picture, Spans
 from .styles import BLUE, DASHES, GREEN, RED, SKY, Style, look
 
-DOINGS = {
+ACTIVITIES = {
     "train": (BLUE, 0.85),
     "upload": (GREEN, 0.6),
     "failed": (RED, 0.85),
@@ -27,7 +27,7 @@ def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Pi
     """Which client trains, uploads and waits when: one row for each client, from the run's beginning."""
     known = [row for row in content["intervals"] if row[0] < CLIENTS][: SHOWN + CLIENTS]
     clients = 1 + max((row[0] for row in known), default=0)
-    layers = [_spans(what, [row for row in known if row[1] == what]) for what in DOINGS]
+    layers = [_spans(what, [row for row in known if row[1] == what]) for what in ACTIVITIES]
     y = Axis("client", clients - 0.4, -0.6, whole=True)
     x = Axis("simulated seconds", 0)
     one = Panel(name, x, y, [spans for spans in layers if spans.rows], 9, max(1.6, 0.22 * clients + 0.8))
@@ -39,7 +39,7 @@ def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Pi
 
 
 def _spans(what: str, known: list[Any]) -> Spans:
-    colour, height = DOINGS[what]
+    colour, height = ACTIVITIES[what]
     rows, begins, ends = ([row[i] for row in known] for i in (0, 2, 3))
     return Spans(what, rows, begins, ends, colour, height)
 

@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...basics.errors import RunError
+from ..table import empty_table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -84,11 +85,9 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
 
 def table(rows: Sequence[Row]) -> Table:
     """The rows as a table to print with `rich.print`; accuracies in per cent, gains in points."""
-    from rich import box
     from rich.markup import escape
-    from rich.table import Table
 
-    result = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
     for axis in (*axes, "model"):
         result.add_column(escape(axis), overflow="fold")

@@ -107,10 +107,25 @@ def decompose_clients(module: nn.Module, w: Tensor, data: FederatedData, ids: Se
     The predictions are probabilities, the targets are one-hot, and p_k = n_k/n. The runs differ in the randomness that
     E averages over, for example in the seed, for the same round and the same partition.
     """
-    samples, held = union(data, ids)
-    f = probabilities(module, w, samples, data.transform)
+    f, targets, held = predictions(module, w, data, ids)
     sizes = torch.from_numpy(data.sizes[np.asarray(ids)]).to(f)
-    return decompose(f, one_hot(samples.y, f.shape[-1]).to(f), held, sizes / sizes.sum())
+    return decompose(f, targets, held, sizes / sizes.sum())
+
+
+def predictions(
+    module: nn.Module, w: Tensor, data: FederatedData, ids: Sequence[int] | Ints, count: int | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `decompose` needs of client models `w` `[R, K, D]`: probabilities, one-hot targets, and who holds what.
+
+    float64 `[R, K, n, classes]` and `[n, classes]`, and bool `[K, n]`, on all samples that the clients `ids` `[K]`
+    hold, or on `count` of them, evenly spaced.
+    """
+    samples, held = union(data, ids)
+    if count is not None:
+        chosen = spaced(len(samples), count).to(samples.y.device)
+        samples, held = samples[chosen], held[:, chosen]
+    f = probabilities(module, w, samples, data.transform).double()
+    return f, one_hot(samples.y, f.shape[-1]).to(f), held
 
 
 def probabilities(module: nn.Module, w: Tensor, samples: Samples, transform: Transform = PLAIN) -> Tensor:
@@ -204,14 +219,9 @@ class DecompositionStudy(Study):
         for models in trained:
             right = "some clients' uploads can't be used in this round"
             check(np.array_equal(models.ids, first.ids), "round", round, right)
-        federation = runs[0].federation
-        samples, held = union(federation.training_data, first.ids)
-        if self.samples is not None:
-            chosen = spaced(len(samples), self.samples).to(samples.y.device)
-            samples, held = samples[chosen], held[:, chosen]
-        w, transform = torch.stack([models.w for models in trained]), federation.training_data.transform
-        f = probabilities(federation.module, w, samples, transform).double()
-        parts = decompose(f, one_hot(samples.y, f.shape[-1]).to(f), held, first.p.to(f))
+        federation, w = runs[0].federation, torch.stack([models.w for models in trained])
+        f, targets, held = predictions(federation.module, w, federation.training_data, first.ids, self.samples)
+        parts = decompose(f, targets, held, first.p.to(f))
         spreads = [locality(models.w, models.p) for models in trained]
         several = len(runs) > 1
         return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -16,6 +17,7 @@ from .basics.errors import SettingError, check
 from .basics.typed import typed
 from .evaluation import Metrics
 from .servers import Server
+from .tasks import Criterion
 
 
 @dataclass(frozen=True)
@@ -41,9 +43,9 @@ class Broadcast:
     Two choices may be left to an evaluation on held-out samples (`evaluation.held_out`), every `evaluation.every`
     rounds. They need the order `"after"`. Both are ours; IMA names them as future work:
 
-    - `start = "auto"`: the broadcast begins after `patience` successive evaluations in which the average was more
-      accurate than the model;
-    - several names in `average`: the average that was most accurate in the last evaluation is sent (the first of equal
+    - `start = "auto"`: the broadcast begins after `patience` successive evaluations in which the average was better
+      than the model;
+    - several names in `average`: the average that was best in the last evaluation is sent (the first of equal
       ones).
     """
 
@@ -103,7 +105,7 @@ class Broadcast:
 class Choice:
     """The decision of a broadcast: which `average` is sent, and from the model after `start` rounds on (None: not yet).
 
-    `better` counts the last successive evaluations in which the best average was more accurate than the model.
+    `better` counts the last successive evaluations in which the best average was better than the model.
     """
 
     broadcast: Broadcast
@@ -111,13 +113,14 @@ class Choice:
     start: int | None
     better: int = 0
 
-    def after(self, round: int, accuracy: Mapping[str, float]) -> Choice:
+    def after(self, round: int, values: Mapping[str, float], criterion: Criterion) -> Choice:
         """The choice after an evaluation on held-out samples, after `round` finished rounds.
 
-        `accuracy` maps the names of models and averages to their accuracies in [0, 1].
+        `values` maps the names of models and averages to their values of the `criterion`.
         """
-        best = max(self.broadcast.averages, key=lambda name: accuracy.get(name, -1.0))
-        better = self.better + 1 if accuracy.get(best, -1.0) > accuracy["model"] else 0
+        averages = {name: values.get(name, math.nan) for name in self.broadcast.averages}
+        best = criterion.best(averages) or self.broadcast.averages[0]
+        better = self.better + 1 if criterion.wins(averages[best], values["model"]) else 0
         begins = self.start is None and better >= self.broadcast.patience
         return replace(self, average=best, start=round if begins else self.start, better=better)
 
@@ -136,18 +139,18 @@ class Choice:
             return self
         return Choice(**{**saved, "broadcast": self.broadcast})
 
-    def heard(self, metrics: Sequence[Metrics]) -> tuple[Choice, list[Metrics]]:
-        """The choice after an evaluation, and a record of the accuracies that decided.
+    def heard(self, metrics: Sequence[Metrics], criterion: Criterion) -> tuple[Choice, list[Metrics]]:
+        """The choice after an evaluation, and a record of the values that decided.
 
         If no client answered, the choice is unchanged and there is no record.
         """
         held_out = {m.model: m for m in metrics if m.split == "held_out"}
         if "model" not in held_out:
             return self, []
-        accuracy = {name: m.accuracy for name, m in held_out.items()}
-        choice = self.after(held_out["model"].round, accuracy)
+        values = {name: m[criterion.name] for name, m in held_out.items()}
+        choice = self.after(held_out["model"].round, values, criterion)
         chosen = held_out.get(choice.average, held_out["model"])
-        compared = {name: accuracy[name] for name in ("model", choice.average) if name in accuracy}
+        compared = {name: values[name] for name in ("model", choice.average) if name in values}
         more = {"better": choice.better, "start": choice.start, "held_out": compared}
         return choice, [replace(chosen, model=choice.average, split="broadcast", more=more)]
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from .basics.arrays import Floats, Ints, Vectors
 from .basics.shown import Shown
 from .methods import Upload
+from .tasks import Criterion
 
 Job: TypeAlias = Literal["train", "probe", "evaluate"]
 """What a request asks for: an update, vectors that the method needs before the training, or scores of a model."""
@@ -137,8 +138,8 @@ class Chronicle(Protocol):
         """The rows to record for an evaluation after `round`, made from `rows`; `w` `[D]` is the global model."""
         ...
 
-    def summary(self, history: list[dict[str, Any]], target: float) -> dict[str, Any]:
-        """Additional fields of the run's summary; `target` is the accuracy in [0, 1] whose first round is reported."""
+    def summary(self, history: list[dict[str, Any]], criterion: Criterion) -> dict[str, Any]:
+        """Additional fields of the run's summary; the first round is reported that reaches the criterion's target."""
         ...
 
     def timeline(self) -> dict[str, Any]:

@@ -27,7 +27,8 @@ from .basics.storage import client_rows
 from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
-from .evaluation import Evaluation, Evaluator, Metrics, Scorer
+from .evaluation import Evaluation, Evaluator, Goal, Metrics, Scorer
+from .evaluation.first_batch import suited, try_out
 from .exchange import Chronicle, Executor, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, local_clients
@@ -37,7 +38,7 @@ from .methods import FedAvg, Method, RoundMean
 from .sampling import Sampling, Uniform
 from .servers import Server, ServerSGD
 from .state import State, learned
-from .tasks import Loss
+from .tasks import Loss, Metric
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,6 +64,7 @@ class Federation(Shown):
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     evaluation: Evaluation = field(default_factory=Evaluation)
     loss: Loss | None = None
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
     engine: Engine = field(default_factory=LocalEngine)
     seed: int = 0
     device: str = "auto"
@@ -72,7 +74,7 @@ class Federation(Shown):
     clients: Clients = field(init=False, repr=False)
     observers: Observers = field(init=False, repr=False)
     _broadcaster: Broadcaster = field(init=False, repr=False)
-    _loss: Loss = field(init=False, repr=False)
+    goal: Goal = field(init=False, repr=False)
     _remembers: bool = field(init=False, repr=False)
     _evaluator: Evaluator = field(init=False, repr=False)
     _lazy: LazyExecutor = field(init=False, repr=False)
@@ -86,23 +88,27 @@ class Federation(Shown):
         derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
         derive("layout", Layout(self.module))
         derive("clients", self._clients())
+        problem, evaluation = self.clients.problem, self.evaluation
+        goal = Goal.of(problem.task, self.loss, self.metrics, decides=evaluation.metric, target=evaluation.target)
+        derive("goal", goal)
+        if self.local_data is not None:
+            try_out(self.module, problem, self.local_data.train, goal)
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held)
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
-        derive("_loss", self.loss or self.clients.problem.task.loss)
         derive("_remembers", bool(self.method.client_state(self.layout.flatten(self.module))))
-        problem, splits = self.clients.problem, self.evaluation.splits(self.clients.held)
-        scorer = Scorer(self.module, self._loss, problem, self.evaluation.batch)
-        derive("_evaluator", Evaluator(scorer, problem, len(self.sizes), splits))
+        scorer = Scorer(self.module, goal, problem, evaluation.batch)
+        derive("_evaluator", Evaluator(scorer, problem, len(self.sizes), evaluation.splits(self.clients.held)))
         derive("_lazy", LazyExecutor(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
 
     def _clients(self) -> Clients:
         if isinstance(self.data, FederatedData):
             device, held_out = pick_device(self.device), self.evaluation.held_out
-            return local_clients(self.data, self.engine, device=device, held_out=held_out, seed=self.seed)
+            data = suited(self.module, self.data.learning(self.loss).to(device))
+            return local_clients(data, self.engine, held_out=held_out, seed=self.seed)
         check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData or Clients")
         return self.data
 
@@ -232,7 +238,7 @@ class Federation(Shown):
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
         """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
-        return learned(state, metrics, partial(self.models, state), self.evaluation.every)
+        return learned(state, metrics, partial(self.models, state), self.evaluation.every, self.goal.criterion)
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` `[D]` as safetensors of a state dictionary that loads into the plain `nn.Module`."""
@@ -246,7 +252,7 @@ class Federation(Shown):
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name; without its length and averages that only observe."""
         names = ("seed", "method", "local", "aggregation", "server", "broadcast", "sampling")
-        named = {name: getattr(self, name) for name in names} | {"loss": self._loss}
+        named = {name: getattr(self, name) for name in names} | {"loss": self.goal.loss}
         named["averages"] = {name: self.averages[name] for name in self.broadcast.averages} if self.broadcast else {}
         every = self.evaluation.every if self.broadcast and self.broadcast.adaptive else None
         named |= {"model": self.module, "engine.pieces": self.engine.pieces, "evaluation.every": every}
@@ -308,7 +314,7 @@ class Federation(Shown):
         return Training(
             module=self.module,
             problem=replace(self.clients.problem, test=None),
-            loss=self._loss,
+            goal=self.goal,
             method=self.method,
             local=self.local,
             aggregation=self.aggregation,

@@ -14,13 +14,14 @@ from .basics.shown import Shown
 from .broadcast import Choice
 from .evaluation import Metrics
 from .exchange import Lineage
+from .tasks import Criterion
 
 
 @dataclass(repr=False)
 class Best(Shown):
-    """The best model of one name so far: its test accuracy in [0, 1], its round, and its vector `w` `[D]`."""
+    """The best model of one name so far: its criterion on the test set, its round, and its vector `w` `[D]`."""
 
-    accuracy: float
+    value: float
     round: int
     w: Tensor
 
@@ -118,19 +119,20 @@ def files_of(past: Past) -> dict[int, str]:
 
 
 def learned(
-    state: State, metrics: Sequence[Metrics], models: Callable[[], Vectors], every: int
+    state: State, metrics: Sequence[Metrics], models: Callable[[], Vectors], every: int, criterion: Criterion
 ) -> tuple[State, list[Metrics]]:
     """The state after an evaluation of `models`, and the records of an adaptive broadcast's decision.
 
-    The state keeps the best model of each name by accuracy on the test set (the first of equal ones). An adaptive
+    The state keeps the best model of each name by the criterion on the test set (the first of equal ones). An adaptive
     broadcast decides every `every` rounds.
     """
-    found = {m.model: m.accuracy for m in metrics if m.split == "test"}
-    names = [name for name, value in found.items() if name not in state.best or value > state.best[name].accuracy]
+    found = {m.model: m[criterion.name] for m in metrics if m.split == "test"}
+    before = {name: best.value for name, best in state.best.items()}
+    names = [name for name, value in found.items() if criterion.wins(value, before.get(name))]
     now = models() if names else {}
     best = {name: Best(found[name], state.round, now[name].clone()) for name in names}
     state = replace(state, best=state.best | best)
     if state.choice is None or state.round % every:
         return state, []
-    choice, records = state.choice.heard(metrics)
+    choice, records = state.choice.heard(metrics, criterion)
     return replace(state, choice=choice), records

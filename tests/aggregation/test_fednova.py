@@ -83,7 +83,7 @@ def slope(**settings: Any) -> Federation:
     x, y = np.zeros((sum(sizes), 1)), np.zeros(sum(sizes), dtype=int)
     defaults: dict[str, Any] = {
         "model": Point([0.7]),
-        "data": FederatedData.from_arrays(x, y, clients, classes=1, dtype=torch.float64),
+        "data": FederatedData.from_arrays(x, y, clients, classes=1),
         "loss": lambda output, y: -output.sum(-1),
         "local": LocalTraining(lr=0.3, batch=2, epochs=2),
         "sampling": Uniform(len(sizes)),

@@ -147,7 +147,7 @@ def test_a_tied_model_trains_as_with_plain_autograd(engine: Any) -> None:
     model = Tied().double()
     rng = np.random.default_rng(0)
     x, y = rng.normal(size=(9, 3)), rng.integers(0, 3, 9)
-    data = FederatedData.from_arrays(x, y, [range(4), range(4, 9)], classes=3, dtype=torch.float64)
+    data = FederatedData.from_arrays(x, y, [range(4), range(4, 9)], classes=3)
     client = LocalTraining(lr=0.5, batch="full", steps=1)
     state = after(federation(model=model, data=data, local=client, sampling=Uniform(2), engine=engine), 3)
     optimiser = torch.optim.SGD(model.parameters(), lr=0.5)

@@ -34,7 +34,7 @@ def test_lists_arrays_and_tensors_give_the_same_data() -> None:
 
 def test_float64_is_kept_only_where_it_is_asked_for() -> None:
     assert FederatedData.from_arrays(X, Y, [[0]]).train.x.dtype == torch.float32
-    assert FederatedData.from_arrays(X, Y, [[0]], dtype=torch.float64).train.x.dtype == torch.float64
+    assert FederatedData.from_arrays(X, Y, [[0]]).train.x.dtype == torch.float64
 
 
 def test_images_stay_uint8_and_get_a_channel_and_integers_become_int64() -> None:

@@ -39,7 +39,7 @@ def federation(engine: LocalEngine, lora_rank: int) -> Federation:
     clients = np.split(np.arange(30), [4, 15, 21])
     return Federation(
         tiny(lora_rank=lora_rank).double(),
-        FederatedData.from_arrays(x, y, clients, test=(x, y), classes=CLASSES, dtype=torch.float64),
+        FederatedData.from_arrays(x, y, clients, test=(x, y), classes=CLASSES),
         local=LocalTraining(lr=0.05, batch=5),
         averages={"window": Window(2)},
         sampling=Uniform(3),

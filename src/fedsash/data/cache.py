@@ -13,9 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
-from .encoded import Pixels
+from .encoded import Features
 
-Content = tuple[dict[str, Pixels], dict[str, Any]]
+Content = tuple[dict[str, Features], dict[str, Any]]
 """Tensors and encoded images by name, and further values that JSON can hold."""
 
 _log = logging.getLogger(__name__)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints
 from .formats.pixels import Decoder, cores
+from .inputs import Inputs, ModelInput
 
 AHEAD = 2
 """How many batches are decoded in the background, in addition to the one in use."""
@@ -80,14 +81,14 @@ class EncodedImages:
         return _Ahead(self, batches)
 
 
-Pixels: TypeAlias = Tensor | EncodedImages
-"""The samples' `x`: a tensor, or images that are decoded batch by batch."""
+Features: TypeAlias = Tensor | EncodedImages | Inputs
+"""The samples' `x`: a tensor, images that are decoded batch by batch, or several tensors."""
 
 
-def split(x: Pixels, size: int) -> Iterable[Tensor]:
+def split(x: Features, size: int) -> Iterable[ModelInput]:
     """All samples in batches of `size`. Encoded images of the next batches are decoded in the background."""
-    if isinstance(x, Tensor):
-        return torch.split(x, size)
+    if not isinstance(x, EncodedImages):
+        return x.split(size)
     batches = [np.arange(k, min(k + size, len(x))) for k in range(0, len(x), size)]
     ahead = x.ahead(batches)
     return (ahead.index_select(0, torch.from_numpy(index)) for index in batches)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,11 +14,10 @@ from torch import Tensor
 from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
-from ..tasks import Classification, Task
-from .encoded import EncodedImages, Pixels
+from ..tasks import Loss, Task, chosen_task, refuse_beyond
+from .encoded import EncodedImages, Features
+from .inputs import Inputs
 from .transform import PLAIN, Transform
-
-CLASSIFICATION = Classification()
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -26,45 +25,67 @@ class Samples(Shown):
     """`n` labelled samples on one device.
 
     `x` holds raw images, uint8 `[n, H, W, channels]`, or `EncodedImages` of this shape, or features of any other type,
-    `[n, ...]`. Images have their channels last, so that a batch `x[idx]` becomes a channels-last batch without a copy.
-    `y` holds the labels, int64 `[n]` (`[n, T]` for sequences). Where the data have them, `domain`, `user` and `coarse`
-    hold the numbers of each sample's domain, user and coarse label, int64 `[n]`.
+    `[n, ...]`, or `Inputs` with several tensors. Images have their channels last, so that a batch `x[idx]` becomes a
+    channels-last batch without a copy. `y` holds the labels, `[n]` or `[n, ...]`, int64 or of a floating-point type.
+    Where the data have them, `domain`, `user` and `coarse` hold the numbers of each sample's domain, user and coarse
+    label, int64 `[n]`.
 
     Raises `SettingError` if there is no sample, if the lengths differ, or if uint8 data are not images.
     """
 
-    x: Pixels
+    x: Features
     y: Tensor
     domain: Tensor | None = None
     user: Tensor | None = None
     coarse: Tensor | None = None
 
     def __post_init__(self) -> None:
-        check(self.x.ndim > 0 and len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
-        check(
-            self.x.dtype != torch.uint8 or (self.x.ndim == 4 and self.x.shape[-1] <= 4),
-            "Samples.x",
-            tuple(self.x.shape),
-            "uint8 data must be images [n, height, width, channels]; give other features as float",
-        )
+        if not isinstance(self.x, Inputs):
+            self._check_tensor(self.x)
+        check(len(self.x) > 0, "Samples.x", self.x.shape, "must hold at least one sample")
         for name in ("y", "domain", "user", "coarse"):
             if (numbers := getattr(self, name)) is not None:
-                check(numbers.dtype == torch.int64, f"Samples.{name}", numbers.dtype, "must be int64")
+                right = "must be int64 or of a floating-point type" if name == "y" else "must be int64"
+                suits = numbers.dtype == torch.int64 or (name == "y" and numbers.is_floating_point())
+                check(suits, f"Samples.{name}", numbers.dtype, right)
                 shape, right = tuple(numbers.shape), f"must be one number for each of {len(self.x)}"
                 check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
+
+    @staticmethod
+    def _check_tensor(x: Tensor | EncodedImages) -> None:
+        check(x.ndim > 0, "Samples.x", tuple(x.shape), "must hold at least one sample")
+        images = x.dtype != torch.uint8 or (x.ndim == 4 and x.shape[-1] <= 4)
+        right = "uint8 data must be images [n, height, width, channels]; give other features as float"
+        check(images, "Samples.x", tuple(x.shape), right)
 
     def __len__(self) -> int:
         return len(self.x)
 
     def __getitem__(self, index: Tensor) -> Samples:
         """The samples at `index` (int64 or bool), in that order."""
-        return self._each(lambda x: x.only(index) if isinstance(x, EncodedImages) else x[index])
+        return self._each(lambda x: x[index] if isinstance(x, Tensor) else x.only(index))
 
     def to(self, device: torch.device | str) -> Samples:
         """The same samples on `device`."""
         return self._each(lambda x: x.to(device))
 
-    def _each(self, change: Callable[[Pixels], Any]) -> Samples:
+    def cast(self, dtype: torch.dtype, integers: bool) -> Samples:
+        """The same samples with floating-point features and labels as `dtype`; with `integers`, integer features stay.
+
+        Images stay as they are.
+        """
+
+        def converted(x: Tensor) -> Tensor:
+            return x.to(dtype) if x.is_floating_point() or (x.dtype == torch.int64 and not integers) else x
+
+        x = self.x
+        if isinstance(x, Inputs):
+            x = x.each(converted)
+        elif isinstance(x, Tensor):
+            x = converted(x)
+        return replace(self, x=x, y=self.y.to(dtype) if self.y.is_floating_point() else self.y)
+
+    def _each(self, change: Callable[[Features], Any]) -> Samples:
         return Samples(**{name: change(x) for name, x in vars(self).items() if x is not None})
 
 
@@ -74,10 +95,10 @@ class Problem(Shown):
 
     test: Samples | None
     classes: int
-    transform: Transform = PLAIN
-    label_names: tuple[str, ...] = ()
-    domain_names: tuple[str, ...] = ()
-    task: Task = CLASSIFICATION
+    transform: Transform
+    label_names: tuple[str, ...]
+    domain_names: tuple[str, ...]
+    task: Task
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -85,10 +106,12 @@ class FederatedData(Shown):
     """Training samples that are distributed over `N` clients, and a central test set.
 
     `clients[i]` are the indices into `train` that client i holds (any sequence of integers; kept as int64 arrays). An
-    index may occur more than once, since some partitions use samples again. `classes` is the number of classes,
-    `transform` turns raw images into the model's input, and `task` says what is learned. `held[i]` are the indices of
-    client i's held-out samples (see `hold_out`). In a shard of a larger federation (see `shard`), `numbers` `[N]` are
-    the clients' numbers in that federation, ascending; all draws are made by these numbers.
+    index may occur more than once, since some partitions use samples again. `classes` is the number of classes (0 if
+    labels are no classes), `transform` turns raw images into the model's input, and `task` says what is learned. If it
+    is None, the federation's loss decides, and without a loss of its own it is a classification. Labels get the type
+    that the task needs, where none of them changes. `held[i]` are the indices of client i's held-out samples (see
+    `hold_out`). In a shard of a larger federation (see `shard`), `numbers` `[N]` are the clients' numbers in that
+    federation, ascending; all draws are made by these numbers.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -101,7 +124,7 @@ class FederatedData(Shown):
     transform: Transform = PLAIN
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
-    task: Task = CLASSIFICATION
+    task: Task | None = None
     held: Sequence[NDArray[np.int64]] = ()
     numbers: NDArray[np.int64] | None = None
 
@@ -114,24 +137,31 @@ class FederatedData(Shown):
             worst = int(client.max() if client.max() >= n else client.min())
             check(0 <= worst < n, f"FederatedData.clients[{i}]", worst, f"must be indices from 0 to {n - 1}")
         self.transform.fits(self.train.x)
+        self._convert_labels()
         self._check_samples("train", self.train)
         if self.test is not None:
             self._check_samples("test", self.test)
-            shape, right = tuple(self.test.x.shape[1:]), tuple(self.train.x.shape[1:])
+            shape, right = _sample_shape(self.test.x), _sample_shape(self.train.x)
             check(shape == right, "FederatedData.test.x", shape, f"a sample must have the training samples' {right}")
 
+    def _convert_labels(self) -> None:
+        if self.task is None:
+            return
+        for name in ("train", "test"):
+            samples: Samples | None = getattr(self, name)
+            if samples is not None and (y := self.task.labelled(samples.y)) is not samples.y:
+                object.__setattr__(self, name, replace(samples, y=y))
+
     def _check_samples(self, name: str, samples: Samples) -> None:
-        numbers = [("y", samples.y, self.classes)]
+        place = f"FederatedData.{name}"
+        task = chosen_task(self.task, samples.y)
+        task.check_labels(samples.y, self.classes, f"{place}.y")
         if samples.domain is not None and self.domain_names:
-            numbers.append(("domain", samples.domain, len(self.domain_names)))
-        for field, values, count in numbers:
-            bad = _first((values < 0) | (values >= count))
-            if bad is not None:
-                value = int(values.flatten()[bad])
-                check(False, f"FederatedData.{name}.{field}[{bad}]", value, f"must be 0 to {count - 1}")
-        if isinstance(samples.x, Tensor) and samples.x.is_floating_point():
-            bad = _first(~torch.isfinite(samples.x.flatten(1)).all(1))
-            check(bad is None, f"FederatedData.{name}.x[{bad}]", "nan or infinite", "features must be finite")
+            refuse_beyond(samples.domain, len(self.domain_names), f"{place}.domain")
+        for x in samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,):
+            if isinstance(x, Tensor) and x.is_floating_point():
+                bad = _first(~torch.isfinite(x.flatten(1)).all(1))
+                check(bad is None, f"{place}.x[{bad}]", "nan or infinite", "features must be finite")
 
     @classmethod
     def from_arrays(
@@ -141,22 +171,34 @@ class FederatedData(Shown):
         clients: Sequence[Any],
         *,
         test: tuple[Any, Any] | None = None,
+        task: Task | None = None,
         classes: int | None = None,
         transform: Transform = PLAIN,
         label_names: tuple[str, ...] = (),
-        dtype: torch.dtype = torch.float32,
     ) -> FederatedData:
         """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, each client's indices, `test = (x, y)`.
 
-        Images are uint8, `[n, H, W]` or `[n, H, W, channels]`, and keep their type. Floating-point features become
-        `dtype`, by default float32 like the models. Other integers become int64. `classes` is by default the largest
-        label plus one. Raises `SettingError` as the class does, and for labels that are not integers.
+        Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of arrays is passed to the model by name, a tuple
+        by position. Floating-point features and labels are later converted to the model's type. Integer features stay
+        integers if the model looks them up, and become floating-point numbers otherwise. `task` says what is learned;
+        labels that are no integers need it. `classes` is by default what the labels show. Raises `SettingError` as the
+        class does.
         """
-        train = Samples(_features(x, dtype), _labels(y))
-        held_out = None if test is None else Samples(_features(test[0], dtype), _labels(test[1]))
+        train = Samples(_features(x), _labels(y))
+        held_out = None if test is None else Samples(_features(test[0]), _labels(test[1]))
         if classes is None:
-            classes = 1 + max(int(samples.y.max()) for samples in (train, held_out) if samples is not None)
-        return cls(train, held_out, clients, classes, transform, label_names)
+            kind = chosen_task(task, train.y)
+            classes = max(kind.classes(samples.y) for samples in (train, held_out) if samples is not None)
+        return cls(train, held_out, clients, classes, transform, label_names, task=task)
+
+    def learning(self, loss: Loss | None) -> FederatedData:
+        """The same data with the task that is learned with a federation's own `loss`, or None."""
+        return replace(self, task=chosen_task(self.task, self.train.y, loss))
+
+    def cast(self, dtype: torch.dtype, integers: bool) -> FederatedData:
+        """The same data for a model of type `dtype`, which takes integer features as `integers` or as numbers."""
+        test = None if self.test is None else self.test.cast(dtype, integers)
+        return replace(self, train=self.train.cast(dtype, integers), test=test)
 
     def facts(self) -> dict[str, object]:
         """The facts that are shown of the data. Clients are shown by their number and sizes."""
@@ -173,7 +215,8 @@ class FederatedData(Shown):
     @property
     def problem(self) -> Problem:
         """The learning problem without the training samples."""
-        return Problem(self.test, self.classes, self.transform, self.label_names, self.domain_names, self.task)
+        task = chosen_task(self.task, self.train.y)
+        return Problem(self.test, self.classes, self.transform, self.label_names, self.domain_names, task)
 
     def hold_out(self, fraction: float, seed: int) -> FederatedData:
         """The same data, where a `fraction` of each client's samples is held out, drawn by `seed`.
@@ -209,6 +252,8 @@ class FederatedData(Shown):
     def counts(self) -> NDArray[np.int64]:
         """The number of labels of each class that each client holds, `[N, classes]`."""
         y = self.train.y.cpu().numpy()
+        right = "only labels that are classes can be counted"
+        check(self.classes > 0, "FederatedData.train.y", str(self.train.y.dtype), right)
         return np.stack([np.bincount(y[client].ravel(), minlength=self.classes) for client in self.clients])
 
     def to(self, device: torch.device | str) -> FederatedData:
@@ -228,17 +273,28 @@ def _tensor(values: Any) -> Tensor:
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
-def _features(values: Any, dtype: torch.dtype) -> Tensor:
+def _features(values: Any) -> Tensor | Inputs:
+    if isinstance(values, Mapping):
+        return Inputs({name: _numbers(value) for name, value in values.items()})
+    if isinstance(values, tuple):
+        return Inputs([_numbers(value) for value in values])
+    x = _numbers(values)
+    return x.unsqueeze(-1) if x.dtype == torch.uint8 and x.ndim == 3 else x
+
+
+def _numbers(values: Any) -> Tensor:
+    """A tensor of images, of floating-point numbers, of int64, or of bool."""
     x = _tensor(values)
-    if x.dtype == torch.uint8:
-        return x.unsqueeze(-1) if x.ndim == 3 else x
-    return x.to(dtype if x.is_floating_point() else torch.int64)
+    return x if x.is_floating_point() or x.dtype in (torch.uint8, torch.bool) else x.to(torch.int64)
 
 
 def _labels(values: Any) -> Tensor:
     y = _tensor(values)
-    check(not y.is_floating_point(), "FederatedData.from_arrays: y", y.dtype, "labels must be integers")
-    return y.to(torch.int64)
+    return y if y.is_floating_point() else y.to(torch.int64)
+
+
+def _sample_shape(x: Features) -> object:
+    return {name: shape[1:] for name, shape in x.shape.items()} if isinstance(x, Inputs) else tuple(x.shape[1:])
 
 
 def _indices(client: Any, i: int) -> NDArray[np.int64]:

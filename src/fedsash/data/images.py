@@ -14,7 +14,7 @@ from ..basics.storage import free
 from ..basics.typed import typed
 from . import formats
 from .cache import Content, cached
-from .encoded import EncodedImages, Pixels
+from .encoded import EncodedImages, Features
 from .federated import Samples
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode
 from .formats.splits import numbered
@@ -84,7 +84,7 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
     Images stay encoded if their pixels would take `limit` bytes or more.
     """
     table = found.read(settings.columns)
-    content: dict[str, Pixels] = {}
+    content: dict[str, Features] = {}
     info: dict[str, Any] = {}
     for key in ("y", "domain", "user", "coarse"):
         values = {split: part.columns[key] for split, part in table.parts.items() if key in part.columns}

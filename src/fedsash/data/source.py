@@ -12,7 +12,7 @@ from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Task
-from .federated import CLASSIFICATION, FederatedData, Samples
+from .federated import FederatedData, Samples
 from .partitions.common import Partition
 from .transform import Transform
 
@@ -29,7 +29,7 @@ class Source(Shown):
     transform: Transform
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
-    task: Task = CLASSIFICATION
+    task: Task | None = None
 
     def partition(self, rule: Partition, seed: int = 0) -> FederatedData:
         """Give each client the training samples that `rule(labels, seed)` assigns to it.

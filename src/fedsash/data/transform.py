@@ -11,7 +11,8 @@ from torch.nn import functional
 
 from ..basics.errors import check
 from ..basics.randomness import uniform
-from .encoded import Pixels
+from .encoded import EncodedImages
+from .inputs import Inputs, ModelInput, each
 
 
 @dataclass(frozen=True)
@@ -42,13 +43,14 @@ class Transform:
         """Whether `augment` changes anything."""
         return self.crop > 0 or self.flip
 
-    def fits(self, x: Pixels) -> None:
+    def fits(self, x: Tensor | EncodedImages | Inputs) -> None:
         """Raise `SettingError` unless this transform can act on the samples `x`."""
-        if x.dtype == torch.uint8:
+        if not isinstance(x, Inputs) and x.dtype == torch.uint8:
             right = f"must have one number for each of {x.shape[-1]} channels"
             check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, right)
         else:
-            check(self == PLAIN, "Transform", self, f"acts on uint8 images, and the data are {x.dtype} features")
+            kind = "several inputs" if isinstance(x, Inputs) else f"{x.dtype} features"
+            check(self == PLAIN, "Transform", self, f"acts on uint8 images, and the data are {kind}")
 
     def prepare(self, x: Tensor) -> Tensor:
         """Raw images, uint8 `[..., H, W, channels]`, as normalised float32 `[..., channels, H, W]`.
@@ -64,6 +66,10 @@ class Transform:
         # Whole rows of pixels: broadcasting over only three channels is several times slower.
         rows = torch.addcmul(shift, x.flatten(-2).to(torch.float32), scale)
         return rows.view(x.shape).movedim(-1, -3)
+
+    def inputs(self, x: ModelInput, dtype: torch.dtype) -> ModelInput:
+        """A batch as the model takes it: images prepared, other floating-point numbers as `dtype`."""
+        return each(x, lambda x: self.prepare(x).to(dtype) if _becomes_floats(x) else x)
 
     def augment(self, x: Tensor, keys: Tensor) -> Tensor:
         """Crop and mirror raw images `x`, uint8 `[M, H, W, channels]`, as drawn by their `keys`, int64 `[M]`.
@@ -85,6 +91,10 @@ class Transform:
         row = torch.arange(m, device=x.device)[:, None] * padded.shape[1] + row
         pixel = row[:, :, None] * padded.shape[2] + (left[:, None] + column)[:, None, :]
         return padded.reshape(-1, channels).index_select(0, pixel.view(-1)).view_as(x)
+
+
+def _becomes_floats(x: Tensor) -> bool:
+    return x.is_floating_point() or x.dtype == torch.uint8
 
 
 PLAIN = Transform()

@@ -14,6 +14,7 @@ from ..basics.errors import check
 from ..basics.layout import Layout
 from ..data.encoded import split
 from ..data.federated import FederatedData, Samples
+from ..data.inputs import arguments
 from ..tasks import Loss
 
 
@@ -32,7 +33,7 @@ class Curvature:
         check(batch >= 1, "Curvature.batch", batch, "must be at least 1")
         self._module = copy.deepcopy(module).eval()
         self._layout = Layout(module)
-        self._loss, self._data = loss or data.task.loss, data
+        self._loss, self._data = loss or data.problem.task.loss_of, data
         self._samples, self._batch = samples, batch
 
     @torch.no_grad()
@@ -64,6 +65,6 @@ class Curvature:
         """The part of L(w) that comes from each batch."""
         batches = split(self._samples.x, self._batch), torch.split(self._samples.y, self._batch)
         for x, y in zip(*batches, strict=True):
-            x = self._data.transform.prepare(x).to(self._layout.dtype)
-            output = functional_call(self._module, self._layout.views(w), (x,))
+            x = self._data.transform.inputs(x, self._layout.dtype)
+            output = functional_call(self._module, self._layout.views(w), *arguments(x))
             yield self._loss(output, y).sum() / len(self._samples)

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Any, Literal
 
 import numpy as np
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from ..basics.arrays import Floats, Ints
+from ..basics.arrays import Floats
 from ..basics.errors import check
-from ..basics.layout import Layout
 from ..basics.shown import Shown
 from ..basics.typed import typed
-from ..data import encoded
-from ..data.encoded import EncodedImages
 from ..data.federated import Problem, Samples
 from ..exchange import Answers, PartialSum, Reply, Request
-from ..tasks import Loss
+from .scorer import Outcomes, Scorer, Scores
 
 Split = Literal["held_out", "clients"]
 """The client samples on which a model is scored: the held-out samples, or those on which clients train."""
@@ -33,15 +29,17 @@ class Evaluation:
     """When and on what the model and all averages are evaluated.
 
     Models are evaluated after every `every` rounds, and after each of the `last` last rounds. Means and standard
-    deviations are reported over these last rounds. An adaptive broadcast decides after every `every` rounds. `target`
-    is an accuracy; the first round that reaches it is reported. `clients` adds the accuracy on the clients' own
-    training samples. `batch` samples pass through the model at once. `held_out` is the fraction of each client's
-    samples on which no client trains; models are compared on these samples, to choose between them.
+    deviations are reported over these last rounds. An adaptive broadcast decides after every `every` rounds. `metric`
+    names the metric that decides: by default the first one that is given, or the task's first one. The first round
+    that reaches its `target` is reported; an accuracy has the target 0.8 by default. `clients` adds the metrics on the
+    clients' own training samples. `batch` samples pass through the model at once. `held_out` is the fraction of each
+    client's samples on which no client trains; models are compared on these samples, to choose between them.
     """
 
     every: int = 10
     last: int = 10
-    target: float = 0.8
+    metric: str = ""
+    target: float | None = None
     clients: bool = False
     batch: int = 500
     held_out: float = 0.0
@@ -49,7 +47,7 @@ class Evaluation:
     def __post_init__(self) -> None:
         check(self.every >= 1, "Evaluation.every", self.every, "must be at least 1")
         check(self.last >= 1, "Evaluation.last", self.last, "must be at least 1")
-        check(0 < self.target <= 1, "Evaluation.target", self.target, "must be above 0 and at most 1")
+        check(self.target is None or isfinite(self.target), "Evaluation.target", self.target, "must be finite")
         check(0 <= self.held_out < 1, "Evaluation.held_out", self.held_out, "must be at least 0 and below 1")
         check(self.batch >= 1, "Evaluation.batch", self.batch, "must be at least 1")
 
@@ -65,80 +63,38 @@ class Evaluation:
 
 @dataclass(kw_only=True, repr=False)
 class Metrics(Shown):
-    """One model's results on one split, after `round` finished rounds; accuracies lie in [0, 1].
+    """One model's results on one split, after `round` finished rounds: the mean loss, and all metrics as `values`.
 
-    - Split `"test"`: the central test set. `more` holds the accuracies of the classes, `classes`, and those of the
-      domains by their names, `domains` (None without a sample);
+    `metrics["accuracy"]` gives a metric by its name; shares lie in [0, 1].
+
+    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes`, and by domain, `domains`
+      (None where it is not defined);
     - `"held_out"`: the clients' held-out samples;
     - `"clients"`: the unweighted mean over the clients, on their training samples. `more` holds `worst_tenth`, the mean
-      accuracy of the worst tenth of the clients (at least one client);
+      criterion of the worst tenth of the clients (at least one client);
     - `"broadcast"`: the decision of an adaptive broadcast; `model` is the chosen average.
     """
 
     round: int
     model: str
     split: str
-    accuracy: float
     loss: float
+    values: dict[str, float] = field(default_factory=dict)
     more: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> float:
+        """The loss or a metric by its name."""
+        return self.loss if name == "loss" else self.values[name]
 
     def row(self) -> dict[str, Any]:
         """The metrics as one flat record."""
         row = {"round": self.round, "model": self.model, "split": self.split}
-        return row | {"accuracy": self.accuracy, "loss": self.loss} | self.more
+        return row | self.values | {"loss": self.loss} | self.more
 
 
-SCORES = ("right", "counted", "loss", "samples")
-"""The sums over some samples: right predictions, all predictions, losses, samples."""
-
-
-def scored(split: Split) -> list[str]:
-    """The names of the scores that a client sends for a split."""
-    return [f"{split}/{name}" for name in SCORES]
-
-
-class Scorer:
-    """Scores models on samples; `loss(output, y)` gives one number for each sample, `batch` samples pass at once."""
-
-    def __init__(self, module: nn.Module, loss: Loss, problem: Problem, batch: int) -> None:
-        self._module = copy.deepcopy(module).eval()
-        self._layout = Layout(module)
-        self._loss, self._problem, self._batch = loss, problem, batch
-
-    @torch.no_grad()
-    def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> tuple[Floats, Floats, Floats]:
-        """For each sample `[n]`: the right predictions of the model `w` `[D]`, all its predictions, and the loss.
-
-        With `index` `[n]` it uses these samples only.
-        """
-        self._layout.bind(self._module, w)
-        count = len(samples) if index is None else len(index)
-        # One tensor for all: small tensors of single batches would lie between large ones and fragment the memory.
-        outcomes = torch.empty(3, count, dtype=self._layout.dtype, device=samples.y.device)
-        batches = _batches(samples, index, self._batch), torch.split(outcomes, self._batch, dim=1)
-        for (x, y), found in zip(*batches, strict=True):
-            output = self._module(self._problem.transform.prepare(x).to(self._layout.dtype))
-            found[0], found[1] = self._problem.task.score(output, y)
-            found[2] = self._loss(output, y)
-        right, counted, losses = outcomes.cpu().double().numpy()  # on the host: Apple's GPUs have no float64
-        return right, counted, losses
-
-    def scores(self, w: Tensor, samples: Samples, groups: list[Ints]) -> Floats:
-        """The `SCORES` of the model on each group of samples, `[4, groups]`; a sample in several groups passes once."""
-        index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
-        right, counted, losses = self.outcomes(w, samples, index) if len(index) else (np.empty(0),) * 3
-        places = [np.searchsorted(index, group) for group in groups]
-        return np.array([(right[p].sum(), counted[p].sum(), losses[p].sum(), len(p)) for p in places]).T
-
-
-def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """The samples, `size` at a time."""
-    if index is None or isinstance(samples.x, EncodedImages):
-        samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
-        yield from zip(encoded.split(samples.x, size), torch.split(samples.y, size), strict=True)
-    else:
-        for chosen in torch.split(torch.from_numpy(index).to(samples.y.device), size):
-            yield samples.x[chosen], samples.y[chosen]
+def scored(split: Split, name: str) -> str:
+    """The name of the scores of a metric, or of the loss, that clients send for a split."""
+    return f"{split}/{name}"
 
 
 Ask = Callable[[Request], Answers]
@@ -154,34 +110,58 @@ class Evaluator:
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:
         """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
         found = [] if self._problem.test is None else [self._central(self._problem.test, w, round, model)]
-        scores = self._scores(w, round, ask) if self._splits else {}
-        for split in self._splits if scores else ():
-            right, counted, loss, samples = (scores[key] for key in scored(split))
+        answers = self._ask(w, round, ask) if self._splits else {}
+        for split in self._splits if answers else ():
+            scores = {name: answers[scored(split, name)] for name in ("loss", *self._scorer.goal.metrics)}
             if split == "held_out":
-                accuracy, mean = right.sum() / counted.sum(), loss.sum() / samples.sum()
+                values = self._values({name: sums.sum(0) for name, sums in scores.items()})
                 more: dict[str, Any] = {}
             else:
-                own = right / counted
-                accuracy, mean = own.mean(), (loss / samples).mean()
-                more = {"worst_tenth": float(np.sort(own)[: max(len(own) // 10, 1)].mean())}
-            found.append(
-                Metrics(round=round, model=model, split=split, accuracy=float(accuracy), loss=float(mean), more=more)
-            )
+                each = self._values(scores)
+                values = {name: _mean(own) for name, own in each.items()}
+                more = {"worst_tenth": self._worst_tenth(each[self._scorer.goal.criterion.name])}
+            numbers = {name: float(value) for name, value in values.items()}
+            found.append(Metrics(round=round, model=model, split=split, more=more, **_parted(numbers)))
         return found
 
     def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Metrics:
-        right, counted, losses = self._scorer.outcomes(w, test)
+        goal = self._scorer.goal
+        outcomes = self._scorer.outcomes(w, test)
+        numbers = {name: float(value) for name, value in self._values(outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
-        if test.y.dim() == 1:
-            more["classes"] = _shares(right, counted, test.y, self._problem.classes)
+        if test.y.dim() == 1 and self._problem.classes:
+            more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
-            more["domains"] = dict(zip(names, _shares(right, counted, test.domain, len(names)), strict=True))
-        accuracy, loss = float(right.sum() / counted.sum()), float(losses.mean())
-        return Metrics(round=round, model=model, split="test", accuracy=accuracy, loss=loss, more=more)
+            more["domains"] = dict(zip(names, self._by_group(outcomes, test.domain, len(names)), strict=True))
+        return Metrics(round=round, model=model, split="test", more=more, **_parted(numbers))
 
-    def _scores(self, w: Tensor, round: int, ask: Ask) -> dict[str, Floats]:
-        """The scores of a model by the clients that answer, `[clients]` each.
+    def _values(self, scores: Scores) -> Scores:
+        """The loss and all metrics from their scores."""
+        metrics = self._scorer.goal.metrics
+        with np.errstate(invalid="ignore", divide="ignore"):
+            loss = np.divide(scores["loss"][..., 0], scores["loss"][..., 1])
+        return {"loss": loss} | {name: metric.value(scores[name]) for name, metric in metrics.items()}
+
+    def _by_group(self, outcomes: Outcomes, groups: Tensor, count: int) -> list[float | None]:
+        """The criterion in each of `count` groups of samples; None for an empty group."""
+        goal, index = self._scorer.goal, groups.cpu().numpy()
+        found: list[float | None] = []
+        for group in range(count):
+            rows = np.flatnonzero(index == group)
+            value = self._values(outcomes.total(goal, rows))[goal.criterion.name] if len(rows) else np.nan
+            found.append(None if np.isnan(value) else float(value))
+        return found
+
+    def _worst_tenth(self, values: Floats) -> float:
+        """The mean of the criterion over the worst tenth of the clients, at least one."""
+        ascending = np.sort(values[~np.isnan(values)])
+        if self._scorer.goal.criterion.better == "lower":
+            ascending = ascending[::-1]
+        return float(ascending[: max(len(ascending) // 10, 1)].mean()) if len(ascending) else float("nan")
+
+    def _ask(self, w: Tensor, round: int, ask: Ask) -> Scores:
+        """The scores of a model by the clients that answer, `[clients, k]` each.
 
         Raises `RuntimeError` if a client answers twice, or with a `PartialSum`.
         """
@@ -202,9 +182,12 @@ class Evaluator:
         return {name: np.concatenate([upload[name].numpy() for upload in said]) for name in (said[0] if said else ())}
 
 
-def _shares(right: Floats, counted: Floats, groups: Tensor, count: int) -> list[float | None]:
-    """The share of right predictions in each of `count` groups; None for an empty group."""
-    index: Ints = groups.cpu().numpy()
-    total = np.bincount(index, weights=counted, minlength=count)
-    hits = np.bincount(index, weights=right, minlength=count)
-    return [float(h / n) if n else None for h, n in zip(hits, total, strict=True)]
+def _mean(values: Floats) -> Floats:
+    """The mean of the values that are defined."""
+    defined = values[~np.isnan(values)]
+    return np.asarray(defined.mean() if len(defined) else np.nan)
+
+
+def _parted(numbers: dict[str, float]) -> dict[str, Any]:
+    """The fields of `Metrics` for the loss and the metrics."""
+    return {"loss": numbers["loss"], "values": {name: n for name, n in numbers.items() if name != "loss"}}

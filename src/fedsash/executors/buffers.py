@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -44,13 +43,13 @@ class Buffers:
         replies: dict[Job, Reply],
         *,
         start: StartMethod,
-        scored: Sequence[str],
+        scored: Vectors,
         least: int,
         most: int,
     ) -> Buffers:
         """Buffers with the shapes of one client's request and replies, for `least` to `most` clients at a time.
 
-        `scored` are the names of the scores in a reply to an evaluation.
+        `scored` are the scores `[1, k]` of one client in a reply to an evaluation.
         """
         trained = replies["train"]
         rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.client_state.values())]
@@ -60,13 +59,12 @@ class Buffers:
         def room(vectors: Vectors) -> Vectors:
             return {name: _shared((capacity, *v.shape[1:]), v.dtype, start) for name, v in vectors.items()}
 
-        scores = {name: torch.zeros(1, dtype=torch.float64) for name in scored}
         return cls(
             start=start,
             sent=_shared(request.sent.shape, request.sent.dtype, start),
             server_state={name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()},
             client_state=room(trained.client_state),
-            uploads={job: room(reply.upload) for job, reply in replies.items()} | {"evaluate": room(scores)},
+            uploads={job: room(reply.upload) for job, reply in replies.items()} | {"evaluate": room(scored)},
             norms=_shared((capacity,), request.sent.dtype, start),
         )
 

@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 
 from ..basics.arrays import Ints
 from ..basics.errors import check
@@ -86,24 +85,22 @@ class LocalClients:
         """The fingerprint uses about a thousand evenly spaced samples, and the whole partition."""
         x, y = self.data.train.x, self.data.train.y
         some = slice(None, None, max(len(y) // 1000, 1))
-        pixels = x.rows[some] if isinstance(x, EncodedImages) else x[some]
+        features = x.rows[some] if isinstance(x, EncodedImages) else x[some]
         numbers = np.empty(0, dtype=np.int64) if self.data.numbers is None else self.data.numbers
         partition = np.concatenate([self.data.sizes, *self.data.clients, numbers])
         return {
-            "data": f"{len(y)} samples: x {text(pixels)}, y {text(y)}",
+            "data": f"{len(y)} samples: x {text(features)}, y {text(y)}",
             "partition": f"{len(self.data.clients)} clients: {text(partition)}",
             "transform": text(self.data.transform),
         }
 
 
-def local_clients(
-    data: FederatedData, engine: Engine, *, device: torch.device, held_out: float, seed: int
-) -> LocalClients:
-    """Clients with their samples on `device`; of each client's samples the fraction `held_out`, by `seed`, is held out.
+def local_clients(data: FederatedData, engine: Engine, *, held_out: float, seed: int) -> LocalClients:
+    """Clients in this process; of each client's samples the fraction `held_out`, by `seed`, is held out.
 
     Raises `ValueError` if `held_out` is above 0 and so small that no client has a held-out sample.
     """
-    clients = LocalClients(data.to(device).hold_out(held_out, seed), engine)
+    clients = LocalClients(data.hold_out(held_out, seed), engine)
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients

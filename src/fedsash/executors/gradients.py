@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, vmap
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
+from ..data.inputs import ModelInput, arguments, call, each
 from ..local import Batch
 from ..methods import Method
 from ..tasks import Loss
@@ -69,17 +70,19 @@ class OneByOne:
         if self._bound is not w:
             self._layout.bind(self._module, w[0])
             self._bound = w
-        x = batch.x[0]
-        if x.dim() == 4:  # a copy, since with one channel `contiguous` keeps strides that slow the kernels down
-            x = x.clone(memory_format=self._format)
+        x = each(batch.x, self._own)
         if self.dropout:
             seed_torch(batch.keys[0])
         with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
-            loss = self._objective(self._module(x), batch.y[0], batch.weights[0], server_state)
+            loss = self._objective(call(self._module, x), batch.y[0], batch.weights[0], server_state)
         return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
     def features(self) -> Tensor:
         return self._objective.features.detach().unsqueeze(0)
+
+    def _own(self, x: Tensor) -> Tensor:
+        """The only client's part of a batch. With one channel, `contiguous` would keep strides that are slow."""
+        return x[0].clone(memory_format=self._format) if x.dim() == 5 else x[0]
 
 
 class Stacked:
@@ -98,7 +101,7 @@ class Stacked:
         self._features = torch.empty(0)
 
     def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor:
-        x = batch.x.contiguous() if self._contiguous else batch.x
+        x = each(batch.x, torch.Tensor.contiguous) if self._contiguous else batch.x
         gradient: Tensor
         gradient, self._features = self._gradient(w, x, batch.y, batch.weights, batch.keys, server_state)
         return gradient
@@ -113,8 +116,8 @@ class Stacked:
         return self._features
 
     def _client_loss(
-        self, w: Tensor, x: Tensor, y: Tensor, weights: Tensor, key: Tensor, server_state: Vectors
+        self, w: Tensor, x: ModelInput, y: Tensor, weights: Tensor, key: Tensor, server_state: Vectors
     ) -> tuple[Tensor, Tensor]:
         with SeededDropout(key) if self.dropout else nullcontext():
-            output = functional_call(self._module, self._layout.views(w), (x,))
+            output = functional_call(self._module, self._layout.views(w), *arguments(x))
         return self._objective(output, y, weights, server_state), self._objective.features

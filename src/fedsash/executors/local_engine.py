@@ -102,7 +102,9 @@ class LocalEngine(Engine):
         replies: dict[Job, Reply] = {"train": trained}
         if probed is not None:
             replies["probe"] = probed
-        buffers = Buffers.like(request, replies, start=start, scored=trainer.scored, least=least, most=most)
+        buffers = Buffers.like(
+            request, replies, start=start, scored=trainer.scored(request.sent), least=least, most=most
+        )
         make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
         return Workers(trainer, make, count=self.workers, block=self.block, buffers=buffers, described=asdict(self))
 

@@ -16,11 +16,11 @@ from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
 from ..basics.layout import Layout
 from ..data.federated import FederatedData, Problem
-from ..evaluation import Scorer, Split
+from ..data.inputs import call
+from ..evaluation import Goal, Scorer, Split
 from ..exchange import Reply, Request
 from ..local import LocalTraining, Trainer
 from ..methods import Method
-from ..tasks import Loss
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Stacked
 
@@ -35,7 +35,7 @@ class Training:
 
     module: nn.Module
     problem: Problem
-    loss: Loss
+    goal: Goal
     method: Method
     local: LocalTraining
     aggregation: Aggregation
@@ -66,14 +66,14 @@ class ClientWork:
         t = self.training
         make = Stacked if stacked else OneByOne
         gradient = make(
-            module=t.module, loss=t.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
+            module=t.module, loss=t.goal.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
         )
         return Trainer(
             method=t.method,
             local=t.local,
             data=self.data,
             gradient=gradient,
-            scorer=Scorer(t.module, t.loss, t.problem, t.batch),
+            scorer=Scorer(t.module, t.goal, t.problem, t.batch),
             layout=Layout(t.module),
             seed=t.seed,
             normalises=t.aggregation.normalises,
@@ -111,8 +111,8 @@ class ClientWork:
         """Whether the model draws dropout; it is tested on one sample."""
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
         model = copy.deepcopy(self.training.module).train()
-        x = self.data.transform.prepare(self.data.train.x[index]).to(Layout(model).dtype)
-        return draws_dropout(lambda: model(x))
+        x = self.data.transform.inputs(self.data.train.x[index], Layout(model).dtype)
+        return draws_dropout(lambda: call(model, x))
 
     @property
     def numbers(self) -> Ints:
@@ -132,7 +132,7 @@ class ClientWork:
     @property
     def images(self) -> bool:
         """Whether the samples are images, for which there are two memory formats."""
-        return self.data.train.x.dim() == 4
+        return self.data.train.x.ndim == 4
 
     @property
     def model_bytes(self) -> int:

@@ -13,7 +13,8 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from ..data.encoded import Pixels
+from ..data.encoded import Features
+from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
 from ..methods import Method, Step
 from .settings import LocalTraining
@@ -23,7 +24,7 @@ from .settings import LocalTraining
 class Batch:
     """The batch of one step: `x` and `y` `[C, B, ...]`, `weights` `[C, B]` (each row sums to 1), `keys` `[C]`."""
 
-    x: Tensor
+    x: ModelInput
     y: Tensor
     weights: Tensor
     keys: Tensor
@@ -37,7 +38,7 @@ class Draws:
     Step k uses the first `widths[k]` of the B samples.
     """
 
-    x: Pixels
+    x: Features
     y: Tensor
     index: Tensor
     weights: Tensor
@@ -55,11 +56,11 @@ class Draws:
         index = self.index[k, :, :width]
         flat = index.reshape(-1)
         x, y = self.x.index_select(0, flat), self.y[flat]
-        if augment and transform.augments:
+        if augment and transform.augments and isinstance(x, Tensor):
             places = torch.arange(1, width + 1, device=keys.device)
             x = transform.augment(x, (keys[:, None] + (places << 32)).reshape(-1))
-        x = transform.prepare(x).to(dtype)
-        x, y = x.view(*index.shape, *x.shape[1:]), y.view(*index.shape, *y.shape[1:])
+        x = each(transform.inputs(x, dtype), lambda x: x.view(*index.shape, *x.shape[1:]))
+        y = y.view(*index.shape, *y.shape[1:])
         return Batch(x, y, self.weights[k, :, :width], keys)
 
 

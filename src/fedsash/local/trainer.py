@@ -13,6 +13,7 @@ from torch import Tensor
 from ..basics.arrays import Floats, Ints, Vectors
 from ..basics.layout import Layout
 from ..basics.randomness import Purpose, fold, keys, to_tensor
+from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
@@ -114,14 +115,14 @@ class Trainer:
         return self.method.probe(self._begin(request, self._numbers_of(request))), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The `SCORES` `[C]` of the model on each client's samples, for each of the `splits`; no new client state."""
+        """The scores `[C, k]` of the model on each client's samples, for each of the `splits`; no new client state."""
         rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
         found: Vectors = {}
         for split in self._splits:
             of = data.clients if split == "clients" else data.held
             groups = [of[row] if len(of) else none for row in rows]
-            scores = torch.from_numpy(self._scorer.scores(request.sent, data.train, groups))
-            found |= dict(zip(scored(split), scores, strict=True))
+            scores = self._scorer.scores(request.sent, data.train, groups)
+            found |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
         return found, {}
 
     def effort(self, request: Request) -> Effort:
@@ -135,10 +136,10 @@ class Trainer:
         """How many local steps these clients take in a round, `[C]`; it ignores a schedule of epochs."""
         return self.local.workload(self.batches.sizes[self.batches.rows(ids)]).steps
 
-    @property
-    def scored(self) -> list[str]:
-        """The names of the scores that `evaluate` sends."""
-        return [name for split in self._splits for name in scored(split)]
+    def scored(self, w: Tensor) -> Vectors:
+        """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
+        found = self._scorer.scores(w, self.data.train, [np.zeros(1, dtype=np.int64)]) if self._splits else {}
+        return {scored(s, name): torch.from_numpy(sums) for s in self._splits for name, sums in found.items()}
 
     def _begin(self, request: Request, numbers: _RoundNumbers) -> LocalRun:
         """The clients of a request before their first step."""
@@ -168,7 +169,7 @@ class Trainer:
         h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
         if self.gradient.dropout or self.data.transform.augments:
             h = fold(keys(self._seed, Purpose.STEP, round, ids), np.arange(steps)[:, None])
-        if not isinstance(x, Tensor):
+        if isinstance(x, EncodedImages):
             x = x.ahead(index[:, :width].reshape(-1) for index, width in zip(plan.index, widths, strict=True))
         return Draws(
             x=x,

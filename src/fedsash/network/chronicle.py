@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..tasks import Criterion
 from .site import Site
 
 
@@ -30,10 +31,10 @@ class NetworkChronicle:
             self.site.env.now, self.site.up
         )
 
-    def summary(self, history: list[dict[str, Any]], target: float) -> dict[str, Any]:
+    def summary(self, history: list[dict[str, Any]], criterion: Criterion) -> dict[str, Any]:
         """The network's part of the summary; `ended_early` says why the run ended before its last round."""
         return {
-            "target": reached(history, target),
+            "target": reached(history, criterion),
             "ended_early": self.site.why,
             "clients": self.site.size,
             "network": self.site.log.measures(self.site.env.now, self.site.up),
@@ -44,10 +45,10 @@ class NetworkChronicle:
         return self.site.log.timeline(self.site.env.now, self.site.up)
 
 
-def reached(history: list[dict[str, Any]], target: float) -> dict[str, dict[str, Any]]:
-    """For each model, the round, time and trips of the first evaluation with the accuracy `target` on the test set."""
+def reached(history: list[dict[str, Any]], criterion: Criterion) -> dict[str, dict[str, Any]]:
+    """For each model, the round, time and trips of the first evaluation on the test set that reaches the target."""
     found: dict[str, dict[str, Any]] = {}
     for row in history:
-        if row["split"] == "test" and row["accuracy"] is not None and row["accuracy"] >= target:
+        if row["split"] == "test" and criterion.reached(row[criterion.name]):
             found.setdefault(row["model"], {key: row[key] for key in ("round", "time", "trips")})
     return found

@@ -11,8 +11,10 @@ from torch import Tensor
 
 from ..basics.arrays import Ints
 from ..data.federated import Problem
+from ..data.transform import PLAIN
 from ..exchange import Answers, Effort, Executor, Missing, Reply, Request, largest_norms
 from ..executors import Training
+from ..tasks import Classification
 
 Handler = Callable[[Request], Mapping[str, Tensor] | str]
 """One client's answer to a request: its upload `{"delta": [D], ...}`, or the reason why it does not answer."""
@@ -28,7 +30,7 @@ class FakeClients:
 
     handler: Handler
     sizes: Ints = field(default_factory=lambda: np.array([1, 2, 3]))
-    problem: Problem = field(default_factory=lambda: Problem(None, 2))
+    problem: Problem = field(default_factory=lambda: Problem(None, 2, PLAIN, (), (), Classification()))
     held: bool = False
     remember: bool = False
     data: None = None

@@ -13,7 +13,6 @@ from torch import Tensor
 from ..aggregation import Aggregation
 from ..averages import Window
 from ..broadcast import Broadcast
-from ..data.federated import Problem
 from ..exchange import Request
 from ..federation import Federation
 from ..local import LocalTraining
@@ -132,7 +131,7 @@ def _moved(rule: Aggregation, deltas: list[Tensor]) -> Tensor:
     def handler(request: Request) -> dict[str, Tensor]:
         return {"delta": deltas[int(request.ids[0])]}
 
-    clients = FakeClients(handler, np.arange(1, len(deltas) + 1), Problem(None, 2))
+    clients = FakeClients(handler, np.arange(1, len(deltas) + 1))
     start = [0.0] * len(deltas[0])
     world = Federation(Point(start), clients, aggregation=rule, sampling=Uniform(len(deltas)), device="cpu")
     return after(world, 1).w
@@ -144,7 +143,7 @@ def _same(a: Tensor, b: Tensor) -> Comparison:
 
 def _check_type(settings: dict[str, Any]) -> None:
     """Check that a model in float32, and all state that belongs to it, stays in float32."""
-    small = {"model": small_model(dtype=torch.float32), "data": small_data(dtype=torch.float32)}
+    small = {"model": small_model(dtype=torch.float32), "data": small_data()}
     state = after(small_federation(**small | settings), 2)
     wrong = [name for name, tensor in state.tensors() if tensor.dtype == torch.float64 and "averages" not in name]
     expect(not wrong, settings, f"a model in float32 must stay in float32, but {wrong} became float64")

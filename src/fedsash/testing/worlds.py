@@ -30,14 +30,14 @@ def small_model(dropout: float = 0.0, seed: int = 0, dtype: torch.dtype = torch.
     return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)).to(dtype)
 
 
-def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0, dtype: torch.dtype = torch.float64) -> FederatedData:
+def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> FederatedData:
     """Random features `[n, 4]` and labels 0 to 2 for clients of the given sizes, and a test set of 20 samples."""
     rng = np.random.default_rng(seed)
     n = sum(sizes)
     clients = np.split(np.arange(n), np.cumsum(sizes)[:-1])
     test = rng.normal(size=(20, 4)), rng.integers(0, 3, 20)
     x, y = rng.normal(size=(n, 4)), rng.integers(0, 3, n)
-    return FederatedData.from_arrays(x, y, clients, test=test, classes=3, dtype=dtype)
+    return FederatedData.from_arrays(x, y, clients, test=test, classes=3)
 
 
 def small_federation(**settings: Any) -> Federation:
@@ -77,9 +77,7 @@ def quadratics(curvature: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
 def quadratic_federation(a: list[float], b: list[float], start: float = 0.0, **settings: Any) -> Federation:
     """Clients i with f_i(w) = a_i/2 * (w - b_i)^2 and one sample each, all in every round. `settings` as above."""
     n = len(a)
-    data = FederatedData.from_arrays(
-        np.array(b)[:, None], np.arange(n), [[i] for i in range(n)], classes=n, dtype=torch.float64
-    )
+    data = FederatedData.from_arrays(np.array(b)[:, None], np.arange(n), [[i] for i in range(n)], classes=n)
     defaults: dict[str, Any] = {
         "model": Point([start]),
         "data": data,

@@ -54,7 +54,7 @@ class Free(nn.Module):
 
 def quadratic(H: Tensor, b: Tensor) -> Curvature:
     """The loss 1/2 w'Hw + b'w."""
-    world = FederatedData.from_arrays(np.ones((1, 1)), [0], [[0]], classes=2, dtype=torch.float64)
+    world = FederatedData.from_arrays(np.ones((1, 1)), [0], [[0]], classes=2)
     return Curvature(Free(len(b)), world, world.train, lambda w, y: 0.5 * ((w @ H) * w).sum(1) + w @ b)
 
 

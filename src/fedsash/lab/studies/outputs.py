@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ...basics.layout import Layout
 from ...data.encoded import split
 from ...data.federated import Samples
+from ...data.inputs import call
 from ...data.transform import PLAIN, Transform
 
 BATCH = 500
@@ -23,8 +24,8 @@ def outputs(module: nn.Module, w: Tensor, samples: Samples, transform: Transform
     answers = []
     for model in w.reshape(-1, layout.size):
         layout.bind(module, model)
-        batches = (transform.prepare(x).to(layout.dtype) for x in split(samples.x, BATCH))
-        answers.append(torch.cat([module(x) for x in batches]))
+        batches = (transform.inputs(x, layout.dtype) for x in split(samples.x, BATCH))
+        answers.append(torch.cat([call(module, x) for x in batches]))
     return torch.stack(answers).view(*w.shape[:-1], *answers[0].shape)
 
 

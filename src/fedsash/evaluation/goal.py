@@ -1,0 +1,52 @@
+"""The goal of a training: what is learned, by which loss, and which number says how good a model is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..basics.errors import check
+from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, Task, as_metric, per_sample
+
+TAKEN = ("round", "model", "split", "loss", "classes", "domains", "worst_tenth")
+"""Names of other fields of a record, which no metric can have."""
+
+
+@dataclass(frozen=True, eq=False)
+class Goal:
+    """The task, the loss of each sample `loss(output, y)` `[B]`, all metrics by name, and the one that decides."""
+
+    task: Task
+    loss: Loss
+    metrics: Mapping[str, Metric]
+    criterion: Criterion
+
+    @classmethod
+    def of(
+        cls,
+        task: Task,
+        loss: Any = None,
+        metrics: Mapping[str, Any] | None = None,
+        *,
+        decides: str = "",
+        target: float | None = None,
+    ) -> Goal:
+        """The goal of a task: with a `loss` of one's own, with more `metrics`, decided by the metric `decides`.
+
+        By default the first of the given metrics decides, then the first of the task's, then the loss. Raises
+        `SettingError` for a loss or a metric that can't be used, and for an unknown name.
+        """
+        given = {name: as_metric(metric, name) for name, metric in (metrics or {}).items()}
+        for name in given:
+            check(name.isidentifier() and name not in TAKEN, "metrics", name, "a metric needs another name")
+        every = {**given, **{name: metric for name, metric in task.metrics.items() if name not in given}}
+        name = decides or next(iter(every), "loss")
+        there = ", ".join([*every, "loss"])
+        check(name == "loss" or name in every, "Evaluation.metric", name, f"must be one of {there}")
+        criterion = Criterion(name, "lower", False, target)
+        if name != "loss":
+            metric = every[name]
+            usual = TARGET if isinstance(metric, Accuracy) else None
+            criterion = Criterion(name, metric.better, metric.share, usual if target is None else target)
+        return cls(task, task.loss_of if loss is None else per_sample(loss, task), every, criterion)

@@ -1,0 +1,110 @@
+"""Scores: the sums over samples from which metrics are made."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..basics.arrays import Floats, Ints
+from ..basics.layout import Layout
+from ..data import encoded
+from ..data.encoded import EncodedImages
+from ..data.federated import Problem, Samples
+from ..data.inputs import ModelInput, call
+from ..tasks import Scored, Together
+from .goal import Goal
+
+Scores = dict[str, Floats]
+"""Sums over some samples: `"loss"` `[..., 2]` holds the sum of losses and the number of samples, others by metric."""
+
+
+@dataclass(frozen=True, eq=False)
+class Outcomes:
+    """What a model makes of n samples: `"loss"` `[n, 2]` and the sums `[n, k]` of each metric.
+
+    `kept` holds what a metric of all samples together needs, or None.
+    """
+
+    sums: Scores
+    kept: tuple[Tensor, Tensor] | None
+
+    def total(self, goal: Goal, rows: Ints | slice) -> Scores:
+        """The scores of some of the samples, `[k]` each."""
+        found = {name: sums[rows].sum(0) for name, sums in self.sums.items()}
+        if self.kept is not None:
+            output, y = (part[rows if isinstance(rows, slice) else torch.from_numpy(rows)] for part in self.kept)
+            for name, metric in goal.metrics.items():
+                if isinstance(metric, Together):
+                    found[name] = metric.of(output, y)
+        return found
+
+
+class Scorer:
+    """Scores models on samples by the metrics of a goal; `batch` samples pass through the model at once."""
+
+    def __init__(self, module: nn.Module, goal: Goal, problem: Problem, batch: int) -> None:
+        self._module = copy.deepcopy(module).eval()
+        self._layout = Layout(module)
+        self.goal, self._problem, self._batch = goal, problem, batch
+        self._together = any(isinstance(metric, Together) for metric in goal.metrics.values())
+
+    @torch.no_grad()
+    def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> Outcomes:
+        """The outcomes of the model `w` `[D]` for each sample. With `index` `[n]` it uses these samples only."""
+        self._layout.bind(self._module, w)
+        count = len(samples) if index is None else len(index)
+        # One tensor for all: small tensors of single batches would lie between large ones and fragment the memory.
+        whole: dict[str, Tensor] = {}
+        kept: list[tuple[Tensor, Tensor]] = []
+        start = 0
+        for x, y in _batches(samples, index, self._batch):
+            scored = self._scored(x, y)
+            for name, sums in self._sums(scored).items():
+                if name not in whole:
+                    whole[name] = torch.empty(count, sums.shape[1], dtype=sums.dtype, device=sums.device)
+                whole[name][start : start + len(sums)] = sums
+            if self._together:
+                kept.append((scored.output.cpu(), y.cpu()))
+            start += len(y)
+        on_host = {name: sums.cpu().double().numpy() for name, sums in whole.items()}  # Apple's GPUs have no float64
+        return Outcomes(on_host, _joined(kept) if kept else None)
+
+    def scores(self, w: Tensor, samples: Samples, groups: list[Ints]) -> Scores:
+        """The scores of the model on each group of samples, `[groups, k]`; a sample in several groups passes once."""
+        index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
+        first = index if len(index) else np.zeros(1, dtype=np.int64)
+        outcomes = self.outcomes(w, samples, first)
+        totals = [outcomes.total(self.goal, np.searchsorted(first, group)) for group in groups]
+        return {name: np.stack([total[name] for total in totals]) for name in totals[0]}
+
+    def _scored(self, x: ModelInput, y: Tensor) -> Scored:
+        output = call(self._module, self._problem.transform.inputs(x, self._layout.dtype))
+        return self.goal.task.scored(output, y, self.goal.loss(output, y))
+
+    def _sums(self, scored: Scored) -> dict[str, Tensor]:
+        losses = scored.losses
+        found = {"loss": torch.stack([losses, torch.ones_like(losses)], dim=1)}
+        for name, metric in self.goal.metrics.items():
+            if not isinstance(metric, Together):
+                found[name] = metric.sums(scored)
+        return found
+
+
+def _joined(kept: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
+    outputs, labels = zip(*kept, strict=True)
+    return torch.cat(outputs), torch.cat(labels)
+
+
+def _batches(samples: Samples, index: Ints | None, size: int) -> Iterator[tuple[ModelInput, Tensor]]:
+    """The samples, `size` at a time."""
+    if index is None or isinstance(samples.x, EncodedImages):
+        samples = samples if index is None else samples[torch.from_numpy(index).to(samples.y.device)]
+        yield from zip(encoded.split(samples.x, size), torch.split(samples.y, size), strict=True)
+    else:
+        for chosen in torch.split(torch.from_numpy(index).to(samples.y.device), size):
+            yield samples.x[chosen], samples.y[chosen]

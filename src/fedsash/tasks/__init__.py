@@ -1,0 +1,71 @@
+"""Tasks: what is learned. A task has the loss of a sample, says which labels and outputs are right, and has metrics."""
+
+from __future__ import annotations
+
+from .base import Loss, Task, refuse_beyond
+from .classification import Binary, Classification, MultiLabel, Segmentation
+from .criterion import TARGET, Criterion
+from .losses import OnlyLoss, chosen_task, per_sample
+from .metrics import (
+    F1,
+    METRICS,
+    R2,
+    Accuracy,
+    Better,
+    MeanAbsoluteError,
+    MeanIoU,
+    Metric,
+    Perplexity,
+    RootMeanSquaredError,
+    Scored,
+    Together,
+    TorchMetric,
+    as_metric,
+)
+from .regression import Regression
+from .sequences import PAD, NextCharacter, NextToken
+
+__all__ = [
+    "F1",
+    "METRICS",
+    "PAD",
+    "R2",
+    "TARGET",
+    "TASKS",
+    "Accuracy",
+    "Better",
+    "Binary",
+    "Classification",
+    "Criterion",
+    "Loss",
+    "MeanAbsoluteError",
+    "MeanIoU",
+    "Metric",
+    "MultiLabel",
+    "NextCharacter",
+    "NextToken",
+    "OnlyLoss",
+    "Perplexity",
+    "Regression",
+    "RootMeanSquaredError",
+    "Scored",
+    "Segmentation",
+    "Task",
+    "Together",
+    "TorchMetric",
+    "as_metric",
+    "chosen_task",
+    "per_sample",
+    "refuse_beyond",
+]
+
+TASKS: dict[str, type[Task]] = {
+    "classification": Classification,
+    "binary": Binary,
+    "multi_label": MultiLabel,
+    "regression": Regression,
+    "segmentation": Segmentation,
+    "next_character": NextCharacter,
+    "next_token": NextToken,
+}
+"""The registered tasks by name."""

@@ -1,0 +1,178 @@
+"""Tasks with classes: one of many, yes or no, several at once, and one for each pixel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..basics.errors import check
+from .base import Task, like_labels, refuse_beyond
+from .metrics import Accuracy, MeanIoU, Metric
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """One of several classes: outputs `[B, classes]`, `y` `[B]`.
+
+    The loss is the cross-entropy with label smoothing s, times the weight of the sample's class:
+    `weight[y] * ((1 - s) * -log p[y] + s * mean_c -log p[c])`. Without `weights` each weight is 1. A batch's loss
+    is the mean over its samples. (PyTorch divides by the sum of the weights, and weights the smoothed part by class.)
+    """
+
+    weights: tuple[float, ...] = ()
+    smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        valid = all(weight >= 0 for weight in self.weights) and (not self.weights or sum(self.weights) > 0)
+        check(valid, "Classification.weights", self.weights, "must not be negative, and not all 0")
+        check(0 <= self.smoothing < 1, "Classification.smoothing", self.smoothing, "must be at least 0 and below 1")
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": Accuracy()}
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The cross-entropy of each sample, `[B]`."""
+        losses = F.cross_entropy(output, y, reduction="none", label_smoothing=self.smoothing)
+        return losses * torch.tensor(self.weights, dtype=losses.dtype, device=y.device)[y] if self.weights else losses
+
+    def predicted(self, output: Tensor) -> Tensor:
+        """The class with the highest output, `[B]`."""
+        return output.argmax(-1)
+
+    def check_labels(self, y: Tensor, classes: int, place: str) -> None:
+        super().check_labels(y, classes, place)
+        check(y.dim() == 1, place, list(y.shape), "must be [samples], one class for each")
+        refuse_beyond(y, classes, place)
+        right = f"must be one for each of {classes} classes"
+        check(len(self.weights) in (0, classes), "Classification.weights", self.weights, right)
+
+    def right(self, y: Tensor, classes: int) -> tuple[int, ...]:
+        return (*y.shape, classes)
+
+    def fits(self, output: Tensor, y: Tensor, classes: int) -> bool:
+        """Whether the outputs are `[B, classes]`; there may be more outputs than classes."""
+        return output.dim() == 2 and len(output) == len(y) and output.shape[1] >= classes
+
+
+@dataclass(frozen=True)
+class Binary(Task):
+    """Yes or no by one logit: outputs `[B]` or `[B, 1]`, `y` `[B]` of 0 and 1.
+
+    The loss is the logistic loss; that of a label 1 is multiplied by `positive`, as PyTorch's `pos_weight`. The
+    prediction is 1 if the logit is above 0.
+    """
+
+    positive: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(self.positive > 0, "Binary.positive", self.positive, "must be above 0")
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": Accuracy()}
+
+    def answer(self, output: Any, y: Tensor) -> Tensor:
+        return like_labels(super().answer(output, y), y)
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The logistic loss of each sample, `[B]`."""
+        return _logistic(output, y, self.positive)
+
+    def predicted(self, output: Tensor) -> Tensor:
+        return (output > 0).long()
+
+    def check_labels(self, y: Tensor, classes: int, place: str) -> None:
+        super().check_labels(y, classes, place)
+        refuse_beyond(y, 2, place)
+
+    def classes(self, y: Tensor) -> int:
+        return 2
+
+    def width(self, y: Tensor, classes: int) -> int:
+        return 1
+
+
+@dataclass(frozen=True)
+class MultiLabel(Task):
+    """Any number of labels at once: outputs `[B, labels]`, `y` `[B, labels]` of 0 and 1.
+
+    The loss is the mean logistic loss over the labels; that of a label 1 is multiplied by `positive`. A label is
+    predicted if its logit is above 0. The accuracy is the share of right labels.
+    """
+
+    positive: float = 1.0
+
+    def __post_init__(self) -> None:
+        check(self.positive > 0, "MultiLabel.positive", self.positive, "must be above 0")
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"accuracy": Accuracy()}
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The mean logistic loss over the labels of each sample, `[B]`."""
+        return _logistic(output, y, self.positive).mean(1)
+
+    def predicted(self, output: Tensor) -> Tensor:
+        return (output > 0).long()
+
+    def check_labels(self, y: Tensor, classes: int, place: str) -> None:
+        super().check_labels(y, classes, place)
+        check(y.dim() == 2, place, list(y.shape), "must be [samples, labels], each 0 or 1")
+        refuse_beyond(y, 2, place)
+
+    def classes(self, y: Tensor) -> int:
+        """The number of labels."""
+        return y.shape[1]
+
+
+@dataclass(frozen=True)
+class Segmentation(Task):
+    """One class for each pixel: outputs `[B, classes, H, W]`, `y` `[B, H, W]`.
+
+    The loss is the cross-entropy summed over the pixels that count, divided by H * W. Pixels with the label `ignored`
+    do not count.
+    """
+
+    ignored: int | None = None
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"mean_iou": MeanIoU(), "accuracy": Accuracy()}
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The loss of each image, `[B]`."""
+        ignored = -100 if self.ignored is None else self.ignored
+        return F.cross_entropy(output, y, reduction="none", ignore_index=ignored).flatten(1).mean(1)
+
+    def predicted(self, output: Tensor) -> Tensor:
+        return output.argmax(1)
+
+    def counted(self, y: Tensor) -> Tensor:
+        return super().counted(y) if self.ignored is None else y != self.ignored
+
+    def classes(self, y: Tensor) -> int:
+        return super().classes(y[self.counted(y)])
+
+    def check_labels(self, y: Tensor, classes: int, place: str) -> None:
+        super().check_labels(y, classes, place)
+        check(y.dim() == 3, place, list(y.shape), "must be [samples, height, width], one class for each pixel")
+        refuse_beyond(y, classes, place, self.ignored)
+
+    def right(self, y: Tensor, classes: int) -> tuple[int, ...]:
+        return (y.shape[0], classes, *y.shape[1:])
+
+    def fits(self, output: Tensor, y: Tensor, classes: int) -> bool:
+        right = self.right(y, classes)
+        return output.dim() == 4 and output.shape[2:] == right[2:] and output.shape[1] >= classes
+
+
+def _logistic(output: Tensor, y: Tensor, positive: float) -> Tensor:
+    weight = None if positive == 1 else torch.tensor(positive, dtype=output.dtype, device=output.device)
+    return F.binary_cross_entropy_with_logits(output, y.to(output.dtype), reduction="none", pos_weight=weight)

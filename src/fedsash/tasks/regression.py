@@ -1,0 +1,50 @@
+"""The task of predicting numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..basics.errors import check
+from .base import Task, like_labels
+from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
+
+
+@dataclass(frozen=True)
+class Regression(Task):
+    """Numbers: outputs `[B]`, `[B, 1]` or `[B, targets]`, `y` `[B]` or `[B, targets]` of floating-point type.
+
+    The loss of a sample is the mean over its targets of e^2 (`"squared"`), |e| (`"absolute"`), or Huber's loss
+    (`"huber"`: e^2 / 2 up to |e| = `delta`, then delta (|e| - delta / 2)), where e is the prediction minus the label.
+    """
+
+    error: Literal["squared", "absolute", "huber"] = "squared"
+    delta: float = 1.0
+    labels = "numbers"
+
+    def __post_init__(self) -> None:
+        check(self.delta > 0, "Regression.delta", self.delta, "must be above 0")
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        return {"rmse": RootMeanSquaredError(), "mae": MeanAbsoluteError(), "r2": R2()}
+
+    def answer(self, output: Any, y: Tensor) -> Tensor:
+        return like_labels(super().answer(output, y), y)
+
+    def loss(self, output: Tensor, y: Tensor) -> Tensor:
+        """The mean loss over the targets of each sample, `[B]`."""
+        if self.error == "squared":
+            losses = F.mse_loss(output, y, reduction="none")
+        elif self.error == "absolute":
+            losses = F.l1_loss(output, y, reduction="none")
+        else:
+            losses = F.huber_loss(output, y, reduction="none", delta=self.delta)
+        return losses if losses.dim() == 1 else losses.flatten(1).mean(1)
+
+    def width(self, y: Tensor, classes: int) -> int:
+        return 1 if y.dim() == 1 else y.shape[1]

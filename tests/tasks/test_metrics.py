@@ -1,0 +1,152 @@
+"""Metrics against scikit-learn, over any split of the samples into groups; and which number decides."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import sklearn.metrics as reference
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedsash import SettingError
+from fedsash.evaluation import Goal
+from fedsash.tasks import (
+    F1,
+    R2,
+    Accuracy,
+    Binary,
+    Classification,
+    Criterion,
+    MeanAbsoluteError,
+    MeanIoU,
+    Metric,
+    MultiLabel,
+    NextToken,
+    Perplexity,
+    Regression,
+    RootMeanSquaredError,
+    Segmentation,
+    Task,
+    Together,
+    as_metric,
+)
+
+no_deadline = settings(deadline=None, max_examples=40)
+C = 4
+
+
+def measured(metric: Metric, task: Task, output: Tensor, y: Tensor, cuts: list[int]) -> float:
+    """The metric from the sums of several groups of samples."""
+    parts = np.split(np.arange(len(y)), sorted(cut % len(y) for cut in cuts))
+    total = 0.0
+    for part in parts:
+        scored = task.scored(output[part], y[part], task.loss_of(output[part], y[part]))
+        total = total + metric.sums(scored).sum(0).double().numpy()
+    return float(metric.value(np.asarray(total)))
+
+
+def rng(seed: int) -> np.random.Generator:
+    return np.random.default_rng(seed)
+
+
+@no_deadline
+@given(st.integers(0, 10**6), st.integers(1, 30), st.lists(st.integers(0, 29), max_size=4))
+def test_classes(seed: int, n: int, cuts: list[int]) -> None:
+    output, y = torch.from_numpy(rng(seed).normal(size=(n, C))), torch.from_numpy(rng(seed + 1).integers(0, C, n))
+    said, task = output.argmax(1), Classification()
+    assert measured(Accuracy(), task, output, y, cuts) == pytest.approx(reference.accuracy_score(y, said), rel=1e-13)
+    assert measured(F1(), task, output, y, cuts) == pytest.approx(
+        reference.f1_score(y, said, average="macro"), rel=1e-13
+    )
+    jaccard = reference.jaccard_score(y, said, average="macro")
+    assert measured(MeanIoU(), task, output, y, cuts) == pytest.approx(jaccard, rel=1e-13)
+    top = reference.top_k_accuracy_score(y, output, k=2, labels=range(C))
+    assert measured(Accuracy(top=2), task, output, y, cuts) == pytest.approx(top, rel=1e-13)
+
+
+@no_deadline
+@given(st.integers(0, 10**6), st.integers(2, 30), st.lists(st.integers(0, 29), max_size=4))
+def test_yes_or_no_and_several_labels(seed: int, n: int, cuts: list[int]) -> None:
+    output = torch.from_numpy(rng(seed).normal(size=(n, 3)))
+    y = torch.from_numpy(rng(seed + 1).integers(0, 2, (n, 3)))
+    said, one = (output > 0).long(), (output[:, 0] > 0).long()
+    if y[:, 0].any() or one.any():
+        f1 = reference.f1_score(y[:, 0], one)
+        assert measured(F1(), Binary(), output[:, 0], y[:, 0], cuts) == pytest.approx(f1, rel=1e-13)
+    right = reference.accuracy_score(y[:, 0], one)
+    assert measured(Accuracy(), Binary(), output[:, :1], y[:, 0], cuts) == pytest.approx(right, rel=1e-13)
+    each = 1 - reference.hamming_loss(y, said)
+    assert measured(Accuracy(), MultiLabel(), output, y, cuts) == pytest.approx(each, rel=1e-13)
+
+
+@no_deadline
+@given(st.integers(0, 10**6), st.integers(3, 30), st.sampled_from([0, 1, 2]), st.lists(st.integers(0, 29), max_size=4))
+def test_numbers(seed: int, n: int, targets: int, cuts: list[int]) -> None:
+    shape = (n, targets) if targets else (n,)
+    y = torch.from_numpy(rng(seed).normal(size=shape))
+    output, task = y + torch.from_numpy(rng(seed + 1).normal(size=shape)), Regression()
+    for metric, known in (
+        (MeanAbsoluteError(), reference.mean_absolute_error),
+        (R2(), reference.r2_score),
+    ):
+        assert measured(metric, task, output, y, cuts) == pytest.approx(known(y, output), rel=1e-9, abs=1e-9)
+    square = reference.mean_squared_error(y, output)
+    assert measured(RootMeanSquaredError(), task, output, y, cuts) ** 2 == pytest.approx(square, rel=1e-12)
+
+
+def test_pixels_that_are_ignored_are_not_scored() -> None:
+    y, output = torch.tensor([[[0, 1], [2, 9]]]), torch.zeros(1, 3, 2, 2, dtype=torch.float64)
+    for place, said in {(0, 0): 0, (0, 1): 1, (1, 0): 1, (1, 1): 2}.items():
+        output[0, said, *place] = 5.0
+    task = Segmentation(ignored=9)
+    assert measured(Accuracy(), task, output, y, []) == pytest.approx(2 / 3)
+    assert measured(MeanIoU(), task, output, y, []) == pytest.approx((1 + 1 / 2 + 0) / 3)
+
+
+def test_perplexity_is_exp_of_the_mean_over_all_real_tokens() -> None:
+    y = torch.tensor([[1, 2, -100, -100], [3, 0, 1, 2]])
+    output = torch.randn(2, 4, C, dtype=torch.float64)
+    real = y != -100
+    mean = torch.nn.functional.cross_entropy(output[real], y[real])
+    assert measured(Perplexity(), NextToken(), output, y, [1]) == pytest.approx(float(mean.exp()), rel=1e-13)
+
+
+def test_a_function_of_all_samples_is_a_metric() -> None:
+    y, output = torch.tensor([0, 1, 1, 0]), torch.tensor([0.1, 0.9, 0.2, 0.3])
+    auc = as_metric(lambda output, y: reference.roc_auc_score(y, output), "auc")
+    assert isinstance(auc, Together)
+    assert float(auc.value(auc.of(output, y))) == pytest.approx(0.75)
+    assert np.isnan(auc.value(auc.of(output[:0], y[:0])))
+
+
+def test_which_number_decides() -> None:
+    assert Goal.of(Classification()).criterion == Criterion("accuracy", "higher", True, 0.8)
+    assert Goal.of(Regression()).criterion == Criterion("rmse", "lower", False, None)
+    assert Goal.of(Regression(), metrics={"off": MeanAbsoluteError()}, target=3.0).criterion.name == "off"
+    assert Goal.of(Regression(), decides="r2").criterion.better == "higher"
+    assert Goal.of(Classification(), decides="loss").criterion == Criterion("loss", "lower", False, None)
+    with pytest.raises(SettingError, match="must be one of accuracy, loss"):
+        Goal.of(Classification(), decides="f1")
+    with pytest.raises(SettingError, match="another name"):
+        Goal.of(Classification(), metrics={"round": F1()})
+    with pytest.raises(SettingError, match=r"metrics\.x = 3: must be a Metric"):
+        Goal.of(Classification(), metrics={"x": 3})
+
+
+@given(st.dictionaries(st.text("abc", max_size=2), st.floats(allow_infinity=False), max_size=5))
+def test_the_best_is_the_first_of_the_best_numbers(values: dict[str, float]) -> None:
+    known = {name: value for name, value in values.items() if value == value}
+    for better, choose in (("higher", max), ("lower", min)):
+        best: Any = choose(known, key=known.__getitem__) if known else None
+        assert Criterion(better=better).best(values) == best  # type: ignore[arg-type]
+
+
+def test_a_target_is_reached_from_the_side_of_worse_numbers() -> None:
+    higher, lower, none = Criterion(target=0.8), Criterion(better="lower", target=0.5), Criterion(target=None)
+    assert [higher.reached(v) for v in (0.8, 0.79, None, float("nan"))] == [True, False, False, False]
+    assert [lower.reached(v) for v in (0.5, 0.51, None, float("nan"))] == [True, False, False, False]
+    assert not none.reached(1.0)

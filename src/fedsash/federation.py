@@ -38,7 +38,7 @@ from .methods import FedAvg, Method, RoundMean
 from .sampling import Sampling, Uniform
 from .servers import Server, ServerSGD
 from .state import State, learned
-from .tasks import Loss, Metric
+from .tasks import Loss
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -64,7 +64,7 @@ class Federation(Shown):
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     evaluation: Evaluation = field(default_factory=Evaluation)
     loss: Loss | None = None
-    metrics: Mapping[str, Metric] = field(default_factory=dict)
+    metrics: Mapping[str, Any] = field(default_factory=dict)
     engine: Engine = field(default_factory=LocalEngine)
     seed: int = 0
     device: str = "auto"

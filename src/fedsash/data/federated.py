@@ -270,7 +270,10 @@ def _tensor(values: Any) -> Tensor:
     """A tensor of `values`. It shares the memory of NumPy arrays where possible."""
     if isinstance(values, Tensor):
         return values
-    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+    array = np.require(values, requirements=["C", "W"])
+    right = "must be numbers; give text and categories as integers"
+    check(array.dtype.kind in "biuf", "FederatedData.from_arrays", array.dtype, right)
+    return torch.from_numpy(array)
 
 
 def _features(values: Any) -> Tensor | Inputs:

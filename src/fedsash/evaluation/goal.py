@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..basics.errors import check
-from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, Task, as_metric, per_sample
+from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, OnlyLoss, Task, as_metric, per_sample
 
 TAKEN = ("round", "model", "split", "loss", "classes", "domains", "worst_tenth")
 """Names of other fields of a record, which no metric can have."""
@@ -37,6 +37,10 @@ class Goal:
         By default the first of the given metrics decides, then the first of the task's, then the loss. Raises
         `SettingError` for a loss or a metric that can't be used, and for an unknown name.
         """
+        right = (
+            "says nothing of what is learned: give a loss, or name a task in the data, such as fs.tasks.Regression()"
+        )
+        check(loss is not None or not isinstance(task, OnlyLoss), "FederatedData.task", None, right)
         given = {name: as_metric(metric, name) for name, metric in (metrics or {}).items()}
         for name in given:
             check(name.isidentifier() and name not in TAKEN, "metrics", name, "a metric needs another name")

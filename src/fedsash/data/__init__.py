@@ -5,6 +5,7 @@ from __future__ import annotations
 from .datasets import DATASETS, Digits
 from .federated import FederatedData, Samples
 from .images import Images
+from .inputs import Inputs
 from .partitions import (
     IID,
     PARTITIONS,
@@ -21,6 +22,7 @@ from .partitions import (
 )
 from .published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
 from .source import Source
+from .table import Table
 from .text import Shakespeare
 from .transform import Transform
 
@@ -44,6 +46,7 @@ __all__ = [
     "FederatedData",
     "Flwr",
     "Images",
+    "Inputs",
     "Landmarks",
     "Pachinko",
     "Quantity",
@@ -51,6 +54,7 @@ __all__ = [
     "Shakespeare",
     "Shards",
     "Source",
+    "Table",
     "TinyImageNet",
     "Transform",
     "Users",

@@ -24,6 +24,7 @@ from .published import (
     TinyImageNet,
 )
 from .source import Source, hold_out
+from .table import Table
 from .text import Shakespeare
 from .transform import Transform
 
@@ -58,9 +59,10 @@ class Digits:
         return Source(train, test, 10, Transform(), tuple("0123456789"))
 
 
-DATASETS: dict[str, type[Digits] | type[Images] | type[PublishedImages] | type[Shakespeare]] = {
+DATASETS: dict[str, type[Digits] | type[Images] | type[PublishedImages] | type[Table] | type[Shakespeare]] = {
     "digits": Digits,
     "images": Images,
+    "table": Table,
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "cifar10": CIFAR10,

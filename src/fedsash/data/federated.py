@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,8 +15,10 @@ from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Loss, Task, chosen_task, refuse_beyond
+from . import arrays
 from .encoded import EncodedImages, Features
 from .inputs import Inputs
+from .partitions.common import Partition, assigned
 from .transform import PLAIN, Transform
 
 
@@ -168,28 +170,52 @@ class FederatedData(Shown):
         cls,
         x: Any,
         y: Any,
-        clients: Sequence[Any],
+        clients: Any = None,
         *,
+        users: Any = None,
+        partition: Partition | None = None,
+        seed: int = 0,
         test: tuple[Any, Any] | None = None,
         task: Task | None = None,
         classes: int | None = None,
         transform: Transform = PLAIN,
         label_names: tuple[str, ...] = (),
     ) -> FederatedData:
-        """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, each client's indices, `test = (x, y)`.
+        """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, and a test set `test = (x, y)`.
 
-        Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of arrays is passed to the model by name, a tuple
-        by position. Floating-point features and labels are later converted to the model's type. Integer features stay
-        integers if the model looks them up, and become floating-point numbers otherwise. `task` says what is learned;
-        labels that are no integers need it. `classes` is by default what the labels show. Raises `SettingError` as the
-        class does.
+        Clients are given in one of three ways: each client's indices, a column `users` `[n]` with the user of each
+        sample, or a rule `partition` with its `seed`. Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of
+        arrays is passed to the model by name, a tuple by position. Floating-point numbers are later converted to the
+        model's type. Integer features stay integers if the model takes only integers, as an embedding does. `task` says
+        what is learned; labels that are no integers need it. `classes` is by default what the labels show.
+
+        Raises `SettingError` as the class does.
         """
-        train = Samples(_features(x), _labels(y))
-        held_out = None if test is None else Samples(_features(test[0]), _labels(test[1]))
+        train = Samples(arrays.features(x), arrays.labels(y))
+        held_out = None if test is None else Samples(arrays.features(test[0]), arrays.labels(test[1]))
+        if partition is not None:
+            check(clients is None and users is None, "partition", partition, "give it, or clients=, or users=")
+            clients = assigned(partition, train, seed)
+        else:
+            clients = arrays.indices(clients, users, len(train))
         if classes is None:
             kind = chosen_task(task, train.y)
             classes = max(kind.classes(samples.y) for samples in (train, held_out) if samples is not None)
         return cls(train, held_out, clients, classes, transform, label_names, task=task)
+
+    @classmethod
+    def from_datasets(cls, datasets: Sequence[Any], test: Any = None, **settings: Any) -> FederatedData:
+        """Federated data from PyTorch data sets, one for each client, such as a list of `Subset`s.
+
+        Items are `(x, y)`, or dicts with `labels`. All samples are read once and kept in memory; so a transform of the
+        data set is applied once. `test` is a data set, too. `settings` are those of `from_arrays`.
+        """
+        parts = [arrays.of_dataset(dataset) for dataset in datasets]
+        check(len(parts) > 0, "datasets", datasets, "must hold a data set for each client")
+        x, y = arrays.joined([x for x, _ in parts]), np.concatenate([y for _, y in parts])
+        ends = np.cumsum([len(y) for _, y in parts])
+        clients = np.split(np.arange(len(y)), ends[:-1])
+        return cls.from_arrays(x, y, clients, test=None if test is None else arrays.of_dataset(test), **settings)
 
     def learning(self, loss: Loss | None) -> FederatedData:
         """The same data with the task that is learned with a federation's own `loss`, or None."""
@@ -264,36 +290,6 @@ class FederatedData(Shown):
 def _first(bad: Tensor) -> int | None:
     """The first index at which `bad` holds, or None."""
     return int(bad.int().argmax()) if bool(bad.any()) else None
-
-
-def _tensor(values: Any) -> Tensor:
-    """A tensor of `values`. It shares the memory of NumPy arrays where possible."""
-    if isinstance(values, Tensor):
-        return values
-    array = np.require(values, requirements=["C", "W"])
-    right = "must be numbers; give text and categories as integers"
-    check(array.dtype.kind in "biuf", "FederatedData.from_arrays", array.dtype, right)
-    return torch.from_numpy(array)
-
-
-def _features(values: Any) -> Tensor | Inputs:
-    if isinstance(values, Mapping):
-        return Inputs({name: _numbers(value) for name, value in values.items()})
-    if isinstance(values, tuple):
-        return Inputs([_numbers(value) for value in values])
-    x = _numbers(values)
-    return x.unsqueeze(-1) if x.dtype == torch.uint8 and x.ndim == 3 else x
-
-
-def _numbers(values: Any) -> Tensor:
-    """A tensor of images, of floating-point numbers, of int64, or of bool."""
-    x = _tensor(values)
-    return x if x.is_floating_point() or x.dtype in (torch.uint8, torch.bool) else x.to(torch.int64)
-
-
-def _labels(values: Any) -> Tensor:
-    y = _tensor(values)
-    return y if y.is_floating_point() else y.to(torch.int64)
 
 
 def _sample_shape(x: Features) -> object:

@@ -8,12 +8,11 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Task
 from .federated import FederatedData, Samples
-from .partitions.common import Partition
+from .partitions.common import Partition, assigned
 from .transform import Transform
 
 _HELD_OUT = 1  # makes this draw independent of the partition's draws
@@ -37,13 +36,7 @@ class Source(Shown):
         A rule may name other fields of the samples in `by`, such as `("domain", "y")`. Then it is called with these
         fields, in that order, and the seed. Raises `SettingError` if the samples lack one of them.
         """
-        given = []
-        for name in getattr(rule, "by", ("y",)):
-            numbers = getattr(self.train, name)
-            right = f"it partitions by {name}, which these data do not have"
-            check(numbers is not None, type(rule).__name__, rule, right)
-            given.append(numbers.cpu().numpy())
-        return FederatedData(**vars(self), clients=rule(*given, seed))
+        return FederatedData(**vars(self), clients=assigned(rule, self.train, seed))
 
 
 @runtime_checkable

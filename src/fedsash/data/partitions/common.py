@@ -22,6 +22,20 @@ class Partition(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> list[Ints]: ...
 
 
+def assigned(rule: Partition, samples: Any, seed: int) -> list[Ints]:
+    """The indices of each client's samples by a rule. It is called with the fields of the samples that it names.
+
+    Raises `SettingError` if the samples lack a field, or if the rule needs classes and the labels are none.
+    """
+    given = []
+    for name in getattr(rule, "by", ("y",)):
+        numbers = getattr(samples, name)
+        right = f"it partitions by {name}, which these data do not have"
+        check(numbers is not None, type(rule).__name__, rule, right)
+        given.append(numbers.cpu().numpy())
+    return rule(*given, seed)
+
+
 class LabelRule(Partition, Protocol):
     """A dataclass that distributes samples over `clients` by their labels only."""
 
@@ -55,7 +69,9 @@ def equal_sizes(samples: int, clients: int) -> Ints:
 
 
 def by_class(labels: NDArray[Any], rng: np.random.Generator) -> list[Ints]:
-    """The indices of each class that occurs, in random order."""
+    """The indices of each class that occurs, in random order. Raises `SettingError` if labels are no classes."""
+    right = "must be one class for each sample: partition these data by users, or with IID"
+    check(labels.ndim == 1 and labels.dtype.kind in "iu", "labels", f"{labels.dtype} {list(labels.shape)}", right)
     return [rng.permutation(np.flatnonzero(labels == c)) for c in np.unique(labels)]
 
 

@@ -18,6 +18,7 @@ import torch
 import torch.multiprocessing
 
 from ..basics.arrays import Ints
+from ..basics.resolve import libraries_first
 from ..exchange import Answer, Answers, Executor, Job, Reply, Request
 from ..local import Trainer
 from .buffers import Buffers
@@ -106,7 +107,11 @@ class Workers(Executor):
         process = context.Process(
             target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
         )
-        with warnings.catch_warnings(), _deaf_to_ctrl_c():  # this process handles Ctrl-C and ends the others
+        with (
+            warnings.catch_warnings(),
+            libraries_first(),
+            _deaf_to_ctrl_c(),
+        ):  # this process handles Ctrl-C and ends the others
             warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
             process.start()
         self._processes.append(process)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -24,7 +23,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     such as a missing file or a full disk. Any other exception is a bug in fedsash or in a user's own code. It keeps its
     traceback (exit code 1).
     """
-    sys.path.insert(0, os.getcwd())  # a user's own models and functions
     given = _parser().parse_args(arguments)
     try:
         code: int = given.command(given)

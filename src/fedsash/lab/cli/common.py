@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, `--set`, and the line after Ctrl-C."""
+"""What the commands share: exit codes, `--set`, `--own-code`, and the line after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -21,9 +21,16 @@ def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add `--set`, which changes a value of an experiment file."""
+    """Add `--set`, which changes a value of an experiment file, and `--own-code`."""
     line = "change one value of the experiment; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
+    add_own_code(parser)
+
+
+def add_own_code(parser: argparse.ArgumentParser) -> None:
+    """Add `--own-code`, which every command has that reads an experiment or a run."""
+    line = "run the code outside fedsash that the experiment names, such as package.module:function"
+    parser.add_argument("--own-code", action="store_true", help=line)
 
 
 def add_sharing(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,7 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
-    experiment = load(given.experiment, given.set)
+    experiment = load(given.experiment, given.set, given.own_code)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
             "this experiment has neither [network] nor [scheduler]: start it with fedsash run",

@@ -24,7 +24,7 @@ def _partition(given: argparse.Namespace) -> int:
     from ..pictures.paper import draw
     from ..pictures.partition import partition
 
-    experiment = load(given.experiment, given.set)
+    experiment = load(given.experiment, given.set, given.own_code)
     with prefixed(given.experiment):
         data = experiment.federated_data()
     print(table(data))

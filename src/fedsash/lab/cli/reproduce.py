@@ -41,6 +41,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     reproduction = load(given.reproduction)
     out = given.out or Path("runs") / f"{reproduction.name}-{given.scale}"
     settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
+    settings["own_code"] = given.own_code
     done = reproduce(reproduction, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
     console = Console()
     for filled in done.tables:

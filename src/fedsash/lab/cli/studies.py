@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 
 from ...basics.errors import SettingError
 from ..studies import STUDIES
-from .common import OK, Commands
+from .common import OK, Commands, add_own_code
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,6 +50,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     for field in fields(study):
         _option(parser, field, hints[field.name])
     parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from the models or rounds)")
+    add_own_code(parser)
     parser.set_defaults(command=partial(_carry_out, study), verb=name)
 
 
@@ -105,7 +106,7 @@ def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
     with _naming_options(kind):
         study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
         for folders in [given.runs] if kind.takes == "together" else [[folder] for folder in given.runs]:
-            with _opened(folders) as runs:
+            with _opened(folders, given.own_code) as runs:
                 if lines := study.answer(runs):
                     print("\n".join(lines))
                 else:
@@ -142,11 +143,11 @@ def _naming_options(kind: type[Study]) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folders: Sequence[Path]) -> Iterator[list[OpenRun]]:
+def _opened(folders: Sequence[Path], own_code: bool) -> Iterator[list[OpenRun]]:
     from ..studies.opened import open_run
 
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(open_run(folder))) for folder in folders]
+        yield [stack.enter_context(closing(open_run(folder, own_code))) for folder in folders]
 
 
 @contextmanager

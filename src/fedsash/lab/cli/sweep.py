@@ -28,7 +28,7 @@ def add(commands: Commands) -> None:
 def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
 
-    sweep = load(given.sweep, given.only, given.set)
+    sweep = load(given.sweep, given.only, given.set, given.own_code)
     print(plan(sweep.runs), flush=True)
     if given.plan:
         _show_legs(sweep)

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, interrupted
+from .common import OK, Commands, add_own_code, add_set, interrupted
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
     resume = commands.add_parser("resume", help="continue a run", epilog=RESUME)
     resume.add_argument("out", type=Path, metavar="run", help="the run's folder")
     resume.add_argument("--rounds", type=int, help="train until this round (counted from the run's beginning)")
+    add_own_code(resume)
     resume.set_defaults(command=_resume)
     for command in (run, resume):
         line = "print neither progress nor notes"
@@ -43,7 +44,7 @@ def _run(given: argparse.Namespace) -> int:
 
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
-    experiment = load(given.experiment, [*given.set, *overrides])
+    experiment = load(given.experiment, [*given.set, *overrides], given.own_code)
     if experiment.simulated:
         raise ConfigError(
             "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
@@ -53,12 +54,10 @@ def _run(given: argparse.Namespace) -> int:
 
 def _resume(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import NetworkExperiment, load
+    from ..config import NetworkExperiment, load_run
 
-    file = given.out / "config.toml"
-    if not file.exists():
-        raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
-    experiment = load(file, [] if given.rounds is None else [f"rounds={given.rounds}"])
+    file, overrides = given.out / "config.toml", [] if given.rounds is None else [f"rounds={given.rounds}"]
+    experiment = load_run(given.out, overrides, given.own_code)
     if isinstance(experiment, NetworkExperiment):
         return simulate(given, experiment, file, experiment.resume)
     return _train(given, experiment, file, runs.resume)

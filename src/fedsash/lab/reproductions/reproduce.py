@@ -36,6 +36,7 @@ def reproduce(
     data: Path = Path("data"),
     only: Iterable[str] = (),
     overrides: Iterable[str] = (),
+    own_code: bool = False,
     jobs: int | None = None,
     progress: bool = True,
     command: str = "",
@@ -45,11 +46,11 @@ def reproduce(
 
     `data` holds a folder for each data set, with the data set's name. Runs without their data are left out, and `say`
     is called with the reason. Runs that an earlier call has trained are not trained again. They are used even if this
-    call does not ask for them. `only` and `overrides` are those of `Reproduction.plan`. Raises `ConfigError` for
-    unknown labels and settings, and if `out` holds runs at another scale or with other settings.
+    call does not ask for them. `only`, `overrides` and `own_code` are those of `Reproduction.plan`. Raises
+    `ConfigError` for unknown labels and settings, and if `out` holds runs at another scale or with other settings.
     """
     overrides = list(overrides)
-    asked = reproduction.plan(scale, only, overrides)
+    asked = reproduction.plan(scale, only, overrides, own_code)
     whole = _whole(reproduction, scale, overrides, asked)
     for run in with_data(whole, data)[0].runs:
         check_same(run.experiment, out / "runs" / run.name)

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...basics.errors import RunError
 from ...state import State
-from .. import checkpoints
+from .. import checkpoints, own_code
 from ..partition import record
 from ..records import Records, replace_file, write_json
 from .driver import Driver
@@ -23,6 +23,7 @@ class RunFolder:
     | file | written | holds |
     |---|---|---|
     | `config.toml` | at the beginning of each session | the complete experiment |
+    | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
@@ -78,10 +79,7 @@ class RunFolder:
         if federation.local_data is not None:
             write_json(self.path / "partition.json", record(federation.local_data))
         if config is not None:
-            import tomli_w
-
-            complete = dict(config) | {"engine": config.get("engine", {}) | engine}
-            replace_file(self.path / "config.toml", tomli_w.dumps(complete).encode())
+            write_config(self.path, dict(config) | {"engine": config.get("engine", {}) | engine})
         if not self.begun:
             if state.forked is None:
                 checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
@@ -98,6 +96,14 @@ class RunFolder:
         if federation.chronicle is not None:
             write_timeline(folder, federation.chronicle.timeline(), result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+
+
+def write_config(folder: Path, config: Mapping[str, Any]) -> None:
+    """Write `config.toml`, and a permit for the code of one's own that it names."""
+    import tomli_w
+
+    replace_file(folder / "config.toml", tomli_w.dumps(config).encode())
+    own_code.permit(folder, config)
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

@@ -20,7 +20,8 @@ from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.site import Site
 from ..progress import Progress
-from ..records import Records, replace_file, write_json
+from ..records import Records, write_json
+from .folder import write_config
 from .pictures import write_timeline
 
 
@@ -64,7 +65,10 @@ def simulate(
     process, chronicle = scheduler.run(site), NetworkChronicle(site)
     history: list[dict[str, Any]] = []
     began = time.perf_counter()
-    _write_config(folder, config)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if config is not None:
+            write_config(folder, config)
     with Progress(rounds, progress is True) as bar:
 
         def stepped(site: Site) -> None:
@@ -88,13 +92,3 @@ def simulate(
         write_timeline(folder, chronicle.timeline(), history, evaluation.target)
         Records(folder).create(history)
     return TimeStudy(history, summary, chronicle.timeline(), folder)
-
-
-def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    if config is not None:
-        import tomli_w
-
-        replace_file(folder / "config.toml", tomli_w.dumps(config).encode())

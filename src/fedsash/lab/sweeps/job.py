@@ -26,12 +26,15 @@ from ..runs import Fork
 
 
 def main() -> None:
-    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`."""
+    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`.
+
+    The experiments may name code of one's own. They come from the sweep itself, which has been allowed to use it.
+    """
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
         try:
-            experiment, folder = parse(job["experiment"]), Path(job["folder"])
+            experiment, folder = parse(job["experiment"], own_code=True), Path(job["folder"])
             if isinstance(experiment, NetworkExperiment):
                 ended = simulate(experiment, folder)
             else:

@@ -19,7 +19,8 @@ from uuid import uuid4
 import numpy as np
 import torch
 
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_count
+from ...basics.files import check_folder
 from ...basics.fingerprint import differences
 from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
@@ -54,10 +55,12 @@ class Session:
 
     def __post_init__(self) -> None:
         self._check_types()
-        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        check_count("rounds", self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else Path(self.out)
+        if self.folder is not None:
+            check_folder(self.folder)
         self.records = None if self.folder is None else Records(self.folder)
         self.sums = Bookkeeper(self.trajectory, self.folder)
         self.history: list[dict[str, Any]] = []

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
-OK, WRONG, INTERRUPTED = 0, 2, 130
+OK, WRONG, INTERRUPTED, CLOSED = 0, 2, 130, 141
 
 
 def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:
@@ -22,10 +22,15 @@ def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None
 
 
 def check_out(out: Path, new: bool) -> None:
-    """Refuse a folder that is in use, or, for a `new` run, that holds a run. A command asks before it loads data."""
+    """Refuse a folder of a run that can't be written or is in use, or that holds a run if this is a `new` one.
+
+    A command asks before it loads data.
+    """
+    from ...basics.files import check_folder
     from ..runs.folder import RunFolder
     from ..runs.lock import check_free
 
+    check_folder(out)
     check_free(out)
     if new:
         RunFolder(out).check_new()

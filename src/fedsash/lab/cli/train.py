@@ -41,6 +41,7 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
+    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
@@ -55,6 +56,7 @@ def _resume(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import NetworkExperiment, load
 
+    check_out(given.out, new=False)
     file = given.out / "config.toml"
     if not file.exists():
         raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
@@ -72,7 +74,6 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
     from ..records import TensorBoard
     from ..table import table
 
-    check_out(given.out, new=given.command is _run)
     with prefixed(file):
         federation = experiment.federation()
     with ExitStack() as stack:

@@ -57,7 +57,9 @@ def folder(tmp_path: Path) -> Path:
 def fedsash(folder: Path, *arguments: str, module: bool = False) -> subprocess.CompletedProcess[str]:
     """The command as installed, or as `python -m fedsash`, in the folder."""
     script = folder.parent / "fedsash"
-    script.write_text("import sys\nfrom fedsash.lab.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n")
+    script.write_text(
+        "import sys\nfrom fedsash.lab.cli import main\nif __name__ == '__main__':\n    sys.exit(main())\n"
+    )
     command = [sys.executable, *(["-m", "fedsash"] if module else [str(script)]), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=200)
 

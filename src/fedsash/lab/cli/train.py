@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_own_code, add_set, interrupted
+from .common import OK, Commands, add_own_code, add_set, check_out, interrupted
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -42,6 +42,7 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
+    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides], given.own_code)
@@ -56,6 +57,7 @@ def _resume(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import NetworkExperiment, load_run
 
+    check_out(given.out, new=False)
     file, overrides = given.out / "config.toml", [] if given.rounds is None else [f"rounds={given.rounds}"]
     experiment = load_run(given.out, overrides, given.own_code)
     if isinstance(experiment, NetworkExperiment):

@@ -11,7 +11,7 @@ from .. import own_code as permits
 from . import tables
 from .errors import prefixed
 from .experiment import Experiment
-from .files import overridden, read
+from .files import check_content, overridden, read
 from .network import NetworkExperiment
 
 
@@ -45,6 +45,7 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     """
     for override in overrides:
         table = overridden(table, override)
+    check_content(table)
     kind = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
     with allowed_only(own_code):
         experiment: Experiment = tables.build(kind, table, "", kind())

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_count
+from ...basics.files import check_folder
 from ...basics.fingerprint import differences
 from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
@@ -46,11 +47,13 @@ class Session:
 
     def __post_init__(self) -> None:
         self._check_types()
-        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        check_count("rounds", self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
+        if self.place is not None:
+            check_folder(self.place)
         self.sums = Bookkeeper(self.trajectory, self.place)
         self.history: list[dict[str, Any]] = []
         self.mark: Mark = (0, 0)
@@ -73,6 +76,18 @@ class Session:
             self.callbacks,
             right,
         )
+
+    def run(self, fork: Fork | None) -> Result:
+        """Begin the run and train it. Nobody else works in its folder meanwhile."""
+        with nullcontext() if self.folder is None else self.folder.held():
+            return self.train(self.begin(fork))
+
+    def resume(self) -> Result:
+        """Go on with the run in the folder. Nobody else works there meanwhile."""
+        assert self.folder is not None
+        self.folder.check_begun()
+        with self.folder.held():
+            return self.train(self.reopen())
 
     def begin(self, fork: Fork | None) -> State:
         """The first state: a new one, or the state of another run, with that run's metrics so far."""
@@ -113,7 +128,7 @@ class Session:
     def reopen(self) -> State:
         """The newest readable state of the run in the folder. Everything after it is removed."""
         assert self.folder is not None
-        self.folder.check_begun()
+        self.folder.check_begun()  # it may have been removed before it was held
         fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder.states, fresh)
         for note in notes:

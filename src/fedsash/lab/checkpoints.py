@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError
+from ..basics.files import inside
 from ..state import Best, State, files_of
 
 FORMAT = 4
@@ -188,7 +189,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Vectors]:
     """The manifest of a saved state, and its tensors without the linked parts. Every file is checked."""
     manifest = _manifest(path)
     for file, expected in manifest["files"].items():
-        if not (path / file).is_file() or _checksum(path / file) != expected:
+        if not inside(path, file).is_file() or _checksum(path / file) != expected:
             raise UnreadableError(f"{path / file} is missing or damaged")
     return manifest, _tensors(path / TENSORS)
 
@@ -235,7 +236,7 @@ def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
         past = state.past[name]
         if kept["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
             past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
-        files = {int(round): path / file for round, file in kept["files"].items()}
+        files = {int(round): inside(path, file) for round, file in kept["files"].items()}
         past.fill(files, partial(_model, files))
 
 

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ...basics.errors import FedsashError, one_line
+from .. import terminal
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import CLOSED, WRONG, interrupted
 
@@ -25,6 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     such as a missing file or a full disk. Any other exception is a bug in fedsash or in a user's own code. It keeps its
     traceback (exit code 1).
     """
+    terminal.show_warnings()
     with _quiet_at_a_closed_pipe():
         given = _parser().parse_args(arguments)
         try:
@@ -35,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             return CLOSED
         except (FedsashError, OSError) as error:
-            print(f"fedsash: {one_line(error)}", file=sys.stderr)
+            terminal.say(f"fedsash: {one_line(error)}", error=True)
             return WRONG
 
 
@@ -76,7 +78,8 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        terminal.say(f"{self.prog}: {message} (see {self.prog} --help)", error=True)
+        self.exit(WRONG)
 
 
 def _parser() -> argparse.ArgumentParser:

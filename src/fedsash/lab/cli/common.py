@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from .. import terminal
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
@@ -17,7 +18,7 @@ def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
     how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
-    print(f"stopped; {how}" if how else "stopped", file=sys.stderr)
+    terminal.say(f"stopped; {how}" if how else "stopped", error=True)
     return INTERRUPTED
 
 

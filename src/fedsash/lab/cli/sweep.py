@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.errors import RunError
+from .. import terminal
 from .common import INTERRUPTED, OK, WRONG, Commands, add_set, add_sharing
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
-    print(plan(sweep.runs), flush=True)
+    terminal.say(str(plan(sweep.runs)))
     if given.plan:
         _show_legs(sweep)
         return OK
@@ -37,11 +37,11 @@ def _sweep(given: argparse.Namespace) -> int:
         raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
     executed = execute(sweep, given.out, given.jobs, given.progress)
     if executed.interrupted:
-        print("stopped; the same command continues", file=sys.stderr)
+        terminal.say("stopped; the same command continues", error=True)
         return INTERRUPTED
     for name, reason in executed.failed.items():
-        print(f"fedsash: {name} failed: {reason}", file=sys.stderr)
-    print(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
+        terminal.say(f"fedsash: {name} failed: {reason}", error=True)
+    terminal.say(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
     return WRONG if executed.failed else OK
 
 
@@ -53,7 +53,7 @@ def _show_legs(sweep: Sweep) -> None:
     for leg in plan(sweep.runs).legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.folder.startswith("shared/") else leg.folder
-        print(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
+        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
 
 
 SWEEP = """\

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import terminal
 from .common import OK, Commands, add_own_code, add_set, check_out, interrupted
 from .network import simulate
 
@@ -67,8 +68,6 @@ def _resume(given: argparse.Namespace) -> int:
 
 def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train: Callable[..., Result]) -> int:
     """Train an experiment and print its results."""
-    import rich
-
     from ..config.errors import prefixed
     from ..records import TensorBoard
     from ..table import table
@@ -89,9 +88,9 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
         )
     if result.interrupted:
         return interrupted(given)
-    print()
-    rich.print(table(result.summary, experiment.evaluation))
-    print(f"\nmetrics, models and the picture of the curves: {result.folder}")
+    terminal.say()
+    terminal.show(table(result.summary, experiment.evaluation))
+    terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
     return OK
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.files import check_folder
+from .. import terminal
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
@@ -42,7 +43,7 @@ def reproduce(
     jobs: int | None = None,
     progress: bool = True,
     command: str = "",
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = terminal.say,
 ) -> Outcome:
     """Train the runs of a reproduction into `out`, and write its tables, analyses and pictures there.
 

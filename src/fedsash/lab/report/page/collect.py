@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ....basics.errors import RunError
+from ....basics.files import inside
 from ....evaluation import Evaluation
 from ...records import Records, accuracies, diverged, summarise
 
@@ -125,13 +126,13 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
     found.sweeps.append(SweepOnPage(title, folder, axes, reasons))
     for run in runs:
         labels = {axis: str(label) for axis, label in _table(runs, run, folder / "sweep.json").items()}
-        name = f"{prefix}/{run}" if prefix else run
-        if not (folder / "runs" / run / "metrics.jsonl").exists():
+        name, place = f"{prefix}/{run}" if prefix else run, inside(folder / "runs", run)
+        if not (place / "metrics.jsonl").exists():
             if run not in failed:
                 found.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(folder / "runs" / run, name, where | labels, found)
+            _run(place, name, where | labels, found)
         except RunError as error:
             found.notes.append(f"run {name} is left out: {error}")
     found.tables += _results(folder / "tables", prefix or title, found.notes)

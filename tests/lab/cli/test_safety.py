@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from fedsash.lab.config import ConfigError, load, parse
+from support.places import DOCS, ROOT
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
 SMALL = "rounds = 2\npartition.clients = 10\nsampling.count = 2\n[averages.w]\nname = 'window'\nsize = 2\n"
@@ -174,6 +176,16 @@ def test_nor_where_code_of_ones_own_is_allowed(folder: Path) -> None:
     with_libraries(folder)
     done(fedsash(folder, "run", "own.toml", "--out", "r", "--own-code", "--set", "engine.start=spawn"))
     assert ran(folder).split() == ["mine"]
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+    commands = re.findall(r"^fedsash (.*)$", (DOCS / "safety.md").read_text(), re.MULTILINE)
+    assert [command.split()[0] for command in commands] == ["run", "resume"]
+    shutil.copytree(ROOT / "examples", tmp_path / "folder" / "examples")
+    refused(fedsash(tmp_path / "folder", *commands[0].replace("--own-code", "").split()), "names code outside fedsash")
+    for command in commands:
+        done(fedsash(tmp_path / "folder", *command.split()))
 
 
 @pytest.mark.slow

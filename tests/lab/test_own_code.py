@@ -5,15 +5,22 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fedsash.basics.resolve import resolve
-from fedsash.lab import own_code
+from fedsash.lab import files, own_code
 
 PLACE = "support.experiments:linear"
 CONFIG = {"model": {"name": PLACE, "options": ["x:y", {"deep": PLACE}]}, "method": {"name": "never.resolved:Mine"}}
+
+
+def write(folder: Path, config: Mapping[str, Any] = CONFIG) -> None:
+    """Write the permit, if there is one."""
+    files.write(folder, own_code.permit(folder, config).items())
 
 
 @pytest.fixture
@@ -28,7 +35,7 @@ def run(state: Path, tmp_path: Path) -> Path:
     """A folder with a permit."""
     resolve(PLACE)
     (tmp_path / "run").mkdir()
-    own_code.permit(tmp_path / "run", CONFIG)
+    write(tmp_path / "run")
     return tmp_path / "run"
 
 
@@ -70,11 +77,13 @@ def test_it_is_worth_nothing_with_another_key_or_none(run: Path, state: Path) ->
 def test_a_key_that_others_can_read_counts_for_nothing(run: Path, state: Path, tmp_path: Path) -> None:
     (state / "key").chmod(0o640)
     assert own_code.of(run) == []
-    own_code.permit(tmp_path, CONFIG)
+    write(tmp_path)
     assert not (tmp_path / "own_code.json").exists()
 
 
-@pytest.mark.parametrize("content", ["", "[]", "3", "{}", '{"places": 3, "seal": ""}', "[" * 100_000, '{"places": []}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "3", "{}", '{"places": 3, "signature": ""}', "[" * 100_000, '{"places": []}']
+)
 def test_a_damaged_permit_is_none(content: str, run: Path) -> None:
     (run / "own_code.json").write_text(content)
     assert own_code.of(run) == []
@@ -87,7 +96,7 @@ def test_a_pipe_in_its_place_is_none(run: Path) -> None:
 
 
 def test_without_code_of_ones_own_there_is_neither_a_permit_nor_a_key(state: Path, tmp_path: Path) -> None:
-    own_code.permit(tmp_path, {"model": {"name": "mlp"}, "method": {"name": "never.resolved:Mine"}})
+    write(tmp_path, {"model": {"name": "mlp"}, "method": {"name": "never.resolved:Mine"}})
     assert not (tmp_path / "own_code.json").exists() and not state.exists()
 
 
@@ -95,13 +104,13 @@ def test_a_key_that_can_not_be_written_does_no_harm(tmp_path: Path, monkeypatch:
     resolve(PLACE)
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    own_code.permit(tmp_path, CONFIG)
+    write(tmp_path)
     assert own_code.of(tmp_path) == [] and not (tmp_path / "own_code.json").exists()
 
 
 def test_all_permits_have_one_key(run: Path, tmp_path: Path, state: Path) -> None:
     secret = (state / "key").read_bytes()
-    own_code.permit(tmp_path, CONFIG)
+    write(tmp_path)
     assert own_code.of(tmp_path) == own_code.of(run) == [PLACE]
     assert (state / "key").read_bytes() == secret and [path.name for path in state.iterdir()] == ["key"]
     assert json.loads((run / "own_code.json").read_text())["places"] == [PLACE]

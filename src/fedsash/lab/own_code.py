@@ -1,9 +1,9 @@
 """Which code of one's own a run's folder may name again: a permit, which holds here only.
 
 A run that was started with `--own-code` goes on without it. So its folder holds `own_code.json`: the places that its
-config.toml names, and a seal, an HMAC over them, the folder's path and the working directory. The key is a random
-secret in the user's own folder. In a folder that was copied, moved, downloaded or changed the seal is wrong, and from
-another working directory other code could be meant. There the user is asked again.
+config.toml names, and a signature, an HMAC over them, the folder's path and the working directory. The key is a random
+secret in the user's own folder. In a folder that was copied, moved, downloaded or changed the signature is wrong, and
+from another working directory other code could be meant. There the user is asked again.
 """
 
 from __future__ import annotations
@@ -18,36 +18,35 @@ from typing import Any
 
 from ..basics.files import plain_file
 from ..basics.resolve import was_resolved
-from .records import write_json
+from .files import json_of
 
 NAME = "own_code.json"
 
 
-def permit(folder: Path, config: Mapping[str, Any]) -> None:
-    """Allow the run in `folder` to name the code that its `config` names and that this process has used.
+def permit(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """The file that allows the run in `folder` to name the code that its `config` names and this process has used.
 
-    Without a key, for example because the user's folder can't be written, there will be no permit.
+    There is no file if there is no such code, or no key, for example because the user's folder can't be written.
     """
     places = sorted({text for text in _texts(config) if was_resolved(text)})
     key = _key(make=True) if places else None
-    if key is not None:
-        write_json(folder / NAME, {"places": places, "seal": _seal(key, folder, places)})
+    return {} if key is None else {NAME: json_of({"places": places, "signature": _sign(key, folder, places)})}
 
 
 def of(folder: Path) -> list[str]:
     """The places that the run in `folder` may name. None of them without a permit that holds here."""
     try:
         found = json.loads(plain_file(folder / NAME).read_bytes())
-        places, seal = [str(place) for place in found["places"]], str(found["seal"])
+        places, signature = [str(place) for place in found["places"]], str(found["signature"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
     key = _key(make=False)
-    return places if key is not None and hmac.compare_digest(seal.encode(), _seal(key, folder, places).encode()) else []
+    return places if key and hmac.compare_digest(signature.encode(), _sign(key, folder, places).encode()) else []
 
 
-def _seal(key: bytes, folder: Path, places: list[str]) -> str:
-    sealed = json.dumps([str(folder.resolve()), os.getcwd(), places])
-    return hmac.new(key, sealed.encode(), "sha256").hexdigest()
+def _sign(key: bytes, folder: Path, places: list[str]) -> str:
+    content = json.dumps([str(folder.resolve()), os.getcwd(), places])
+    return hmac.new(key, content.encode(), "sha256").hexdigest()
 
 
 def _key(make: bool) -> bytes | None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, Commands
+from .common import OK, WRONG, Commands
 
 
 def add(commands: Commands) -> None:
@@ -24,10 +24,14 @@ def _compare(given: argparse.Namespace) -> int:
 
     found = collect(given.folders)
     terminal.show(table(compare(found.runs, given.against)))
-    notes = [*found.notes, *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items())]
+    notes = [
+        *found.notes,
+        *found.damaged,
+        *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
+    ]
     for note in notes:
         terminal.say(f"fedsash: {note}", error=True)
-    return OK
+    return WRONG if found.damaged else OK
 
 
 COMPARE = """\

@@ -94,6 +94,7 @@ class Session:
         check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
         if self.folder is not None:
             self.folder.check_new()
+            self.folder.clear()
         self.sums.cut()  # files of a run that was killed before it wrote its metrics
         state = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
@@ -129,6 +130,7 @@ class Session:
         """The newest readable state of the run in the folder. Everything after it is removed."""
         assert self.folder is not None
         self.folder.check_begun()  # it may have been removed before it was held
+        self.folder.clear()
         fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder.states, fresh)
         for note in notes:

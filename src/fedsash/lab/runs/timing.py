@@ -19,10 +19,11 @@ from ...network.learning import Timing
 from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.site import Site
+from .. import files
 from ..progress import Progress
-from ..records import Records, write_json
-from .folder import RunFolder, write_config
-from .pictures import write_timeline
+from ..records import Records
+from .folder import RunFolder, config_files
+from .pictures import draw_timeline
 
 
 @dataclass
@@ -67,6 +68,7 @@ def simulate(
     with folder.held():
         if not again:
             folder.check_new()
+        folder.clear()
         return _simulate(network, scheduler, learner, rounds, evaluation, seed, folder.path, progress, config)
 
 
@@ -89,7 +91,7 @@ def _simulate(
     if folder is not None:
         folder.mkdir(parents=True, exist_ok=True)
         if config is not None:
-            write_config(folder, config)
+            files.write(folder, config_files(folder, config).items())
     with Progress(rounds, progress is True) as bar:
 
         def stepped(site: Site) -> None:
@@ -109,7 +111,8 @@ def _simulate(
         "seed": seed,
     }
     if folder is not None:
-        write_json(folder / "summary.json", summary)
-        write_timeline(folder, chronicle.timeline(), history, evaluation.target)
+        found = {"summary.json": summary, "timeline.json": chronicle.timeline()}
+        files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
+        draw_timeline(folder, found["timeline.json"], history, evaluation.target)
         Records(folder).create(history)
     return TimeStudy(history, summary, chronicle.timeline(), folder)

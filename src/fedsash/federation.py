@@ -21,7 +21,7 @@ from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
-from .basics.layout import Layout
+from .basics.layout import Layout, finite
 from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.typed import typed
@@ -83,7 +83,7 @@ class Federation(Shown):
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
-        derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
+        derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
         derive("layout", Layout(self.module))
         derive("clients", self._clients())
         if self.broadcast is not None:

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from ...basics.signals import ending
 from .plan import Leg
 
 
@@ -91,10 +92,9 @@ class Process:
     def _why(self, code: int) -> str:
         """Why a process has ended without a message."""
         if code < 0:
-            name = signal.Signals(-code).name
-            return f"killed by {name}" + (", out of memory perhaps" if -code == signal.SIGKILL else "")
+            return ending(code)
         said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{said[-1].strip() if said else f'exit code {code}'} (see {os.path.relpath(self._log)})"
+        return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(self._log)})"
 
 
 def _results(models: dict[str, Any]) -> str:

@@ -11,6 +11,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import RunError, library
+from ..basics.files import naming, plain_file
 from ..evaluation import Evaluation, Metrics
 
 if TYPE_CHECKING:
@@ -49,12 +50,12 @@ class Records:
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Append the rows in one write. The file is created even if there are no rows."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
+        with naming(self.path), self.path.open("ab") as file:
             file.write(_lines(rows))
 
     def flush(self) -> None:
         """Wait until the rows are on the disk (fsync)."""
-        with self.path.open("rb") as file:
+        with naming(self.path), self.path.open("rb") as file:
             os.fsync(file.fileno())
 
     def load(self) -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ class Records:
         replace_file(self.path, content)
 
     def _lines(self) -> list[bytes]:
-        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        return plain_file(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
 
     def _row(self, number: int, line: bytes) -> dict[str, Any]:
         try:
@@ -192,11 +193,14 @@ def write_json(path: Path | str, data: Any) -> None:
 
 
 def replace_file(path: Path | str, content: bytes) -> None:
-    """Write a file completely or not at all: a reader sees the old file or the new one, even after a crash."""
+    """Write a file completely or not at all: a reader sees the old file or the new one, even after a crash.
+
+    Raises `OSError`, which names the file, for example if the disk is full.
+    """
     path = Path(path)
     writing = path.with_name(f".{path.name}.tmp")
     try:
-        with writing.open("wb") as file:
+        with naming(path), writing.open("wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())

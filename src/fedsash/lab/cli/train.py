@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, interrupted
+from .common import OK, Commands, add_set, check_out, interrupted
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -72,6 +72,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
     from ..records import TensorBoard
     from ..table import table
 
+    check_out(given.out, new=given.command is _run)
     with prefixed(file):
         federation = experiment.federation()
     with ExitStack() as stack:

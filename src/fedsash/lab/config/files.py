@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import one_line
+from ...basics.files import plain_file
 from .errors import ConfigError
 
 TomlTable = Mapping[str, Any]
@@ -21,7 +22,7 @@ SHORT = ""
 def read(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(plain_file(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise ConfigError("there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from .. import checkpoints
 from ..partition import record
 from ..records import Records, replace_file, write_json
 from .driver import Driver
+from .lock import held
 from .pictures import draw_curves, write_timeline
 from .result import Result
 
@@ -29,6 +31,7 @@ class RunFolder:
     | `state/` | while the run trains | see `checkpoints` |
     | `trajectory/` | while the run trains | see `running_sums` |
     | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `lock` | while a session works in the folder | who that is, see `lock` |
     | `timeline.json` and its pictures | at the end of each session on a network | events and times |
     """
 
@@ -41,6 +44,10 @@ class RunFolder:
     def begun(self) -> bool:
         """Whether it holds a run."""
         return self.records.path.exists()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
+        return held(self.path)
 
     def check_new(self) -> None:
         """Raise `RunError` if it holds a run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,18 @@ class Session:
             right,
         )
 
+    def run(self, fork: Fork | None) -> Result:
+        """Begin the run and train it. Nobody else works in its folder meanwhile."""
+        with nullcontext() if self.folder is None else self.folder.held():
+            return self.train(self.begin(fork))
+
+    def resume(self) -> Result:
+        """Go on with the run in the folder. Nobody else works there meanwhile."""
+        assert self.folder is not None
+        self.folder.check_begun()
+        with self.folder.held():
+            return self.train(self.reopen())
+
     def begin(self, fork: Fork | None) -> State:
         """The first state: a new one, or the state of another run, with that run's metrics so far."""
         check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
@@ -113,7 +125,7 @@ class Session:
     def reopen(self) -> State:
         """The newest readable state of the run in the folder. Everything after it is removed."""
         assert self.folder is not None
-        self.folder.check_begun()
+        self.folder.check_begun()  # it may have been removed before it was held
         fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder.states, fresh)
         for note in notes:

@@ -34,7 +34,8 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
     Finished runs are not trained again, and stopped runs continue. `jobs` is the number of runs that are trained at the
     same time, each on its share of the cores. By default it is the number of cores, or 1 on a GPU. If a run fails, it
     is reported with all runs that continue it, and the other runs go on. After Ctrl-C every run finishes its round and
-    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output.
+    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output. Several processes may train
+    other runs into the same folder; one waits for legs that another one trains at the moment.
 
     Raises `ConfigError` if `out` holds another sweep, or a run of another experiment.
     """
@@ -81,6 +82,8 @@ class _Foreman:
         elif message.ended:
             self._end(message)
             self._start()
+        elif message.note:
+            self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
         elif message.round is not None:
             self.reached[self.running[message.sender][0].folder] = message.round
             self._show()

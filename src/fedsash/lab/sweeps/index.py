@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..config import ConfigError
 from ..records import write_json
+from ..runs.lock import held
 from .axes import Sweep
 
 NAME = "sweep.json"
+log = logging.getLogger("fedsash")
 
 
 def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
-    """Write the file. If an earlier command trained other labels of the same axes, its runs stay in the file.
+    """Write the file. Runs of the same axes that other commands have trained, or train now, stay in the file.
 
     Raises `ConfigError` if the folder holds a sweep over other axes.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    before = (
-        read(out) if (out / NAME).exists() else {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "failed": {}}
-    )
-    if list(before["axes"]) != list(sweep.axes):
-        there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
-        raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
-    axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
-    runs = {run.name: run.labels for run in sweep.runs}
-    others = {name: reason for name, reason in before["failed"].items() if name not in runs}
-    write_json(
-        out / NAME,
-        {"title": sweep.title, "axes": axes, "runs": before["runs"] | runs, "failed": {**others, **failed}},
-    )
+    with held(out, wait=log.warning):
+        new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "failed": {}}
+        before = read(out) if (out / NAME).exists() else new
+        if list(before["axes"]) != list(sweep.axes):
+            there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
+            raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
+        axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
+        runs = {run.name: run.labels for run in sweep.runs}
+        others = {name: reason for name, reason in before["failed"].items() if name not in runs}
+        known = {"runs": before["runs"] | runs, "failed": {**others, **failed}}
+        write_json(out / NAME, {"title": sweep.title, "axes": axes, **known})
 
 
 def read(out: Path) -> dict[str, Any]:

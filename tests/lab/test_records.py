@@ -112,7 +112,7 @@ def test_cut_drops_what_came_after_a_round_and_nothing_else(
     assert names(records.path.parent) == ["metrics.jsonl"]
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", "{}", "\xff"])
+@pytest.mark.parametrize("line", ["{", "[1]", "3", "\xff", "[" * 5000])
 def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     records = Records(tmp_path)
     records.append([row(1, 0.5)])
@@ -127,7 +127,7 @@ def test_a_killed_process_leaves_at_most_one_half_line(tmp_path: Path) -> None:
         "import sys; from fedsash.lab.records import Records\n"
         "records, n = Records(sys.argv[1]), 0\n"
         "while True:\n"
-        "    n += 1; records.append([{'round': n, 'part': i, 'text': 'x' * 500} for i in range(40)])\n"
+        "    n += 1; records.append([dict(round=n, model='m', split='s', part=i, text='x' * 500) for i in range(40)])\n"
         "    n == 20 and print('going', flush=True)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, env=os.environ)

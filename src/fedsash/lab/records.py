@@ -6,17 +6,47 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from ..basics.errors import RunError, library
+from ..basics.errors import MOST, RunError, brief, library
 from ..basics.files import naming, plain_file
 from ..evaluation import Evaluation, Metrics
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf)
+
+
+def _is_share(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 <= value <= 1)
+
+
+def _is_round(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "round": (_is_round, "a round"),
+    "model": (_is_text, "the name of a model"),
+    "split": (_is_text, "the name of a split"),
+    "accuracy": (_is_share, "a number from 0 to 1, or null"),
+    "loss": (_is_number, "a number, or null"),
+    "time": (_is_number, "a number, or null"),
+    "trips": (_is_number, "a number, or null"),
+    "skipped": (_is_text, "a text"),
+    "domains": (lambda value: isinstance(value, dict) and all(map(_is_share, value.values())), "accuracies by domain"),
+}
+"""What the values of a row must be. Rows may have more keys."""
 
 Mark = tuple[int, int]
 """The number of rows, and their CRC-32 checksum."""
@@ -59,7 +89,7 @@ class Records:
             os.fsync(file.fileno())
 
     def load(self) -> list[dict[str, Any]]:
-        """All rows. Raises `ValueError`, which names the file and the line, if a finished line is no JSON object."""
+        """All rows. Raises `ValueError`, which names the file and the line, if a finished line is no row of a run."""
         return [self._row(number, line) for number, line in enumerate(self._lines(), 1)]
 
     def cut(self, round: int, expected: Mark | None = None) -> None:
@@ -80,10 +110,14 @@ class Records:
     def _row(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or "round" not in row:
-            raise RunError(f"{self.path}, line {number}: must be a JSON object with a round")
+        if not isinstance(row, dict):
+            raise RunError(f"{self.path}, line {number}: must be a JSON object")
+        needed = ("round", "model", "split", "accuracy") if row.get("split") == "test" else ("round", "model", "split")
+        for key, (right, words) in FORM.items():
+            if (key in row or key in needed) and not right(row.get(key)):
+                raise RunError(f"{self.path}, line {number}: {key} = {brief(row.get(key))}: must be {words}")
         return row
 
 

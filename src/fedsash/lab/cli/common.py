@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
-OK, WRONG, INTERRUPTED = 0, 2, 130
+OK, WRONG, INTERRUPTED, CLOSED = 0, 2, 130, 141
 
 
 def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...basics.files import check_folder
 from .common import OK, Commands, add_set, check_out, interrupted
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
+    check_folder(given.out)
     experiment = load(given.experiment, given.set)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(

@@ -6,6 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
+from ...basics.files import check_folder
 from .common import OK, Commands
 
 
@@ -23,6 +24,7 @@ def _report(given: argparse.Namespace) -> int:
     from ..report.page import collect, document
     from ..report.page.papers import draw
 
+    check_folder(given.page.parent)
     found = collect(given.folders)
     figures = [] if given.figures is None else ["--figures", str(given.figures)]
     command = ["fedsash", "report", *map(str, given.folders), "--out", str(given.page), *figures]

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...basics.files import check_folder
 from .common import OK, Commands, add_set, check_out, interrupted
 from .network import simulate
 
@@ -41,6 +42,7 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
+    check_folder(given.out)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...basics.files import check_folder
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
@@ -49,6 +50,7 @@ def reproduce(
     call does not ask for them. `only` and `overrides` are those of `Reproduction.plan`. Raises `ConfigError` for
     unknown labels and settings, and if `out` holds runs at another scale or with other settings.
     """
+    check_folder(out)
     overrides = list(overrides)
     asked = reproduction.plan(scale, only, overrides)
     whole = _whole(reproduction, scale, overrides, asked)

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 
 from ...averages.running import SUM, RunningSum
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_count
 from ...basics.typed import typed
 from ...state import State
 from ..records import replace_file
@@ -33,7 +33,7 @@ class RunningSums:
     every: int = 0
 
     def __post_init__(self) -> None:
-        check(self.every >= 0, "RunningSums.every", self.every, "must be a number of rounds, or 0 for no running sums")
+        check_count("RunningSums.every", self.every, least=0)
 
 
 NEVER = RunningSums()

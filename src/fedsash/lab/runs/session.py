@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_count
+from ...basics.files import check_folder
 from ...basics.fingerprint import differences
 from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
@@ -46,11 +47,13 @@ class Session:
 
     def __post_init__(self) -> None:
         self._check_types()
-        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        check_count("rounds", self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
+        if self.place is not None:
+            check_folder(self.place)
         self.sums = Bookkeeper(self.trajectory, self.place)
         self.history: list[dict[str, Any]] = []
         self.mark: Mark = (0, 0)

@@ -105,7 +105,8 @@ class Study(ABC):
 
 def place(folder: Path, name: str, ending: str) -> Path:
     """The path of a study's file. Raises `ValueError` unless `name` is a valid file name."""
-    check(bool(re.fullmatch(r"[\w-]+", name)), "name", name, "must be letters, digits, _ and -")
+    valid = re.fullmatch(r"[\w-]+", name) and len(name.encode()) <= 200
+    check(bool(valid), "name", name, "must be letters, digits, _ and -, at most 200 bytes")
     (folder / "analyses").mkdir(exist_ok=True)
     return folder / "analyses" / f"{name}.{ending}"
 

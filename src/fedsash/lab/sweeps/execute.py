@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...basics.errors import check
+from ...basics.errors import check_count
+from ...basics.files import check_folder
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load
 from ..progress import Progress
@@ -39,14 +40,15 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
 
     Raises `ConfigError` if `out` holds another sweep, or a run of another experiment.
     """
-    check(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
+    check_count("jobs", jobs)
     out = Path(out)
+    check_folder(out)
     legs = plan(sweep.runs)
     for leg in legs.legs:
         check_same(leg.experiment, out / leg.folder)
     index.write(out, sweep, {})
     with Progress(legs.to_train, progress) as bar:
-        executed = _Foreman(out, legs, _slots(jobs or _side_by_side(sweep)), bar).work()
+        executed = _Foreman(out, legs, _slots(min(jobs or _side_by_side(sweep), len(legs.legs))), bar).work()
     index.write(out, sweep, executed.failed)
     return executed
 

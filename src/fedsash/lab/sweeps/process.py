@@ -38,7 +38,7 @@ class Message:
 class Process:
     """Trains one leg after another, and puts its messages into the queue `heard`.
 
-    It runs in a session of the operating system of its own, so only `interrupt` sends it Ctrl-C. Its output goes into
+    It runs in a session of the operating system of its own, so no terminal sends it a signal. Its output goes into
     the file `log`.
     """
 
@@ -63,8 +63,12 @@ class Process:
         job = {"experiment": leg.experiment.table(), "folder": str(out / leg.folder), "fork": fork, "until": leg.last}
         self._write(json.dumps(job | {"cores": cores}) + "\n")
 
-    def interrupt(self) -> None:
-        """Let it finish its round and save its state. A second call ends it at once."""
+    def stop(self) -> None:
+        """Let it finish its round and save its state."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop_now(self) -> None:
+        """Let it give up its round and save its last state."""
         self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:

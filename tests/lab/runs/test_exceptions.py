@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from fedsash.lab.runs.folder import RunFolder
 from fedsash.lab.runs.running_sums import Bookkeeper, RunningSums
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
-from support.observing import Crash, crash_at, final, go_on, observed, rows, start
+from support.observing import Crash, crash_at, failing, final, go_on, observed, rows, start
 
 ROUNDS, EVERY = 7, 3
 ADAPTIVE = Broadcast(("window", "ema"), start="auto", patience=1)
@@ -40,23 +39,6 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs") / "whole"
     start(world(), ROUNDS, folder, every=EVERY, **SUMS)
     return folder
-
-
-def failing(owner: type, name: str, at: int, when: str, patch: pytest.MonkeyPatch) -> None:
-    """Let a method raise in its call number `at`, before or after its work."""
-    work: Callable[..., Any] = getattr(owner, name)
-    calls = count(1)
-
-    def fail(*given: Any, **named: Any) -> Any:
-        now = next(calls) == at
-        if now and when == "before":
-            raise Crash
-        result = work(*given, **named)
-        if now:
-            raise Crash
-        return result
-
-    patch.setattr(owner, name, fail)
 
 
 def assert_resumed(stopped: Path, whole: Path) -> None:

@@ -48,10 +48,15 @@ def ended(failed: Mapping[str, str], number: int) -> int:
 
 
 def check_out(out: Path, new: bool) -> None:
-    """Refuse a folder that is in use, or, for a `new` run, that holds a run. A command asks before it loads data."""
+    """Refuse a folder of a run that can't be written or is in use, or that holds a run if this is a `new` one.
+
+    A command asks before it loads data.
+    """
+    from ...basics.files import check_folder
     from ..runs.folder import RunFolder
     from ..runs.lock import check_free
 
+    check_folder(out)
     check_free(out)
     if new:
         RunFolder(out).check_new()

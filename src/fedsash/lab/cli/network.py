@@ -8,7 +8,6 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.files import check_folder
 from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
-    check_folder(given.out)
+    check_out(given.out, new=True)
     experiment = load(given.experiment, given.set)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
@@ -52,7 +51,6 @@ def simulate(
     from ..records import TensorBoard
     from ..table import table
 
-    check_out(given.out, new=given.command is _network)
     with ExitStack() as stack:
         stack.enter_context(prefixed(file))
         boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []

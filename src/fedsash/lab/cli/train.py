@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.files import check_folder
 from .common import Commands, add_set, check_out, finished, stopped
 from .network import simulate
 
@@ -42,7 +41,7 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
-    check_folder(given.out)
+    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
@@ -57,6 +56,7 @@ def _resume(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import NetworkExperiment, load
 
+    check_out(given.out, new=False)
     file = given.out / "config.toml"
     if not file.exists():
         raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
@@ -74,7 +74,6 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
     from ..records import TensorBoard
     from ..table import table
 
-    check_out(given.out, new=given.command is _run)
     with prefixed(file):
         federation = experiment.federation()
     with ExitStack() as stack:

@@ -11,7 +11,7 @@ from ...basics.files import check_folder
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
-from ..records import replace_file, write_json
+from ..files import replace_file, write_table
 from ..runs.lock import held
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
@@ -166,7 +166,7 @@ def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:
     """Write a table as JSON and as Markdown."""
     folder = out / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{safe(name)}.json", table)
+    write_table(folder / f"{safe(name)}.json", table)
     replace_file(folder / f"{safe(name)}.md", markdown(table).encode())
 
 

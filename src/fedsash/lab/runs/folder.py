@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError
 from ...state import State
-from .. import checkpoints
+from .. import checkpoints, files
 from ..partition import record
-from ..records import Records, replace_file, write_json
+from ..records import Records
 from .driver import Driver
 from .lock import held
-from .pictures import draw_curves, write_timeline
+from .pictures import draw_curves, draw_timeline
 from .result import Result
 
 
@@ -32,6 +31,7 @@ class RunFolder:
     | `state/` | while the run trains | see `checkpoints` |
     | `trajectory/` | while the run trains | see `running_sums` |
     | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `files.json` | with each of these files, and with each state | their sizes and checksums, see `files` |
     | `lock` | while a session works in the folder | who that is, see `lock` |
     | `timeline.json` and its pictures | at the end of each session on a network | events and times |
     """
@@ -44,7 +44,7 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether it holds a run."""
-        return self.records.path.exists()
+        return files.there(self.records.path)
 
     @property
     def command(self) -> str:
@@ -67,10 +67,15 @@ class RunFolder:
         if not self.begun:
             raise RunError(f"{self.path} holds no run to resume")
 
+    def clear(self) -> None:
+        """Remove what a killed process has left of files that it was writing. The folder must be held."""
+        for folder in (self.path, self.path / "models"):
+            files.clear(folder)
+
     def settled(self, federation: Driver) -> Driver:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
         file = self.path / "engine.json"
-        return federation.settled(json.loads(file.read_text())) if file.exists() else federation
+        return federation.settled(files.table(file)) if files.there(file) else federation
 
     def save(self, state: State, keep: tuple[int, ...]) -> int:
         """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
@@ -87,16 +92,14 @@ class RunFolder:
         The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        engine = federation.described()
+        engine, contents = federation.described(), dict[str, bytes]()
         if started or not (self.path / "engine.json").exists():
-            write_json(self.path / "engine.json", engine)
+            contents["engine.json"] = files.json_of(engine)
         if federation.local_data is not None:
-            write_json(self.path / "partition.json", record(federation.local_data))
+            contents["partition.json"] = files.json_of(record(federation.local_data))
         if config is not None:
-            import tomli_w
-
-            complete = dict(config) | {"engine": config.get("engine", {}) | engine}
-            replace_file(self.path / "config.toml", tomli_w.dumps(complete).encode())
+            contents["config.toml"] = toml_of(dict(config) | {"engine": config.get("engine", {}) | engine})
+        files.write(self.path, contents.items())
         if not self.begun:
             if state.forked is None:
                 checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
@@ -105,14 +108,28 @@ class RunFolder:
     def write_end(self, result: Result) -> None:
         """Write the results."""
         federation, folder = result.federation, self.path
-        write_json(folder / "summary.json", result.summary)
         (folder / "models").mkdir(exist_ok=True)
-        for name, w in result.vectors().items():
-            replace_file(folder / "models" / f"{name}.safetensors", federation.export(w))
+        files.write(folder, _results(result))
         target = federation.evaluation.target
         if federation.chronicle is not None:
-            write_timeline(folder, federation.chronicle.timeline(), result.history, target)
+            draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+
+
+def toml_of(config: Mapping[str, Any]) -> bytes:
+    """An experiment as the content of a file."""
+    import tomli_w
+
+    return tomli_w.dumps(config).encode()
+
+
+def _results(result: Result) -> Iterator[tuple[str, bytes]]:
+    """The files of a run's end."""
+    yield "summary.json", files.json_of(result.summary)
+    for name, w in result.vectors().items():
+        yield f"models/{name}.safetensors", result.federation.export(w)
+    if (chronicle := result.federation.chronicle) is not None:
+        yield "timeline.json", files.json_of(chronicle.timeline())
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

@@ -100,6 +100,7 @@ class Session:
         check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
         if self.folder is not None:
             self.folder.check_new()
+            self.folder.clear()
         self.sums.cut()  # files of a run that was killed before it wrote its metrics
         state = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
@@ -136,6 +137,7 @@ class Session:
         """The newest readable state of the run in the folder. Everything after it is removed."""
         assert self.folder is not None
         self.folder.check_begun()  # it may have been removed before it was held
+        self.folder.clear()
         fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder.states, fresh)
         for note in notes:
@@ -179,15 +181,18 @@ class Session:
                     self._save(state)
                 while state.round < self.end and not stop and not self.over:
                     state = self._round(state)
-                if state is not self.saved:
-                    self._save(state)
+                return self._end(state, stop.number)
             except BaseException as error:
                 self._rescue(error)
                 raise
-            state = self.federation.saved(state)
-            numbers = summary(self.federation, state, self.history, self.chronicle)
+
+    def _end(self, state: State, signal: int) -> Result:
+        if state is not self.saved:
+            self._save(state)
+        state = self.federation.saved(state)
+        numbers = summary(self.federation, state, self.history, self.chronicle)
         interrupted = state.round < self.rounds and not self.over
-        result = Result(self.history, numbers, state, self.federation, self.place, interrupted, stop.number)
+        result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
             self.folder.write_end(result)
         return result

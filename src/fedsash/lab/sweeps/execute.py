@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...basics.errors import check_count
+from ...basics.errors import RunError, check_count
 from ...basics.files import check_folder
+from .. import files
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load
 from ..progress import Progress
@@ -145,12 +145,13 @@ def check_same(experiment: Experiment, folder: Path) -> None:
 def _is_done(leg: Leg, out: Path) -> bool:
     """Whether the leg's last state and summary are written. On a network a run may end before its last round."""
     file = out / leg.folder / "summary.json"
-    if not file.exists():
-        return False
-    summary = json.loads(file.read_text())
-    last = summary["rounds"] if summary.get("ended_early") else leg.last
+    try:
+        summary = files.table(file)
+    except (FileNotFoundError, RunError):
+        return False  # if it is damaged, the leg's last session is repeated and writes it again
+    last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and bool(summary["rounds"] == last)
+    return saved and bool(summary.get("rounds") == last)
 
 
 def _side_by_side(sweep: Sweep) -> int:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...basics.errors import RunError
+from .. import files
 from ..config import ConfigError
-from ..records import write_json
 from ..runs.lock import held
 from .axes import Sweep
 
 NAME = "sweep.json"
+WORDS = {list: "lists", dict: "tables", str: "texts"}
 log = logging.getLogger("fedsash")
 
 
@@ -32,10 +33,15 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
         runs = {run.name: run.labels for run in sweep.runs}
         others = {name: reason for name, reason in before["failed"].items() if name not in runs}
         known = {"runs": before["runs"] | runs, "failed": {**others, **failed}}
-        write_json(out / NAME, {"title": sweep.title, "axes": axes, **known})
+        files.write_table(out / NAME, {"title": sweep.title, "axes": axes, **known})
 
 
 def read(out: Path) -> dict[str, Any]:
-    """What `write` wrote."""
-    found: dict[str, Any] = json.loads((out / NAME).read_text())
+    """What `write` wrote. Raises `RunError` if the file is damaged."""
+    file = out / NAME
+    found = files.table(file)
+    for key, kind in (("axes", list), ("runs", dict), ("failed", str)):
+        of_one = found.get(key)
+        if not isinstance(of_one, dict) or not all(isinstance(value, kind) for value in of_one.values()):
+            raise RunError(f"{file}: {key} must be a table of {WORDS[kind]}")
     return found

@@ -23,7 +23,7 @@ import torch
 
 from ...basics.errors import FedsashError, one_line
 from ...executors import Engine, LocalEngine
-from .. import runs
+from .. import files, runs
 from ..config import Experiment, NetworkExperiment, parse
 from ..records import TensorBoard
 from ..runs import Fork, Result
@@ -127,7 +127,7 @@ def _engine(engine: Engine, origin: Fork | None) -> Engine:
     engine = replace(engine, threads=1) if engine.threads == "auto" else engine
     if origin is None or engine.resolved:
         return engine
-    began = LocalEngine(**json.loads((Path(origin.folder) / "engine.json").read_text()))
+    began = LocalEngine(**files.table(Path(origin.folder) / "engine.json"))
     return replace(began, workers=min(int(began.workers), torch.get_num_threads())) if began.resolved else engine
 
 

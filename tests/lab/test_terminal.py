@@ -36,7 +36,7 @@ def test_other_languages_stay_as_they_are() -> None:
 
 def test_lines_and_errors_are_shown_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     terminal.say(HOSTILE)
-    terminal.say(f"fedsash: {HOSTILE}\nsecond", error=True)
+    terminal.complain(f"fedsash: {HOSTILE}\nsecond")
     out, error = capsys.readouterr()
     assert (out, error) == (f"{SHOWN}\n", f"fedsash: {SHOWN} second\n")
 

@@ -19,9 +19,12 @@ from ..basics.errors import RunError
 from ..basics.files import inside
 from ..state import Best, State, files_of
 
-FORMAT = 4
+FORMAT = 5
 TENSORS, MANIFEST = "state.safetensors", "state.json"
-NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
+NUMBERS = (
+    *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
+    "evaluation_due",
+)
 
 
 class StateError(RunError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,12 +21,15 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
 
 
-def say(text: str = "", *, error: bool = False) -> None:
-    """Print a text. An `error` is one line, on standard error."""
-    if error:
-        print(visible(text.replace("\n", " ")), file=sys.stderr, flush=True)
-    else:
-        print(visible(text), flush=True)
+def say(text: str = "") -> None:
+    """Print a text."""
+    print(visible(text), flush=True)
+
+
+def complain(line: str) -> None:
+    """Print one line on standard error, if somebody can still read it."""
+    with suppress(OSError):
+        print(visible(line.replace("\n", " ")), file=sys.stderr, flush=True)
 
 
 def show(thing: RenderableType) -> None:

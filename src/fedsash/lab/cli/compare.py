@@ -30,7 +30,7 @@ def _compare(given: argparse.Namespace) -> int:
         *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
     ]
     for note in notes:
-        terminal.say(f"fedsash: {note}", error=True)
+        terminal.complain(f"fedsash: {note}")
     return WRONG if found.damaged else OK
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import OK, Commands, add_set, check_out, interrupted
+from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -56,11 +56,11 @@ def simulate(
         callbacks = [stack.enter_context(closing(board)) for board in boards]
         result = go(given.out, progress=given.progress, callbacks=callbacks)
     if result.interrupted:
-        return interrupted(given)
+        return stopped(given, result.signal)
     if experiment.network.learning:
         terminal.show(table(result.summary, experiment.evaluation))
     terminal.say("\n".join(_lines(experiment, result)))
-    return OK
+    return finished(result.summary)
 
 
 def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import terminal
-from .common import INTERRUPTED, OK, Commands, add_set, add_sharing
+from .common import Commands, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -51,9 +51,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     for line in done.missing:
         terminal.say(line)
     terminal.say(f"\nruns, tables, analyses and pictures: {out}")
-    if done.interrupted:
-        terminal.say("stopped; the same command continues", error=True)
-    return INTERRUPTED if done.interrupted else OK
+    return ended(done.failed, done.signal)
 
 
 def _command(given: argparse.Namespace) -> str:

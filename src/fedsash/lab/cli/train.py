@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import OK, Commands, add_own_code, add_set, check_out, interrupted
+from .common import Commands, add_own_code, add_set, check_out, finished, stopped
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -87,11 +87,11 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
             config=experiment.table(),
         )
     if result.interrupted:
-        return interrupted(given)
+        return stopped(given, result.signal)
     terminal.say()
     terminal.show(table(result.summary, experiment.evaluation))
     terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
-    return OK
+    return finished(result.summary)
 
 
 def _fork(text: str) -> tuple[Path, int]:

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -35,6 +37,7 @@ def main() -> None:
 
     The experiments may name code of one's own. They come from the sweep itself, which has been allowed to use it.
     """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it comes from the sweep, which may ignore it itself
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
@@ -139,4 +142,9 @@ def _keep_to(cores: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {one_line(error)}", file=sys.stderr)  # the sweep shows the last line
+        sys.exit(1)

@@ -143,7 +143,7 @@ def test_an_error_in_the_file_is_one_line(experiment: Path, tmp_path: Path, caps
 def test_missing_files_are_one_line(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "run", "none.toml", "--out", tmp_path / "run")
     assert line == "fedsash: none.toml: there is no such file\n"
-    assert "holds no run to resume" in refused(capsys, "resume", tmp_path)
+    assert "holds no run: there is no" in refused(capsys, "resume", tmp_path)
     fork = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--fork", f"{tmp_path}@3")
     assert f"{tmp_path} has no state of round 3" in fork
     assert not (tmp_path / "run").exists()

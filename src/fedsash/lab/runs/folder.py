@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError
+from ...exchange import Chronicle
 from ...state import State
 from .. import checkpoints, files
 from ..partition import record
@@ -97,14 +98,15 @@ class RunFolder:
                 checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
             self.records.create(history)
 
-    def write_end(self, result: Result) -> None:
-        """Write the results."""
+    def write_end(self, result: Result, chronicle: Chronicle | None) -> None:
+        """Write the results. The federation is no longer at work, so its `chronicle` is given."""
         federation, folder = result.federation, self.path
         (folder / "models").mkdir(exist_ok=True)
-        files.write(folder, _results(result))
+        timeline = None if chronicle is None else chronicle.timeline()
+        files.write(folder, _results(result, timeline))
         target = federation.evaluation.target
-        if federation.chronicle is not None:
-            draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
+        if timeline is not None:
+            draw_timeline(folder, timeline, result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
 
 
@@ -115,13 +117,13 @@ def toml_of(config: Mapping[str, Any]) -> bytes:
     return tomli_w.dumps(config).encode()
 
 
-def _results(result: Result) -> Iterator[tuple[str, bytes]]:
+def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tuple[str, bytes]]:
     """The files of a run's end."""
     yield "summary.json", files.json_of(result.summary)
     for name, w in result.vectors().items():
         yield f"models/{name}.safetensors", result.federation.export(w)
-    if (chronicle := result.federation.chronicle) is not None:
-        yield "timeline.json", files.json_of(chronicle.timeline())
+    if timeline is not None:
+        yield "timeline.json", files.json_of(timeline)
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

@@ -170,7 +170,7 @@ class Session:
         interrupted = state.round < self.rounds and not self.over
         result = Result(self.history, numbers, state, self.federation, self.place, interrupted)
         if self.folder is not None:
-            self.folder.write_end(result)
+            self.folder.write_end(result, self.chronicle)
         return result
 
     def _round(self, state: State) -> State:

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError
-from ...exchange import Chronicle
 from ...state import State
 from .. import checkpoints, files
 from ..partition import record
@@ -106,11 +105,11 @@ class RunFolder:
                 checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
             self.records.create(history)
 
-    def write_end(self, result: Result, chronicle: Chronicle | None) -> None:
-        """Write the results. The federation is no longer at work, so its `chronicle` is given."""
+    def write_end(self, result: Result) -> None:
+        """Write the results. The federation must still be at work, since its chronicle ends with it."""
         federation, folder = result.federation, self.path
         (folder / "models").mkdir(exist_ok=True)
-        timeline = None if chronicle is None else chronicle.timeline()
+        timeline = None if federation.chronicle is None else federation.chronicle.timeline()
         files.write(folder, _results(result, timeline))
         target = federation.evaluation.target
         if timeline is not None:

@@ -194,7 +194,7 @@ class Session:
         interrupted = state.round < self.rounds and not self.over
         result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
-            self.folder.write_end(result, self.chronicle)
+            self.folder.write_end(result)
         return result
 
     def _round(self, state: State) -> State:

@@ -50,6 +50,10 @@ def run(
     `trajectory/`; this does not affect the training. `progress` is True for a bar, or a function that is called with
     the number of every finished round.
 
+    Ctrl-C, SIGTERM or SIGHUP let the run finish its round, save its state and return, with `Result.interrupted`. A
+    second signal raises `KeyboardInterrupt` at once. Any exception, such as one of a callback, leaves the last complete
+    state saved, and has a note that says how to resume. A callback is not called again for a round in which it raised.
+
     Raises `ValueError` if `out` holds a run already or another process works in it, or if the fork's state is missing,
     damaged or does not fit.
     """

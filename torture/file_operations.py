@@ -23,7 +23,7 @@ from .server import command
 
 SIZES = {"full": 2000, "short": 12}
 DISTURBED = ("run", "sweep", "reproduce", "network", "timing", "fork", "report", "average", "landscape")
-ENTRY, ORDER = "torture.file_operations:watched", "TORTURE_OPERATIONS"
+ENTRY, ORDER = "torture.file_operations:watched_command", "TORTURE_OPERATIONS"
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir", "os.link", "os.symlink", "os.truncate", "torture.write"}
 
@@ -41,7 +41,7 @@ def cases(bench: Bench, size: int) -> Iterator[Case]:
 def _places(bench: Bench, undisturbed: Undisturbed, name: str) -> Iterator[tuple[str, str, int, bool]]:
     """All operations of a scenario: whose, and which."""
     place = undisturbed.prepare(name, bench.folder / f"counted-{name}")
-    ended = _watched(bench, place, SCENARIOS[name], {"note": str(bench.folder / f"operations-{name}")})
+    ended = watched(bench, place, SCENARIOS[name].words, {"note": str(bench.folder / f"operations-{name}")})
     if ended.code != 0:
         raise RuntimeError(f"the campaign's own preparation failed:\n{ended.output}")
     for who in ("main", "job"):
@@ -54,7 +54,7 @@ def _case(
     bench: Bench, undisturbed: Undisturbed, scenario: Scenario, who: str, at: int, torn: bool, place: Path
 ) -> Iterator[Finding]:
     undisturbed.prepare(scenario.name, place)
-    ended = _watched(bench, place, scenario, {"who": who, "at": at, "torn": torn})
+    ended = watched(bench, place, scenario.words, {"who": who, "at": at, "torn": torn})
     if who == "main":
         yield from ended.findings(-signal.SIGKILL)
     if not scenario.over(place):
@@ -62,8 +62,9 @@ def _case(
     yield from undisturbed.differences(scenario.name, place)
 
 
-def _watched(bench: Bench, place: Path, scenario: Scenario, order: dict[str, Any]) -> Ended:
-    words = [*scenario.words, *(("--jobs", "1") if "--jobs" in scenario.words else ())]
+def watched(bench: Bench, place: Path, words: Sequence[str], order: dict[str, Any]) -> Ended:
+    """Carry out a command that notes its operations, or is killed before one of them; a sweep's runs one at a time."""
+    words = [*words, *(("--jobs", "1") if "--jobs" in words else ())]
     return bench.command(place, words, entry=ENTRY, environment={ORDER: json.dumps(order)})
 
 
@@ -138,7 +139,7 @@ def watch(who: str) -> None:
     vars(safetensors.torch)["save_file"] = announced
 
 
-def watched(arguments: Sequence[str]) -> int:
+def watched_command(arguments: Sequence[str]) -> int:
     """The command line of fedsash in a process that is watched."""
     watch("main")
     return command(arguments)

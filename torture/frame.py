@@ -118,6 +118,10 @@ class Running:
         self._note(ended)
         return ended
 
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.process.ended()
+
 
 @dataclass
 class Figures:

@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -78,6 +79,10 @@ class Process:
             self._told.close()
             self._connection.close()
         return self.returncode
+
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return bool(select.select([self._connection], [], [], 0)[0])
 
     def send_signal(self, number: int) -> None:
         """Send a signal to the process alone."""

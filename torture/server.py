@@ -96,6 +96,33 @@ class Process:
             os.killpg(self.pid, number)
 
 
+class Anew(subprocess.Popen[bytes]):
+    """`python -m fedsash`, started as a user starts it, with what the campaign needs of a `Process`."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, out: int, err: int) -> None:
+        command = [sys.executable, "-m", "fedsash", *arguments]
+        environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+        settings: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL}
+        super().__init__(command, stdout=out, stderr=err, start_new_session=True, **settings)
+        self.seconds = 0.0  # what importing takes can't be told from the work
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; minus the signal that killed it. Raises `TimeoutError` after `timeout` seconds."""
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+
+    def send_to_group(self, number: int) -> None:
+        """Send a signal to the process and to all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self.poll() is not None
+
+
 class Server:
     """The server, from the campaign's side."""
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelError, SettingError
+from .errors import ModelError, SettingError, shortened
 from .private_torch import batch_norms, point
 
 ModelSlice = str | tuple[str, ...]
@@ -166,9 +166,9 @@ class Layout:
                 raise SettingError("", "part", part, "the model has nothing but its classifier")
             return self._classifier if part == "classifier" else rest
         asked = (part,) if isinstance(part, str) else part
-        unknown = [name for name in asked if not self._parameters_of(name)]
+        unknown = [name for name in asked if not name or not self._parameters_of(name)]
         if unknown or not asked:
-            there = ", ".join(self.names)
+            there = shortened(", ".join(self.names), 200)
             raise SettingError("", "part", part, f"nothing that trains is called {unknown}; there are {there}")
         return set().union(*map(self._parameters_of, asked))
 

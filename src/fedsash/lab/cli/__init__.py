@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ...basics.errors import FedsashError, one_line
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
-from .common import WRONG, interrupted
+from .common import CLOSED, WRONG, interrupted
 
 COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partition, listing)
 """The groups of commands, in the order of `fedsash --help`."""
@@ -25,15 +26,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback (exit code 1).
     """
     sys.path.insert(0, os.getcwd())  # a user's own models and functions
-    given = _parser().parse_args(arguments)
+    with _quiet_at_a_closed_pipe():
+        given = _parser().parse_args(arguments)
+        try:
+            code: int = given.command(given)
+            return code
+        except KeyboardInterrupt as stop:
+            return interrupted(given, stop)
+        except BrokenPipeError:
+            return CLOSED
+        except (FedsashError, OSError) as error:
+            print(f"fedsash: {one_line(error)}", file=sys.stderr)
+            return WRONG
+
+
+@contextmanager
+def _quiet_at_a_closed_pipe() -> Iterator[None]:
+    """Say nothing if nobody reads the output any more, as in `fedsash list | head`."""
     try:
-        code: int = given.command(given)
-        return code
-    except KeyboardInterrupt as stop:
-        return interrupted(given, stop)
-    except (FedsashError, OSError) as error:
-        print(f"fedsash: {one_line(error)}", file=sys.stderr)
-        return WRONG
+        yield
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python writes once more as it ends
 
 
 class _Layout(argparse.RawDescriptionHelpFormatter):

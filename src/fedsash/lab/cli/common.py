@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any, TypeAlias
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
-OK, WRONG, INTERRUPTED = 0, 2, 130
+OK, WRONG, INTERRUPTED, CLOSED = 0, 2, 130, 141
 
 
 def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:
@@ -18,6 +19,21 @@ def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None
     how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
     print(f"stopped; {how}" if how else "stopped", file=sys.stderr)
     return INTERRUPTED
+
+
+def check_out(out: Path, new: bool) -> None:
+    """Refuse a folder of a run that can't be written or is in use, or that holds a run if this is a `new` one.
+
+    A command asks before it loads data.
+    """
+    from ...basics.files import check_folder
+    from ..runs.folder import RunFolder
+    from ..runs.lock import check_free
+
+    check_folder(out)
+    check_free(out)
+    if new:
+        RunFolder(out).check_new()
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:

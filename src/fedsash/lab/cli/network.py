@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, interrupted
+from .common import OK, Commands, add_set, check_out, interrupted
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
+    check_out(given.out, new=True)
     experiment = load(given.experiment, given.set)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(

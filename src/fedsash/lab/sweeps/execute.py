@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...basics.errors import check
+from ...basics.errors import RunError, check_count
+from ...basics.files import check_folder
+from .. import files
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load
 from ..progress import Progress
@@ -34,18 +35,20 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
     Finished runs are not trained again, and stopped runs continue. `jobs` is the number of runs that are trained at the
     same time, each on its share of the cores. By default it is the number of cores, or 1 on a GPU. If a run fails, it
     is reported with all runs that continue it, and the other runs go on. After Ctrl-C every run finishes its round and
-    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output.
+    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output. Several processes may train
+    other runs into the same folder; one waits for legs that another one trains at the moment.
 
     Raises `ConfigError` if `out` holds another sweep, or a run of another experiment.
     """
-    check(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
+    check_count("jobs", jobs)
     out = Path(out)
+    check_folder(out)
     legs = plan(sweep.runs)
     for leg in legs.legs:
         check_same(leg.experiment, out / leg.folder)
     index.write(out, sweep, {})
     with Progress(legs.to_train, progress) as bar:
-        executed = _Foreman(out, legs, _slots(jobs or _side_by_side(sweep)), bar).work()
+        executed = _Foreman(out, legs, _slots(min(jobs or _side_by_side(sweep), len(legs.legs))), bar).work()
     index.write(out, sweep, executed.failed)
     return executed
 
@@ -81,6 +84,8 @@ class _Foreman:
         elif message.ended:
             self._end(message)
             self._start()
+        elif message.note:
+            self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
         elif message.round is not None:
             self.reached[self.running[message.sender][0].folder] = message.round
             self._show()
@@ -132,12 +137,13 @@ def check_same(experiment: Experiment, folder: Path) -> None:
 def _is_done(leg: Leg, out: Path) -> bool:
     """Whether the leg's last state and summary are written. On a network a run may end before its last round."""
     file = out / leg.folder / "summary.json"
-    if not file.exists():
-        return False
-    summary = json.loads(file.read_text())
-    last = summary["rounds"] if summary.get("ended_early") else leg.last
+    try:
+        summary = files.table(file)
+    except (FileNotFoundError, RunError):
+        return False  # if it is damaged, the leg's last session is repeated and writes it again
+    last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and bool(summary["rounds"] == last)
+    return saved and bool(summary.get("rounds") == last)
 
 
 def _side_by_side(sweep: Sweep) -> int:

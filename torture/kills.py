@@ -41,6 +41,8 @@ def _case(
         if scenario.over(place):
             break
         number = random.choice((signal.SIGKILL, signal.SIGKILL, *SAVING))
+        if anew and number == signal.SIGINT:
+            number = signal.SIGTERM  # Ctrl-C among the imports gives Python's own traceback
         running = bench.start(place, *scenario.next(place), anew=anew)
         time.sleep(random.uniform(0, undisturbed.seconds(scenario.name) + IMPORTS * anew))
         yield from _disturb(running, number, random, scenario, place)

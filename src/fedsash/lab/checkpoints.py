@@ -18,9 +18,12 @@ from ..basics.arrays import Vectors
 from ..basics.errors import RunError
 from ..state import Best, State, files_of
 
-FORMAT = 4
+FORMAT = 5
 TENSORS, MANIFEST = "state.safetensors", "state.json"
-NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
+NUMBERS = (
+    *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
+    "evaluation_due",
+)
 
 
 class StateError(RunError):

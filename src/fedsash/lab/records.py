@@ -104,12 +104,14 @@ class Records:
         return [self._row(number, line) for number, line in enumerate(content.split(b"\n")[:-1], 1)]
 
     def cut(self, round: int, expected: Mark | None = None) -> None:
-        """Remove all rows after `round` and an incomplete last line. The other lines keep their bytes.
+        """Remove all rows after `round` or after those that are `expected`, and an incomplete last line.
 
-        Raises `ValueError` and leaves the file unchanged if the mark of the other lines is not `expected`.
+        The other lines keep their bytes. Raises `ValueError` and leaves the file unchanged if their mark is not
+        `expected`.
         """
         lines = plain_file(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
         kept = [line for number, line in enumerate(lines, 1) if self._row(number, line)["round"] <= round]
+        kept = kept if expected is None else kept[: expected[0]]
         content = b"".join(line + b"\n" for line in kept)
         if expected not in (None, found := (len(kept), zlib.crc32(content))):
             lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"

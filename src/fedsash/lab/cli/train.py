@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, check_out, interrupted
+from .common import Commands, add_set, check_out, finished, stopped
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -89,11 +89,11 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
             config=experiment.table(),
         )
     if result.interrupted:
-        return interrupted(given)
+        return stopped(given, result.signal)
     print()
     rich.print(table(result.summary, experiment.evaluation))
     print(f"\nmetrics, models and the picture of the curves: {result.folder}")
-    return OK
+    return finished(result.summary)
 
 
 def _fork(text: str) -> tuple[Path, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -44,6 +45,13 @@ class RunFolder:
     def begun(self) -> bool:
         """Whether it holds a run."""
         return files.there(self.records.path)
+
+    @property
+    def command(self) -> str:
+        """How to go on with the run: a command, or a call if it was not begun from an experiment file."""
+        if (self.path / "config.toml").exists():
+            return shlex.join(["fedsash", "resume", str(self.path)])
+        return f"fedsash.resume(federation, rounds, {str(self.path)!r})"
 
     def held(self) -> AbstractContextManager[None]:
         """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""

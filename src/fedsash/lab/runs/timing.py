@@ -35,6 +35,7 @@ class TimeStudy:
     timeline: dict[str, Any]
     folder: Path | None
     interrupted: bool = False
+    signal: int = 0
 
 
 def simulate(

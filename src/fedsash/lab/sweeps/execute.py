@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,7 +14,7 @@ from .. import files
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load
 from ..progress import Progress
-from ..runs.interrupts import on_interrupt
+from ..runs.interrupts import on_stop
 from . import index
 from .axes import Sweep
 from .plan import Leg, Plan, plan
@@ -22,11 +23,11 @@ from .process import Message, Process
 
 @dataclass
 class SweepReport:
-    """The result of a sweep: the runs that failed, with the reason, and whether it was interrupted."""
+    """The result of a sweep: the runs that failed, with the reason, and the signal that asked it to stop, or 0."""
 
     folder: Path
     failed: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+    signal: int = 0
 
 
 def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bool = True) -> SweepReport:
@@ -67,8 +68,8 @@ class _Foreman:
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
     def work(self) -> SweepReport:
-        """Train until all legs are finished, or until Ctrl-C has stopped the running ones."""
-        with on_interrupt(self._stop):
+        """Train until all legs are finished, or until the running ones are stopped."""
+        with on_stop(self._stop, self._stop_now):
             self._show()
             self._start()
             while self.running:
@@ -94,7 +95,7 @@ class _Foreman:
         """Start the legs that are ready. A leg gets all cores if it is the only one."""
         ready = [leg for leg in self.waiting if leg.parent is None or leg.parent.folder in self.done]
         share = len(self.slots) if len(ready) == 1 and not self.running else 1
-        while ready and len(self.slots) >= share and not self.executed.interrupted:
+        while ready and len(self.slots) >= share and not self.executed.signal:
             leg, slots = ready.pop(0), [self.slots.pop(0) for _ in range(share)]
             log = self.executed.folder / "logs" / f"{slots[0][0]}.txt"
             process = self.idle.pop() if self.idle else Process(log, self.heard)
@@ -102,6 +103,8 @@ class _Foreman:
             self.running[process] = leg, slots
             self.bar.say(f"{leg.folder}: {leg.span}")
             process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
+            if self.executed.signal:  # it came while the process was started
+                process.stop()
 
     def _end(self, message: Message) -> None:
         """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
@@ -111,17 +114,22 @@ class _Foreman:
         if message.reached == leg.last:
             self.done.add(leg.folder)
             self.bar.say(f"{leg.folder}: done{message.results}")
-        elif not self.executed.interrupted:
+        elif not self.executed.signal:
             self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
             self.waiting = [other for other in self.waiting if not set(other.runs) & set(leg.runs)]
             self.bar.say(f"{leg.folder}: failed: {message.reason}")
 
-    def _stop(self) -> None:
-        """Let every process finish its round. A second call ends the processes at once."""
-        self.executed.interrupted = True
-        self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+    def _stop(self, number: int) -> None:
+        """Let every process finish its round."""
+        self.executed.signal = number
         for process in self.running:
-            process.interrupt()
+            process.stop()
+        with suppress(RuntimeError):  # the signal came while a line was being printed
+            self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+
+    def _stop_now(self, number: int) -> None:
+        for process in self.running:
+            process.stop_now()
 
     def _show(self) -> None:
         self.bar.update(sum(self.reached.values()) - self.before)

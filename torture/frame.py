@@ -87,8 +87,8 @@ class Ended:
 
     def _refusal(self, names: str) -> list[Finding]:
         line = (self.err.strip().splitlines() or [""])[-1]
-        if not line or len(line) > LONGEST_LINE:
-            return [Finding("unclear", f"a refusal of {len(line)} characters", self.output)]
+        if not line.startswith("fedsash") or len(line) > LONGEST_LINE:
+            return [Finding("unclear", "the refusal is no single line", self.output)]
         if names not in self.err:
             return [Finding("unclear", f"the refusal does not name {names}", self.output)]
         if self.seconds > SLOW:

@@ -106,15 +106,18 @@ class RunFolder:
             self.records.create(history)
 
     def write_end(self, result: Result) -> None:
-        """Write the results. The federation must still be at work, since its chronicle ends with it."""
+        """Write the results. The federation must still be at work, since its chronicle ends with it.
+
+        The summary comes last: it says to a sweep that nothing is left to do.
+        """
         federation, folder = result.federation, self.path
-        (folder / "models").mkdir(exist_ok=True)
         timeline = None if federation.chronicle is None else federation.chronicle.timeline()
-        files.write(folder, _results(result, timeline))
         target = federation.evaluation.target
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+        (folder / "models").mkdir(exist_ok=True)
+        files.write(folder, _results(result, timeline))
 
 
 def toml_of(config: Mapping[str, Any]) -> bytes:
@@ -126,11 +129,11 @@ def toml_of(config: Mapping[str, Any]) -> bytes:
 
 def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tuple[str, bytes]]:
     """The files of a run's end."""
-    yield "summary.json", files.json_of(result.summary)
     for name, w in result.vectors().items():
         yield f"models/{name}.safetensors", result.federation.export(w)
     if timeline is not None:
         yield "timeline.json", files.json_of(timeline)
+    yield "summary.json", files.json_of(result.summary)
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

@@ -38,7 +38,7 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
     stamps = [(str(file.absolute()), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
     name = hashlib.sha256(json.dumps([1, stamps, how]).encode()).hexdigest()[:32]
     kept = folder() / f"{name}.safetensors"
-    if kept.exists() and kept.stat().st_size < limit:
+    if kept.is_file() and kept.stat().st_size < limit:
         try:
             return _read(kept)
         except Exception as error:  # a damaged file can make its reader raise anything

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
@@ -16,10 +16,14 @@ from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Pixels
 from .federated import Samples
+from .formats.memory import UNPACKED
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode
 from .formats.splits import numbered
 from .source import Source, hold_out
 from .transform import PLAIN, Transform
+
+if TYPE_CHECKING:
+    from .published import PublishedImages
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
 """When images are decoded: `"once"`, then kept; `"batches"`, batch by batch; `"auto"`: once if they fit into memory."""
@@ -35,7 +39,8 @@ class ReadingSettings:
     `columns` names the columns of Parquet files, under the keys `image`, `y`, `domain`, `user` and `coarse`. `counts`
     is the required number of different labels, domains and coarse labels. `shape` is the required height and width of
     every image. `names` are the labels' names if the files have none. Without a split `test_split`, the share `test` of
-    each user, of each domain or of all samples becomes the test set. `labels = "coarse"` learns the coarse labels.
+    each user, of each domain or of all samples becomes the test set. `labels = "coarse"` learns the coarse labels. One
+    image or packed file may take `unpacked` GB of memory (see `formats.memory`).
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -49,6 +54,7 @@ class ReadingSettings:
     names: tuple[str, ...] = ()
     labels: Literal["fine", "coarse"] = "fine"
     decode: Decode = "auto"
+    unpacked: float = UNPACKED
 
 
 def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
@@ -83,7 +89,7 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
 
     Images stay encoded if their pixels would take `limit` bytes or more.
     """
-    table = found.read(settings.columns)
+    table = found.read(settings.columns, settings.unpacked)
     content: dict[str, Pixels] = {}
     info: dict[str, Any] = {}
     for key in ("y", "domain", "user", "coarse"):
@@ -92,12 +98,12 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
             known = table.names.get(key) or (list(settings.names) if key == "y" else None) or None
             numbers, info[key] = numbered(key, values, known, settings.counts.get(key))
             content |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
-    decoders = {split: Decoder(part, settings.look) for split, part in table.parts.items()}
+    decoders = {split: Decoder(part, settings.look, settings.unpacked) for split, part in table.parts.items()}
     for decoder in decoders.values():
         where, size = f"{decoder.part.where}: height and width of images", decoder.shape[:2]
         check(settings.shape in (None, size), where, size, f"must be {settings.shape}")
     if sum(decoder.bytes for decoder in decoders.values()) < limit:
-        pixels = decode(table.parts, settings.look)
+        pixels = decode(decoders)
         return content | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
     return content | {f"{split}.x": EncodedImages(decoder) for split, decoder in decoders.items()}, info
 
@@ -108,6 +114,12 @@ def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
         check("coarse" in found, "labels", labels, f"there are no coarse labels in {split}")
         found["y"] = found["coarse"]
     return Samples(**found)
+
+
+def check_limit(data: Images | PublishedImages) -> None:
+    """Raise `SettingError` unless the limit of unpacked data is a number of GB."""
+    right = "must be a positive number of GB"
+    check(0 < data.unpacked < math.inf, f"{type(data).__name__}.unpacked", data.unpacked, right)
 
 
 @dataclass(frozen=True)
@@ -129,6 +141,9 @@ class Images:
     user's cache folder (`$FEDSASH_CACHE`). `"batches"`: for every batch again. `"auto"`: once if they take less than a
     quarter of the free memory.
 
+    One image, or one packed file, may take `unpacked` GB of memory, or 20 times its size on the disk if that is more.
+    So a small file that would fill the memory is refused before it is unpacked.
+
     Raises `SettingError` or `DataError` if the folder, the columns or the images are wrong, and `LibraryError` if a
     library is missing.
     """
@@ -149,8 +164,10 @@ class Images:
     crop: int = 0
     flip: bool = False
     decode: Decode = "auto"
+    unpacked: float = UNPACKED
 
     def __post_init__(self) -> None:
+        check_limit(self)
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
         check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
@@ -167,7 +184,6 @@ class Images:
         columns = {"image": self.image, "y": self.label, "domain": self.domain}
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)
-        settings = ReadingSettings(
-            columns, self.train_split, self.test_split, self.test, look, self.transform, decode=self.decode
-        )
+        splits = (self.train_split, self.test_split, self.test)
+        settings = ReadingSettings(columns, *splits, look, self.transform, decode=self.decode, unpacked=self.unpacked)
         return load(self.path, settings, seed)

@@ -7,7 +7,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench clean
+.PHONY: run test slow check bench torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -25,6 +25,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed
+
+torture: $(READY)
+	$(BIN)/python -m torture
 
 clean:
 	rm -rf $(VENV) runs

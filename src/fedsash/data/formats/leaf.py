@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.errors import DataError, check
+from ...basics.errors import DataError, brief, check
 from .memory import content, damages
 from .pixels import progress
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
@@ -73,7 +73,7 @@ def _users(file: Path) -> list[tuple[str, Pixels, Any]]:
 
 def _user(file: Path, name: Any, count: int, data: Mapping[str, Any]) -> tuple[str, Pixels, Any]:
     check(isinstance(name, str), f"{file}: users", name, "must be words")
-    where = f"{file}: user {name}"
+    where = f"{file}: user {brief(name)[1:-1]}"
     samples = data.get(name, {})
     check(isinstance(samples, dict), where, type(samples).__name__, "must be a dictionary")
     check("x" in samples and "y" in samples, where, sorted(samples), "must have x and y")

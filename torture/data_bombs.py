@@ -4,23 +4,15 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 import os
-import pickle
 import struct
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from .data_forms import encoded, files, idx, pixels, write
-
-Spoil = Callable[[Path], object]
-
-CANARY = "called"
-"""The file that exists if code in the data was run. Data are read with their folder's parent as the working folder."""
-
-SHELL = f"touch {CANARY}".encode()
-MIB = 2**20
-
+from .data_forms import MIB, Spoil, encoded, files, idx, pixels, write
+from .data_pickles import PICKLES
 
 # idx.
 
@@ -43,7 +35,7 @@ def idx_bomb(promised: tuple[int, ...], size: int) -> Spoil:
 
 def idx_header(*shape: int) -> Spoil:
     """A plain file of images whose header promises a shape, with few bytes after it."""
-    content = struct.pack(">4I", 0x803, *shape) + bytes(100)
+    content = struct.pack(">4I", 0x803, *shape) + bytes(min(100, math.prod(shape)))
     return lambda folder: write(folder / "train-images-idx3-ubyte", content)
 
 
@@ -79,7 +71,7 @@ def as_kind(kind: str, edit: Callable[[bytearray], None]) -> Callable[[], bytes]
     def content() -> bytes:
         raw = bytearray(encoded(pixels(1, 8, 8, 3)[0], kind))
         edit(raw)
-        return raw
+        return bytes(raw)
 
     return content
 
@@ -96,9 +88,7 @@ def set_at(place: int, content: bytes) -> Callable[[bytearray], None]:
     return edit
 
 
-POSTSCRIPT = (
-    b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(%pipe%touch called) (w) file closefile\n"
-)
+POSTSCRIPT = b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n%%EndComments\n(%pipe%touch called) (w) file\n"
 
 
 # Parquet.
@@ -112,6 +102,7 @@ def repeated(column: str) -> Spoil:
         import pyarrow.parquet as pq
 
         n = 100_000
+        (folder / "test.parquet").unlink()
         images = {"image": (encoded(pixels(1, 8, 8, 3)[0]), pa.binary()), "label": ("x", pa.string())}
         images |= {column: (bytes(MIB) if column == "image" else "x" * MIB, images[column][1])}
         values = {
@@ -130,6 +121,7 @@ def columns(**values: object) -> Spoil:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
+        (folder / "test.parquet").unlink()
         table = {"image": [encoded(pixels(1, 8, 8, 3)[0])] * 2, "label": [0, 1]} | values
         pq.write_table(pa.table(table), folder / "train.parquet", compression="zstd")
 
@@ -153,97 +145,18 @@ def long_value(folder: Path) -> None:
     columns(image=[bytes(700_000_000), b""])(folder)
 
 
-# Pickles.
-
-
-def pickled(content: bytes) -> Spoil:
-    """Put this pickle in the place of a batch."""
-    return lambda folder: write(folder / "data_batch_2", content)
-
-
-def calls() -> dict[str, bytes]:
-    """Pickles that call something, by every way in which a pickle can."""
-    shell = b"\x8c" + bytes([len(SHELL)]) + SHELL
-    text = b"S'" + SHELL + b"'\n"
-    code = f"open('{CANARY}', 'w')".encode()
-    return {
-        "GLOBAL and REDUCE": b"cos\nsystem\n(" + text + b"tR.",
-        "STACK_GLOBAL": b"\x80\x04\x8c\x02os\x8c\x06system\x93" + shell + b"\x85R.",
-        "posix.system": b"cposix\nsystem\n(" + text + b"tR.",
-        "INST": b"(" + text + b"ios\nsystem\n.",
-        "OBJ": b"(cos\nsystem\n" + text + b"o.",
-        "NEWOBJ": b"\x80\x02csubprocess\nPopen\n(](S'touch'\nS'" + CANARY.encode() + b"'\net\x81.",
-        "NEWOBJ_EX": b"\x80\x04csubprocess\nPopen\n](S'touch'\nS'" + CANARY.encode() + b"'\ne\x85}\x92.",
-        "BUILD": b"cfedsash.data.formats.pickles\n_latin1\nN}S'__code__'\nNs\x86b.",
-        "BUILD of an allowed name": b"c_codecs\nencode\nN}S'__defaults__'\n)s\x86b.",
-        "EXT1": b"\x80\x02\x82\x01.",
-        "EXT4": b"\x80\x02\x84\xff\xff\xff\x7f.",
-        "PERSID": b"P" + SHELL + b"\n.",
-        "BINPERSID": text + b"Q.",
-        "eval": b'cbuiltins\neval\n(S"' + code + b'"\ntR.',
-        "exec by the old name": b"c__builtin__\nexecfile\n(S'setup.py'\ntR.",
-        "getattr of an allowed name": b"cbuiltins\ngetattr\n(cnumpy\ndtype\nS'__class__'\ntR.",
-        "a dotted name": b"\x80\x04\x8c\x05numpy\x8c\x12dtype.__init__.x.y\x93.",
-        "numpy.load": b"cnumpy\nload\n(S'/etc/passwd'\ntR.",
-        "numpy.fromfile": b"cnumpy\nfromfile\n(S'/dev/zero'\ntR.",
-        "torch's own loader": b"ctorch.storage\n_load_from_bytes\n(" + text + b"tR.",
-        "torch.load": b"ctorch\nload\n(S'data/batches.meta'\ntR.",
-        "a module to import": b"cantigravity\nfly\n.",
-        "the reader itself": b"cfedsash.data.formats.pickles\nload\n(" + text + b"tR.",
-        "a call of what is no function": b"](K\x01tR.",
-        "NEXT_BUFFER": b"\x80\x05\x97.",
-    }
-
-
-def nested(times: int) -> bytes:
-    """A list of ten lists of ten lists and so on, `times` deep, in some bytes a level."""
-    return b"]q\x00" + b"".join(
-        b"](" + b"h" + bytes([k]) + (b"h" + bytes([k])) * 9 + b"eq" + bytes([k + 1]) for k in range(times)
-    )
-
-
-def batch(labels: bytes) -> bytes:
-    """A batch of CIFAR with the opcodes `labels` as its labels."""
-    data = pickle.dumps(pixels(2, 3072), 2)[2:-1]
-    return b"\x80\x02}(U\x04data" + data + b"U\x06labels" + labels + b"u."
-
-
-def named(names: bytes) -> Spoil:
-    """Put these opcodes in the place of the labels' names."""
-    return lambda folder: write(folder / "batches.meta", b"\x80\x02}(U\x0blabel_names" + names + b"u.")
-
-
-def words(count: int) -> bytes:
-    """A text of 1 MB that is turned into bytes `count` times."""
-    text = b"\x80\x02](c_codecs\nencode\nq\x00X" + struct.pack("<I", MIB) + b"x" * MIB + b"q\x01U\x06latin1q\x02\x86R"
-    return text + b"h\x00h\x01h\x02\x86R" * count + b"e."
-
-
-def array(shape: bytes, raw: bytes = b"U\x00") -> bytes:
-    """An array with the opcodes of its shape and bytes."""
-    kind = b"cnumpy\ndtype\n(U\x02u1K\x00K\x01tR"
-    return (
-        b"\x80\x02cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\nK\x00U\x01btR(K\x01"
-        + shape
-        + kind
-        + b"\x89"
-        + raw
-        + b"tb"
-    )
-
-
 # JSON, lists and text.
 
 
-def json_in(place: str, text: bytes) -> Spoil:
-    """Put this text in the place of a JSON file."""
-    return lambda folder: write(folder / place, text)
+def of(place: str, text: bytes, times: int = 1) -> Spoil:
+    """Put this text, so many times, in the place of a file."""
+    return lambda folder: write(folder / place, text * times)
 
 
 def leaf(x: object, y: object, user: object = "ann", count: object = 3) -> Spoil:
     """LEAF's JSON of one user."""
     content = {"users": [user], "num_samples": [count], "user_data": {str(user): {"x": x, "y": y}}}
-    return json_in("train/all_data.json", json.dumps(content).encode())
+    return of("train/all_data.json", json.dumps(content).encode())
 
 
 def listed(*rows: str) -> Spoil:
@@ -279,8 +192,8 @@ def renamed(folder: Path) -> None:
     write(folder / "train" / "a\nb\x1b[31m\x1b]0;title\x07" / "\u202eend\n.png", b"no image")
 
 
-PLACES = {
-    "a named pipe": os.mkfifo,
+PLACES: dict[str, Callable[[Path], object]] = {
+    "a named pipe": lambda file: os.mkfifo(file),
     "a link to a device without end": lambda file: file.symlink_to("/dev/zero"),
     "a link to itself": lambda file: file.symlink_to(file),
     "a link to nothing": lambda file: file.symlink_to("/nothing"),
@@ -307,7 +220,10 @@ BOMBS: dict[str, tuple[str, Spoil]] = {
         "png",
         pictures(lambda: png(8, 8, chunk(b"iCCP", b"a\0\0" + zlib.compress(bytes(200 * MIB))))),
     ),
-    "png: pixels of 400 MB in 8 x 8": ("png", pictures(lambda: png(8, 8, body=zlib.compress(bytes(400 * MIB))))),
+    "png: pixels of 400 MB in 8 x 8": (
+        "png",
+        pictures(lambda: png(8, 8, depth=8, body=zlib.compress(bytes(400 * MIB)))),
+    ),
     "jpeg: 65,500 x 65,500": ("jpeg", pictures(as_kind("JPEG", jpeg_size))),
     "gif: 65,535 x 65,535": ("gif", pictures(as_kind("GIF", set_at(6, b"\xff" * 4)))),
     "bmp: 2,147,483,647 x 2,147,483,647": ("bmp", pictures(as_kind("BMP", set_at(18, b"\xff\xff\xff\x7f" * 2)))),
@@ -329,25 +245,8 @@ BOMBS: dict[str, tuple[str, Spoil]] = {
         metadata(json.dumps({"info": {"features": {"label": {"names": 3}}}})),
     ),
     "parquet: metadata of another kind": ("parquet", metadata('["info"]')),
-    **{f"pickle: {name}": ("cifar_2", pickled(content)) for name, content in calls().items()},
-    "pickle: a memo of four thousand million": ("cifar_2", pickled(b"\x80\x02]r\xff\xff\xff\xff.")),
-    "pickle: a text of an exabyte": ("cifar_2", pickled(b"\x80\x04\x8e" + struct.pack("<Q", 2**60) + b".")),
-    "pickle: a frame of an exabyte": ("cifar_2", pickled(b"\x80\x04\x95" + struct.pack("<Q", 2**60) + b"N.")),
-    "pickle: a number of a million digits": (
-        "cifar_2",
-        pickled(b"\x80\x02}\x8b\x00\x00\x08\x00" + b"\x7f" * 2**19 + b"Ns."),
-    ),
-    "pickle: labels ten to the power of thirty": ("cifar_2", pickled(batch(nested(30)))),
-    "pickle: names ten to the power of thirty": ("cifar_2", named(nested(30))),
-    "pickle: a key a million tuples deep": ("cifar_2", pickled(b"\x80\x02})" + b"\x85" * 10**6 + b"Ns.")),
-    "pickle: a value a million lists deep": ("cifar_2", pickled(batch(b"]" * 10**6 + b"a" * (10**6 - 1)))),
-    "pickle: a text of 1 MB five thousand times": ("cifar_2", pickled(words(5000))),
-    "pickle: an array of a million million million": (
-        "cifar_2",
-        pickled(array(b"\x8a\x08" + b"\xff" * 7 + b"\x0fK\x00\x86") + b"."),
-    ),
-    "pickle: an array whose bytes are missing": ("cifar_2", pickled(array(b"(K\xffK\xffK\xfft") + b".")),
-    "leaf: a hundred thousand lists deep": ("leaf", json_in("train/all_data.json", b"[" * 100_000)),
+    **PICKLES,
+    "leaf: a hundred thousand lists deep": ("leaf", of("train/all_data.json", b"[" * 100_000)),
     "leaf: a number of 5,000 digits": ("leaf", leaf([[0.5]] * 3, [int("9" * 4000)] * 3)),
     "leaf: labels beyond 64 bits": ("leaf", leaf([[0.5]] * 3, [2**63] * 3)),
     "leaf: a pixel beyond all numbers": ("leaf", leaf([[1e308 * 10]] * 3, [0] * 3)),
@@ -356,27 +255,27 @@ BOMBS: dict[str, tuple[str, Spoil]] = {
     "leaf: labels that are lists": ("leaf", leaf([[0.5]] * 3, [[0]] * 3)),
     "leaf: a user who is a list": ("leaf", leaf([[0.5]] * 3, [0] * 3, user=[1])),
     "leaf: a user with a name of a million signs": ("leaf", leaf([[0.5]] * 3, [0.5] * 3, user="<b>\n\x1b" * 10**5)),
-    "leaf: no user": ("leaf", json_in("train/all_data.json", b'{"users": [], "num_samples": [], "user_data": {}}')),
+    "leaf: no user": ("leaf", of("train/all_data.json", b'{"users": [], "num_samples": [], "user_data": {}}')),
     "leaf: users that are a number": (
         "leaf",
-        json_in("train/all_data.json", b'{"users": 1, "num_samples": 1, "user_data": 1}'),
+        of("train/all_data.json", b'{"users": 1, "num_samples": 1, "user_data": 1}'),
     ),
     "listed: an image in another folder": ("listed", listed("0,../../secret,1")),
     "listed: an image at another place": ("listed", listed("0,/etc/passwd,1")),
     "listed: a class of a thousand digits": ("listed", listed("0,federated_train0," + "9" * 1000)),
     "listed: a field of 200,000 signs": ("listed", listed("0,federated_train0," + "9" * 200_000)),
-    "listed: a first line of 50 MB": ("listed", lambda folder: write(folder / "federated_train.csv", b"x," * 25 * MIB)),
+    "listed: a first line of 50 MB": ("listed", of("federated_train.csv", b"x," * 25, MIB)),
     "listed: signs that are no text": ("listed", listed("0,\x1b\x00\udcff\r\n,1")),
     "annotated: no text": (
         "annotated",
         lambda folder: write(folder / "test/val_annotations.txt", b"\xff\xfe\x00 a\n" * 4),
     ),
-    "play: a line of 50 MB": ("play", lambda folder: write(folder / "play.txt", b"x" * 50 * MIB)),
-    "play: a million empty lines": ("play", lambda folder: write(folder / "play.txt", b"A:\n" + b"\n\nb" * 10**6)),
-    "play: no text": ("play", lambda folder: write(folder / "play.txt", b"\xff\xfe\x00" * 100)),
-    "play: zeros": ("play", lambda folder: write(folder / "play.txt", b"A:\n" + b"\0" * 10**6)),
-    "speeches: a hundred thousand lists deep": ("speeches", json_in("all_data/all_data.json", b"[" * 100_000)),
-    "speeches: a number of 5,000 digits": ("speeches", json_in("all_data/all_data.json", b"9" * 5000)),
+    "play: a line of 50 MB": ("play", of("play.txt", b"x" * 50, MIB)),
+    "play: a million empty lines": ("play", of("play.txt", b"A:\n" + b"\n\nb" * 10**6)),
+    "play: no text": ("play", of("play.txt", b"\xff\xfe\x00", 100)),
+    "play: zeros": ("play", of("play.txt", b"A:\n" + b"\0" * 10**6)),
+    "speeches: a hundred thousand lists deep": ("speeches", of("all_data/all_data.json", b"[" * 100_000)),
+    "speeches: a number of 5,000 digits": ("speeches", of("all_data/all_data.json", b"9" * 5000)),
     "a class with signs that a terminal obeys": ("png", renamed),
     **{f"{form}: {what}": (form, instead(make)) for form in PLACED for what, make in PLACES.items()},
 }

@@ -12,38 +12,43 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from random import Random
 from typing import Any
 
-from .data_bombs import BOMBS, CANARY
-from .data_forms import CHECKED, FORMS, TEXTS, damage
+from .data_bombs import BOMBS
+from .data_forms import CANARY, CHECKED, FORMS, TEXTS, damage
 from .frame import Bench, Case, Finding
 
-SIZES = {"full": 1000 + len(BOMBS), "short": 40 + len(BOMBS)}
+SIZES = {"full": 1000 + len(BOMBS), "short": 60}
 EQUAL, REFUSED, OTHER, LINES = 0, 2, 3, 4
 MEMORY = 1.2e9
 """What reading a small data set may take, in bytes. The limit for one file is 0.5 GB, and it is held once or twice."""
 
 
 def cases(bench: Bench, size: int) -> Iterator[Case]:
-    """First all bombs, then random damage to the forms in turn."""
+    """Bombs and random damage to the forms by turns, until all bombs were tried."""
     unnoticed: Counter[str] = Counter()
-    names = [*FORMS]
-    for name in BOMBS:
-        yield Case(name, lambda folder, name=name: _bomb(bench, folder, name))
-    for number in range(len(BOMBS), size):
-        form = names[number % len(names)]
-        yield Case(f"damaged {form}", lambda folder, n=number, form=form: _damaged(bench, folder, n, form, unnoticed))
+    bombs, forms = Random(0).sample(sorted(BOMBS), len(BOMBS)), [*FORMS]
+    for number in range(size):
+        if number % 2 == 0 and number // 2 < len(bombs):
+            name = bombs[number // 2]
+            yield Case(name, partial(_bomb, bench, name))
+        else:
+            form = forms[number % len(forms)]
+            yield Case(f"damaged {form}", partial(_damaged, bench, number, form, unnoticed))
 
 
-def _bomb(bench: Bench, folder: Path, name: str) -> list[Finding]:
+def _bomb(bench: Bench, name: str, folder: Path) -> list[Finding]:
     form, spoil = BOMBS[name]
     FORMS[form](folder / "data")
     spoil(folder / "data")
     return _read(bench, folder, form, name, (REFUSED, OTHER))[1]
 
 
-def _damaged(bench: Bench, folder: Path, number: int, form: str, unnoticed: Counter[str]) -> list[Finding]:
+def _damaged(bench: Bench, number: int, form: str, unnoticed: Counter[str], folder: Path) -> list[Finding]:
     for name in ("data", "good"):
         FORMS[form](folder / name)
     what = damage(folder / "data", bench.random(number))
@@ -59,7 +64,7 @@ def _damaged(bench: Bench, folder: Path, number: int, form: str, unnoticed: Coun
 def _read(bench: Bench, folder: Path, form: str, what: str, codes: tuple[int, ...]) -> tuple[int, list[Finding]]:
     """Read the data in a process of its own; its exit code, and what is wrong with its end."""
     cache, size = folder / "cache", folder / "memory"
-    running = bench.start(folder, form, entry="torture.data_files:read", FEDSASH_CACHE=str(cache))
+    running = bench.start(folder, form, entry="torture.data_files:read", environment={"FEDSASH_CACHE": str(cache)})
     ended = running.wait(30)
     findings = ended.findings(*codes)
     taken = int(size.read_text()) if size.exists() else 0
@@ -69,7 +74,7 @@ def _read(bench: Bench, folder: Path, form: str, what: str, codes: tuple[int, ..
         findings.append(Finding("wrong", "code in the data was run", ended.output))
     if ended.code == REFUSED and cache.exists() and any(cache.iterdir()):
         findings.append(Finding("leftover", "the cache holds what was refused", ended.output))
-    return ended.code, [Finding(found.sort, f"{what}: {found.what}", found.output) for found in findings]
+    return ended.code, [replace(found, what=f"{what}: {found.what}") for found in findings]
 
 
 def read(form: str) -> int:
@@ -99,7 +104,6 @@ def _content(form: str, folder: str) -> list[Any]:
     source = Shakespeare(folder).load() if form in TEXTS else Images(folder, test=0.5, decode="once").load()
     source.partition(IID(1))
     parts = [vars(part) for part in (source.train, source.test) if part is not None]
-    numbers = [
-        [key, list(value.shape), value.tolist()] for part in parts for key, value in part.items() if value is not None
-    ]
+    arrays = [(key, value) for part in parts for key, value in part.items() if value is not None]
+    numbers = [[key, list(value.shape), value.tolist()] for key, value in arrays]
     return [source.classes, source.label_names, source.domain_names, numbers]

@@ -14,6 +14,11 @@ from random import Random
 from typing import Any
 
 Write = Callable[[Path], None]
+Spoil = Callable[[Path], object]
+
+MIB = 2**20
+CANARY = "called"
+"""The file that exists if code in the data was run. Data are read with their folder's parent as the working folder."""
 
 
 def pixels(n: int, *shape: int) -> Any:
@@ -172,57 +177,57 @@ def damage(folder: Path, chance: Random) -> str:
     content = file.read_bytes()
     name, changed = chance.choice(sorted(DAMAGES.items()))
     other = chance.choice(all_of_them).read_bytes()
-    write(file, changed(bytearray(content), chance, other))
+    write(file, bytes(changed(bytearray(content), chance, other)))
     return f"{name} of {file.relative_to(folder)}"
 
 
-def _cut(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _cut(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     return content[
         : chance.choice([0, 1, 4, 8, 16, len(content) - 8, len(content) - 1, chance.randrange(len(content))])
     ]
 
 
-def _flip(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _flip(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
     return content
 
 
-def _header(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _header(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     place, size = chance.randrange(min(64, len(content))), chance.choice([1, 2, 4, 8])
     content[place : place + size] = chance.choice([b"\0", b"\xff", b"\x7f", b"\x80"]) * size
     return content
 
 
-def _footer(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _footer(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     place, size = len(content) - chance.randrange(1, min(512, len(content)) + 1), chance.choice([1, 2, 4, 8])
     content[place : place + size] = chance.choice([b"\0", b"\xff", b"\x7f", b"\x80"]) * size
     return content
 
 
-def _extreme(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _extreme(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     place, size = chance.randrange(len(content)), chance.choice([1, 2, 4, 8])
     content[place : place + size] = chance.choice([b"\0", b"\xff", b"\x7f", b"\x80"]) * size
     return content
 
 
-def _noise(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _noise(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     place = chance.randrange(len(content))
     content[place : place + 64] = chance.randbytes(64)
     return content
 
 
-def _hole(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _hole(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     place = chance.randrange(len(content))
     del content[place : place + chance.choice([1, 2, 4, 512])]
     return content
 
 
-def _repeat(content: bytearray, chance: Random, other: bytes) -> bytes:
+def _repeat(content: bytearray, chance: Random, other: bytes) -> bytes | bytearray:
     place = chance.randrange(len(content))
     return content[:place] + content[max(0, place - 64) :]
 
 
-DAMAGES: dict[str, Callable[[bytearray, Random, bytes], bytes]] = {
+DAMAGES: dict[str, Callable[[bytearray, Random, bytes], bytes | bytearray]] = {
     "a part": _cut,
     "a flipped bit": _flip,
     "an extreme value in the header": _header,

@@ -40,10 +40,10 @@ def _without_times(value: Any) -> Any:
 
 def different(there: dict[str, bytes], here: dict[str, bytes]) -> Iterable[Finding]:
     """The findings of a folder that should hold what another one does."""
-    for name in sorted(there.keys() | here.keys()):
-        if name not in here:
-            yield Finding("wrong", f"{name} is missing")
-        elif name not in there:
-            yield Finding("leftover", f"{name} was left behind")
-        elif there[name] != here[name]:
-            yield Finding("wrong", f"{name} differs from that of an undisturbed run")
+    wrong = [f"{name} is missing" for name in there.keys() - here.keys()]
+    wrong += [f"{name} differs" for name in there.keys() & here.keys() if there[name] != here[name]]
+    left = here.keys() - there.keys()
+    if wrong:
+        yield Finding("wrong", f"unlike an undisturbed run: {', '.join(sorted(wrong))}")
+    if left:
+        yield Finding("leftover", f"left behind: {', '.join(sorted(left))}")

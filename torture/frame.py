@@ -12,7 +12,7 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ Sort = Literal["wrong", "traceback", "hang", "crash", "leftover", "slow", "uncle
 nobody ends, a file that a refused or killed command leaves behind for ever, a refusal after more than a second of work,
 and a refusal that is no single line or does not name what is wrong."""
 
+NONE: Mapping[str, str] = {}
 COMMAND = "torture.server:command"
 REFUSED, TIME_LIMIT, SLOW, LONGEST_LINE = 2, 120.0, 1.0, 600
 
@@ -145,8 +146,13 @@ class Bench:
         """The source of all chance in a case."""
         return Random(f"{self.name} {self.seed} {number}")
 
-    def start(self, folder: Path, *arguments: Any, entry: str = COMMAND, **environment: str) -> Running:
-        """Start a command of fedsash in a folder; or another function, `entry`, with these arguments."""
+    def start(
+        self, folder: Path, *arguments: Any, entry: str = COMMAND, environment: Mapping[str, str] = NONE
+    ) -> Running:
+        """Start a command of fedsash in a folder; or another function, `entry`, with these arguments.
+
+        `environment` is added to that of this process.
+        """
         with self._lock:
             self._started += 1
             number = self._started
@@ -154,7 +160,7 @@ class Bench:
         words = [str(word) for word in arguments]
         with streams[0].open("wb") as out, streams[1].open("wb") as err:
             given = [words] if entry == COMMAND else arguments
-            process = self._server.start(entry, given, folder, out.fileno(), err.fileno(), **environment)
+            process = self._server.start(entry, given, folder, out.fileno(), err.fileno(), environment)
         text = shlex.join(["fedsash" if entry == COMMAND else entry, *words])
         return Running(process, text, streams, self._note)
 

@@ -41,7 +41,8 @@ class Scenario:
         return ("resume", self.out, QUIET) if begun else self.words
 
 
-TABLE = ("--scale", "tiny", "--only", "row=FMNIST #C=2", "--only", "method=FedAvg", "--jobs", "2", QUIET)
+ONE = 'engine={kind="sequential", workers=1, block=1, threads=1, compile=false, memory_format="contiguous"}'
+TABLE = ("--set", ONE, "--scale", "tiny", "--only", "row=FMNIST #C=2", "--only", "method=FedAvg", "--jobs", "2", QUIET)
 SCENARIOS = {
     scenario.name: scenario
     for scenario in (

@@ -9,6 +9,8 @@ processes come from the same server (`TORTURE_SERVER` names its socket).
 from __future__ import annotations
 
 import array
+import atexit
+import gc
 import importlib
 import json
 import os
@@ -17,12 +19,13 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 SOCKET = "TORTURE_SERVER"
 FEDSASH = "fedsash.lab.cli:main"
@@ -44,6 +47,8 @@ PRELOADED = (
         "simpy",
         "plotly.graph_objects",
         "scipy.stats",
+        "PIL.Image",
+        "pyarrow.parquet",
     ),
     *("fedsash.lab.cli", "fedsash.lab.runs", "fedsash.lab.config", "fedsash.lab.sweeps", "fedsash.lab.report.page"),
     *("fedsash.lab.studies.opened", "fedsash.lab.reproductions.reproduce", "fedsash.lab.sweeps.job", "fedsash.network"),
@@ -101,9 +106,11 @@ class Server:
         if self._process.stdout.readline() != b"ready\n":
             raise RuntimeError("the server of processes has not started")
 
-    def start(self, entry: str, arguments: Sequence[Any], folder: Path, out: int, err: int, **more: str) -> Process:
+    def start(
+        self, entry: str, arguments: Sequence[Any], folder: Path, out: int, err: int, more: Mapping[str, str]
+    ) -> Process:
         """Run the function `entry` (`"module:function"`) in `folder`. `more` is added to its environment."""
-        environment = os.environ | {"MPLBACKEND": "Agg", SOCKET: self._place, "COLUMNS": "120"} | more
+        environment = os.environ | {"MPLBACKEND": "Agg", SOCKET: self._place, "COLUMNS": "120", **more}
         with open(os.devnull) as nothing:
             streams = [nothing.fileno(), out, err]
             return Process(self._place, entry, arguments, streams, environment=environment, folder=str(folder))
@@ -140,14 +147,18 @@ def command(arguments: Sequence[str]) -> int:
 
 
 def job() -> None:
-    """A sweep's process."""
+    """A sweep's process. If its parent's file operations are watched, so are its own."""
     from fedsash.lab.sweeps.job import main
 
+    from . import file_operations
+
+    if file_operations.ORDER in os.environ:
+        file_operations.watch("job")
     main()
 
 
-def _serve(place: str) -> dict[str, Any] | None:
-    """Fork a process for each order. Returns the order in each forked process, and None at the end."""
+def _serve(place: str) -> dict[str, Any]:
+    """Fork a process for each order, until a signal ends the server. Returns in each forked process, with its order."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)
@@ -208,19 +219,37 @@ def _become(order: Mapping[str, Any], streams: Sequence[int]) -> None:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
-def main() -> int:
+def main() -> NoReturn:
     """Serve, and run what was ordered in each forked process."""
     import torch
 
     torch.set_num_threads(1)  # a process with threads can't be forked safely
     for name in PRELOADED:
         importlib.import_module(name)
+    gc.freeze()  # or the first collection of every process would copy all memory
     order = _serve(sys.argv[1])
-    assert order is not None
+    code = 1
+    try:
+        code = _carry_out(order)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        atexit._run_exitfuncs()
+        with suppress(OSError, ValueError):
+            sys.stdout.flush()
+        os._exit(code)  # the interpreter's own end takes a second to take everything down
+
+
+def _carry_out(order: Mapping[str, Any]) -> int:
     module, _, name = order["entry"].partition(":")
     code: int | None = getattr(importlib.import_module(module), name)(*order["arguments"])
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()
     return code or 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

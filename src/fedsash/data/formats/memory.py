@@ -34,7 +34,7 @@ def check_unpacked(needed: int, packed: int, limit: float, where: str) -> None:
     if needed > max(limit * 1e9, RATIO * packed):
         gigabytes = needed / 1e9
         wanted = math.ceil(gigabytes * 10) / 10
-        right = f"{packed:,} bytes on the disk may take {limit:g} GB; set unpacked = {wanted:g} if the data are yours"
+        right = f"from {packed:,} bytes it may be at most {limit:g} GB; set unpacked = {wanted:g} if it is meant"
         check(False, f"{where}: size in memory", f"{gigabytes:.1f} GB", right)
 
 

@@ -6,7 +6,7 @@ import io
 import pickle
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,7 +137,7 @@ def load(file: Path) -> Any:
     raw = content(file)
     with damages(file):
         try:
-            found = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+            found = _Unpickler(io.BytesIO(raw)).load()
         except _Refused as error:
             raise DataError(f"{file}: asks for {error}: must hold arrays, lists, strings and numbers only") from None
         if isinstance(found, dict):
@@ -158,6 +158,11 @@ class _Table(dict[Any, Any]):
         super().__setitem__(key, value)
 
 
+class _Opcodes(dict[int, Any]):
+    def __missing__(self, code: int) -> Any:
+        raise ValueError(f"opcode {bytes([code])!r} is none that arrays, lists, strings and numbers need")
+
+
 class _Unpickler(pickle._Unpickler):
     """Python's own reader, not the one in C, whose memo takes 64 GB if ten bytes say so.
 
@@ -168,10 +173,20 @@ class _Unpickler(pickle._Unpickler):
     stack: list[Any]
     pop_mark: Callable[[], list[Any]]
 
+    def __init__(self, opened: IO[bytes]) -> None:
+        super().__init__(opened, encoding="bytes")
+        self._texts: dict[str, bytes] = {}
+
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in _ALLOWED:
             raise _Refused(f"{module}.{name}")
-        return _ALLOWED[module, name]
+        return self._latin1 if (module, name) == ("_codecs", "encode") else _ALLOWED[module, name]
+
+    def _latin1(self, text: str, encoding: str) -> bytes:
+        """Bytes in the form in which Python 3 writes them for Python 2; the same object for the same text."""
+        if encoding not in ("latin1", b"latin1"):
+            raise ValueError(f"encoding = {brief(encoding)}: must be latin1")
+        return self._texts.setdefault(text, text.encode("latin1"))
 
     def _empty_table(self) -> None:
         self.stack.append(_Table())
@@ -185,10 +200,10 @@ class _Unpickler(pickle._Unpickler):
     def _build(self) -> None:
         state = self.stack.pop()
         if not isinstance(self.stack[-1], _Array | _Kind):
-            raise ValueError("a state is given to something that has none")
+            raise ValueError("a state is given to what has none")
         self.stack[-1].__setstate__(state)
 
-    dispatch: ClassVar[dict[int, Any]] = {code: pickle._Unpickler.dispatch[code] for code in OPCODES}
+    dispatch: ClassVar[dict[int, Any]] = _Opcodes({code: pickle._Unpickler.dispatch[code] for code in OPCODES})
     dispatch |= {pickle.EMPTY_DICT[0]: _empty_table, pickle.DICT[0]: _table, pickle.BUILD[0]: _build}
 
 
@@ -224,17 +239,10 @@ def _plain(value: Any) -> Any:
     return value.value if isinstance(value, _Array) else value
 
 
-def _latin1(text: str, encoding: str) -> bytes:
-    """Bytes in the form in which Python 3 writes them for Python 2."""
-    if encoding not in ("latin1", b"latin1"):
-        raise ValueError(f"encoding = {brief(encoding)}: must be latin1")
-    return text.encode("latin1")
-
-
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): _Array,
     ("numpy._core.multiarray", "_reconstruct"): _Array,
     ("numpy", "ndarray"): "ndarray",  # only an argument of the function above
     ("numpy", "dtype"): _Kind,
-    ("_codecs", "encode"): _latin1,
+    ("_codecs", "encode"): None,  # stands for the reader's own function
 }

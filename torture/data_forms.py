@@ -162,6 +162,8 @@ FORMS: dict[str, Write] = {
 }
 CHECKED = ("idx_gz", "png")
 """Forms with a checksum over all of their content: another result than the original's must not come out of them."""
+SWAPPED = "another file in place"
+"""The damage that no checksum notices, since each file is whole."""
 TEXTS = ("play", "speeches")
 
 
@@ -236,6 +238,6 @@ DAMAGES: dict[str, Callable[[bytearray, Random, bytes], bytes | bytearray]] = {
     "noise": _noise,
     "a hole": _hole,
     "a repetition": _repeat,
-    "another file in place": lambda content, chance, other: other,
+    SWAPPED: lambda content, chance, other: other,
     "something behind the end": lambda content, chance, other: content + other[:100],
 }

@@ -102,6 +102,7 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
     for decoder in decoders.values():
         where, size = f"{decoder.part.where}: height and width of images", decoder.shape[:2]
         check(settings.shape in (None, size), where, size, f"must be {settings.shape}")
+        check(0 not in size, where, size, "must be at least 1")
     if sum(decoder.bytes for decoder in decoders.values()) < limit:
         pixels = decode(decoders)
         return content | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info

@@ -12,7 +12,7 @@ from torch import Tensor
 from .averages import Observers
 from .averages.observers import AverageStates
 from .basics.arrays import Vectors
-from .basics.errors import SettingError, check
+from .basics.errors import SettingError, check, check_count
 from .basics.typed import typed
 from .evaluation import Metrics
 from .servers import Server
@@ -55,7 +55,7 @@ class Broadcast:
     def __post_init__(self) -> None:
         check(self.start == "auto" or self.start >= 1, "Broadcast.start", self.start, 'must be 1 or more, or "auto"')
         check(len(self.averages) > 0, "Broadcast.average", self.average, "must name at least one average")
-        check(self.patience >= 1, "Broadcast.patience", self.patience, "must be at least 1")
+        check_count("Broadcast.patience", self.patience)
         check(
             self.order == "after" or not self.adaptive,
             "Broadcast.order",

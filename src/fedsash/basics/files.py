@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,16 @@ def plain_file(path: Path | str) -> Path:
     if kind != stat.S_IFREG:
         raise OSError(f"{path} is {KINDS.get(kind, 'something else')}, and must be a file")
     return path
+
+
+def check_folder(path: Path | str) -> None:
+    """Raise `OSError` if there can't be a folder with files of ours at `path`. Nothing is made."""
+    path = Path(path).absolute()
+    there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file, and must be a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"{there} can't be written")
 
 
 @contextmanager

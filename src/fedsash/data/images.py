@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check
+from ..basics.errors import check, check_count
 from ..basics.storage import free
 from ..basics.typed import typed
 from . import formats
@@ -170,7 +170,7 @@ class Images:
     def __post_init__(self) -> None:
         check_limit(self)
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
-        check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
+        check_count("Images.size", self.size)
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
         check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")
         _ = self.transform

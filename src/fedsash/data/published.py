@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check
+from ..basics.errors import check, check_count
 from ..basics.randomness import Purpose, generator
 from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
@@ -172,7 +172,7 @@ class DigitFive(PublishedImages):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.count >= 1, "DigitFive.count", self.count, "must be at least 1")
+        check_count("DigitFive.count", self.count)
 
     def load(self, seed: int = 0) -> Source:
         """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""

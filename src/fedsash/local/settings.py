@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
-from ..basics.errors import check, check_strength
+from ..basics.errors import check, check_count, check_positive, check_strength
 from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
@@ -47,14 +47,14 @@ class LocalTraining:
         check(
             self.batch == "full" or self.batch > 0, "LocalTraining.batch", self.batch, 'must be at least 1, or "full"'
         )
-        check(self.epochs > 0, "LocalTraining.epochs", self.epochs, "must be at least 1")
-        check(self.steps is None or self.steps > 0, "LocalTraining.steps", self.steps, "must be at least 1")
+        check_count("LocalTraining.epochs", self.epochs)
+        check_count("LocalTraining.steps", self.steps)
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
         check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
         check_strength("LocalTraining.weight_decay", self.weight_decay)
-        check(self.clip is None or self.clip > 0, "LocalTraining.clip", self.clip, "must be positive")
+        check_positive("LocalTraining.clip", self.clip)
 
     @property
     def batching(self) -> Batching:

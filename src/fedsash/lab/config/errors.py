@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import FedsashError, LibraryError, SettingError, brief, one_line
+from ...basics.errors import FedsashError, LibraryError, SettingError, brief, one_line, shortened
 from .words import suggestion
 
 
@@ -60,6 +60,7 @@ def prefixed(path: str | Path) -> Iterator[None]:
 
 def join(place: str, key: str) -> str:
     """The key of a table, as an error names it: `local.lr`."""
+    key = shortened(key, 60)
     return f"{place}.{key}" if place else key
 
 
@@ -69,4 +70,4 @@ def check_known(name: Any, names: Iterable[str], what: str) -> None:
     if name not in names:
         close = suggestion(str(name), names)
         hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
-        raise ConfigError(f"{what} {name}; {hint}", str(name))
+        raise ConfigError(f"{what} {shortened(str(name))}; {hint}", str(name))

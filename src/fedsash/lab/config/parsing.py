@@ -9,7 +9,7 @@ from typing import Any
 from . import tables
 from .errors import prefixed
 from .experiment import Experiment
-from .files import overridden, read
+from .files import check_content, overridden, read
 from .network import NetworkExperiment
 
 
@@ -29,6 +29,7 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = ()) -> Experiment
     """
     for override in overrides:
         table = overridden(table, override)
+    check_content(table)
     kind = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
     experiment: Experiment = tables.build(kind, table, "", kind())
     return experiment

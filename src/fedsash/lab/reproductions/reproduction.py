@@ -12,7 +12,7 @@ from ...basics.errors import check
 from ..config import ConfigError, parse
 from ..config.errors import check_known, prefixed
 from ..config.files import merged, read
-from ..config.words import show
+from ..config.words import show, shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from .figures import Figure
@@ -112,7 +112,7 @@ class Reproduction:
         given = mapping(self.content.get("axes", {}), "axes")
         for axis, values in given.items():
             if not isinstance(values, list | Mapping):
-                raise ConfigError(f"axes.{axis} = {show(values)}: must be a list of values, or a table of labels")
+                raise ConfigError(f"axes.{axis} = {shown(values)}: must be a list of values, or a table of labels")
         return {axis: [_label(value) for value in values] for axis, values in given.items()}
 
     @cached_property
@@ -160,7 +160,7 @@ class Reproduction:
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         given = self.content.get(key, [])
         if not isinstance(given, list):
-            raise ConfigError(f"{key} = {show(given)}: must be a list of tables, [[{key}]]")
+            raise ConfigError(f"{key} = {shown(given)}: must be a list of tables, [[{key}]]")
         for i, table in enumerate(given):
             yield f"{key}[{i}]", mapping(table, f"{key}[{i}]")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...basics.errors import check
+from ...basics.errors import check_count
 from ...basics.typed import typed
 from ...evaluation import Metrics
 
@@ -30,8 +30,9 @@ class Checkpoint:
     keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check(self.every >= 1, "Checkpoint.every", self.every, "must be at least 1")
-        check(min(self.keep, default=1) >= 1, "Checkpoint.keep", self.keep, "must be rounds, 1 or more")
+        check_count("Checkpoint.every", self.every)
+        for round in self.keep:
+            check_count("Checkpoint.keep", round)
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether the state after `round` is saved in a run of `rounds` rounds."""

@@ -1,0 +1,138 @@
+"""A run's folder: its files, who writes them and when."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from ...basics.errors import RunError
+from ...state import State
+from .. import checkpoints, files
+from ..partition import record
+from ..records import Records
+from .driver import Driver
+from .lock import held
+from .pictures import draw_curves, draw_timeline
+from .result import Result
+
+
+class RunFolder:
+    """The folder of a run.
+
+    | file | written | holds |
+    |---|---|---|
+    | `config.toml` | at the beginning of each session | the complete experiment |
+    | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
+    | `partition.json` | at the beginning | the clients' labels |
+    | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
+    | `state/` | while the run trains | see `checkpoints` |
+    | `trajectory/` | while the run trains | see `running_sums` |
+    | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `files.json` | with each of these files, and with each state | their sizes and checksums, see `files` |
+    | `lock` | while a session works in the folder | who that is, see `lock` |
+    | `timeline.json` and its pictures | at the end of each session on a network | events and times |
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.states = self.path / "state"
+        self.records = Records(self.path)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it holds a run."""
+        return files.there(self.records.path)
+
+    @property
+    def command(self) -> str:
+        """How to go on with the run: a command, or a call if it was not begun from an experiment file."""
+        if (self.path / "config.toml").exists():
+            return shlex.join(["fedsash", "resume", str(self.path)])
+        return f"fedsash.resume(federation, rounds, {str(self.path)!r})"
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
+        return held(self.path)
+
+    def check_new(self) -> None:
+        """Raise `RunError` if it holds a run."""
+        if self.begun:
+            raise RunError(f"{self.path} holds a run already: resume it, or choose another folder")
+
+    def check_begun(self) -> None:
+        """Raise `RunError` if it holds no run."""
+        if not self.begun:
+            raise RunError(f"{self.path} holds no run to resume")
+
+    def clear(self) -> None:
+        """Remove what a killed process has left of files that it was writing. The folder must be held."""
+        for folder in (self.path, self.path / "models"):
+            files.clear(folder)
+
+    def settled(self, federation: Driver) -> Driver:
+        """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
+        file = self.path / "engine.json"
+        return federation.settled(files.table(file)) if files.there(file) else federation
+
+    def save(self, state: State, keep: tuple[int, ...]) -> int:
+        """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
+        if self.begun:
+            self.records.flush()
+        checkpoints.save(state, self.states, keep)
+        return checkpoints.saved_rounds(self.states)[0]
+
+    def write_beginning(
+        self, federation: Driver, state: State, config: Mapping[str, Any] | None, started: bool, history: list[Any]
+    ) -> None:
+        """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
+
+        The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        engine, contents = federation.described(), dict[str, bytes]()
+        if started or not (self.path / "engine.json").exists():
+            contents["engine.json"] = files.json_of(engine)
+        if federation.local_data is not None:
+            contents["partition.json"] = files.json_of(record(federation.local_data))
+        if config is not None:
+            contents["config.toml"] = toml_of(dict(config) | {"engine": config.get("engine", {}) | engine})
+        files.write(self.path, contents.items())
+        if not self.begun:
+            if state.forked is None:
+                checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
+            self.records.create(history)
+
+    def write_end(self, result: Result) -> None:
+        """Write the results."""
+        federation, folder = result.federation, self.path
+        (folder / "models").mkdir(exist_ok=True)
+        files.write(folder, _results(result))
+        target = federation.evaluation.target
+        if federation.chronicle is not None:
+            draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
+        draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+
+
+def toml_of(config: Mapping[str, Any]) -> bytes:
+    """An experiment as the content of a file."""
+    import tomli_w
+
+    return tomli_w.dumps(config).encode()
+
+
+def _results(result: Result) -> Iterator[tuple[str, bytes]]:
+    """The files of a run's end."""
+    yield "summary.json", files.json_of(result.summary)
+    for name, w in result.vectors().items():
+        yield f"models/{name}.safetensors", result.federation.export(w)
+    if (chronicle := result.federation.chronicle) is not None:
+        yield "timeline.json", files.json_of(chronicle.timeline())
+
+
+def _broadcast_start(federation: Driver, state: State) -> int | None:
+    """The round after which clients receive the average instead of the model. None without a broadcast."""
+    choice = state.choice or (federation.broadcast.first() if federation.broadcast else None)
+    return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)

@@ -135,21 +135,26 @@ def _case(subjects: Subjects, name: str, random: Random, place: Path) -> Iterato
     target = damaged / "out" / file
     other = subjects.folder(name, 1) / "out" / file
     DAMAGES[how](target, other, random)
-    commands = sorted(READING[name])
+    before, commands = contents(damaged), sorted(READING[name])
     for command in random.sample(commands, min(COMMANDS, len(commands))):
         copy = place / command
         shutil.copytree(damaged, copy)
         found, right = subjects.read(name, command, copy), subjects.right(name, command)
-        kept = contents(damaged).get(f"out/{file}")
-        for finding in _judge(found, right, file, kept):
+        for finding in _judge(found, right, file, before):
             yield Finding(finding.sort, f"{file} ({how}), then {command}: {finding.what}", finding.output)
 
 
-def _judge(found: Result, right: Result, file: str, damaged: bytes | None) -> Iterator[Finding]:
-    """A command that ends well gives the right result, or says that the file is damaged; others name it in a line."""
+def _judge(found: Result, right: Result, file: str, before: dict[str, bytes]) -> Iterator[Finding]:
+    """A command that ends well gives the right result, or says that the file is damaged; others name it in a line.
+
+    A refusal leaves nothing behind that was not there `before`. A sweep trains its other runs.
+    """
     if wrong := found.ended.findings(right.ended.code, REFUSED):
         yield from wrong
         return
+    left = found.files.keys() - before.keys()
+    if found.ended.code == REFUSED and left and not any("seed=" in name for name in left):
+        yield Finding("leftover", f"a refusal left {', '.join(sorted(left))}", found.ended.output)
     said = any(name in found.ended.err + found.ended.out for name in (file, *_names(file)))
     if found.ended.code == REFUSED:
         if not said and right.ended.code != REFUSED:
@@ -157,7 +162,7 @@ def _judge(found: Result, right: Result, file: str, damaged: bytes | None) -> It
         return
     names = found.files.keys() | right.files.keys()
     changed = {name for name in names if found.files.get(name) != right.files.get(name)}
-    if found.files.get(f"out/{file}") == damaged:
+    if found.files.get(f"out/{file}") == before.get(f"out/{file}"):
         changed.discard(f"out/{file}")
     if changed and not said:
         yield Finding("wrong", f"other results: {', '.join(sorted(changed))}", found.ended.output)

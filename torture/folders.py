@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ def _timeless(path: Path) -> bytes:
     if path.suffix == ".pdf":
         return re.sub(rb"/CreationDate \(.*?\)", b"", content)
     if path.name in ("summary.json", "state.json"):
-        return json.dumps(_without_times(json.loads(content)), sort_keys=True).encode()
+        with suppress(ValueError, RecursionError):  # a damaged file is compared as it is
+            return json.dumps(_without_times(json.loads(content)), sort_keys=True).encode()
     return content
 
 

@@ -20,7 +20,7 @@ from random import Random
 from threading import Lock
 from typing import Any, Literal, Protocol, get_args
 
-from .server import Process, Server
+from .server import Anew, Process, Server
 
 Sort = Literal["wrong", "traceback", "hang", "crash", "leftover", "slow", "unclear"]
 """What a finding is: a wrong result that was accepted, a traceback, a command that does not end, one that a signal of
@@ -87,8 +87,8 @@ class Ended:
 
     def _refusal(self, names: str) -> list[Finding]:
         line = (self.err.strip().splitlines() or [""])[-1]
-        if not line or len(line) > LONGEST_LINE:
-            return [Finding("unclear", f"a refusal of {len(line)} characters", self.output)]
+        if not line.startswith("fedsash") or len(line) > LONGEST_LINE:
+            return [Finding("unclear", "the refusal is no single line", self.output)]
         if names not in self.err:
             return [Finding("unclear", f"the refusal does not name {names}", self.output)]
         if self.seconds > SLOW:
@@ -100,7 +100,7 @@ class Running:
     """A command that was started: it can be sent signals, and waited for."""
 
     def __init__(
-        self, process: Process, command: str, streams: tuple[Path, Path], note: Callable[[Ended], None]
+        self, process: Process | Anew, command: str, streams: tuple[Path, Path], note: Callable[[Ended], None]
     ) -> None:
         self.process, self._command, self._streams, self._note = process, command, streams, note
 
@@ -117,6 +117,10 @@ class Running:
         ended = Ended(self._command, self.process.wait(), out, err, self.process.seconds, hung)
         self._note(ended)
         return ended
+
+    def ended(self) -> bool:
+        """Whether it has ended."""
+        return self.process.ended()
 
 
 @dataclass
@@ -147,20 +151,29 @@ class Bench:
         return Random(f"{self.name} {self.seed} {number}")
 
     def start(
-        self, folder: Path, *arguments: Any, entry: str = COMMAND, environment: Mapping[str, str] = NONE
+        self,
+        folder: Path,
+        *arguments: Any,
+        entry: str = COMMAND,
+        environment: Mapping[str, str] = NONE,
+        anew: bool = False,
     ) -> Running:
         """Start a command of fedsash in a folder; or another function, `entry`, with these arguments.
 
-        `environment` is added to that of this process.
+        `environment` is added to that of this process. A process that is started `anew` imports everything itself.
         """
         with self._lock:
             self._started += 1
             number = self._started
         streams = self.folder / f"{number}.out", self.folder / f"{number}.err"
+        process: Process | Anew
         words = [str(word) for word in arguments]
         with streams[0].open("wb") as out, streams[1].open("wb") as err:
             given = [words] if entry == COMMAND else arguments
-            process = self._server.start(entry, given, folder, out.fileno(), err.fileno(), environment)
+            if anew:
+                process = Anew(words, folder, out.fileno(), err.fileno())
+            else:
+                process = self._server.start(entry, given, folder, out.fileno(), err.fileno(), environment)
         text = shlex.join(["fedsash" if entry == COMMAND else entry, *words])
         return Running(process, text, streams, self._note)
 

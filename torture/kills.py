@@ -19,31 +19,36 @@ from .scenarios import SCENARIOS, Scenario, Undisturbed
 SIZES = {"full": 160, "short": 8}
 SAVING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Signals after which a run finishes its round and saves its state."""
-MOST = 3
-"""The most kills of one case."""
+MOST, ANEW, IMPORTS = 3, 8, 3.0
+"""The most kills of one case; every how many cases the processes are started anew; about how long they then import."""
 
 
 def cases(bench: Bench, size: int) -> Iterator[Case]:
     """Each case disturbs one scenario up to three times, each time in another way and at another moment."""
     undisturbed, names = Undisturbed(bench), list(SCENARIOS)
     for number in range(size):
-        name = names[number % len(names)]
-        yield Case(f"{name}, killed", partial(_case, bench, undisturbed, SCENARIOS[name], bench.random(number)))
+        scenario, anew = SCENARIOS[names[number % len(names)]], number % ANEW == ANEW - 1
+        what = f"{scenario.name}, killed" + (", in processes started anew" if anew else "")
+        yield Case(what, partial(_case, bench, undisturbed, scenario, bench.random(number), anew))
 
 
-def _case(bench: Bench, undisturbed: Undisturbed, scenario: Scenario, random: Random, place: Path) -> Iterator[Finding]:
+def _case(
+    bench: Bench, undisturbed: Undisturbed, scenario: Scenario, random: Random, anew: bool, place: Path
+) -> Iterator[Finding]:
     undisturbed.prepare(scenario.name, place)
     saved = False
     for _ in range(random.randint(1, MOST)):
         if scenario.over(place):
             break
         number = random.choice((signal.SIGKILL, signal.SIGKILL, *SAVING))
-        running = bench.start(place, *scenario.next(place))
-        time.sleep(random.uniform(0, undisturbed.seconds(scenario.name)))
+        if anew and number == signal.SIGINT:
+            number = signal.SIGTERM  # Ctrl-C among the imports gives Python's own traceback
+        running = bench.start(place, *scenario.next(place), anew=anew)
+        time.sleep(random.uniform(0, undisturbed.seconds(scenario.name) + IMPORTS * anew))
         yield from _disturb(running, number, random, scenario, place)
         saved |= number in SAVING
     if not scenario.over(place):
-        yield from bench.command(place, *scenario.next(place)).findings(0)
+        yield from bench.command(place, *scenario.next(place), anew=anew).findings(0)
     yield from undisturbed.differences(scenario.name, place, only_common_states=saved)
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from .frame import REFUSED, Bench, Case, Finding
 
-SIZES = {"full": 60, "short": 4}
+SIZES = {"full": 50, "short": 3}
 HIT = "window.hit=1"
 TEXTS = (
     f"</script><script>{HIT}</script>",

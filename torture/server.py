@@ -14,6 +14,7 @@ import gc
 import importlib
 import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -81,6 +82,10 @@ class Process:
             self._connection.close()
         return self.returncode
 
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return bool(select.select([self._connection], [], [], 0)[0])
+
     def send_signal(self, number: int) -> None:
         """Send a signal to the process alone."""
         if self.returncode is None:
@@ -93,6 +98,33 @@ class Process:
             os.killpg(self.pid, number)
 
 
+class Anew(subprocess.Popen[bytes]):
+    """`python -m fedsash`, started as a user starts it, with what the campaign needs of a `Process`."""
+
+    def __init__(self, arguments: Sequence[str], folder: Path, out: int, err: int) -> None:
+        command = [sys.executable, "-m", "fedsash", *arguments]
+        environment = os.environ | {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
+        settings: dict[str, Any] = {"cwd": folder, "env": environment, "stdin": subprocess.DEVNULL}
+        super().__init__(command, stdout=out, stderr=err, start_new_session=True, **settings)
+        self.seconds = 0.0  # what importing takes can't be told from the work
+
+    def wait(self, timeout: float | None = None) -> int:
+        """The exit code; minus the signal that killed it. Raises `TimeoutError` after `timeout` seconds."""
+        try:
+            return super().wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise TimeoutError from None
+
+    def send_to_group(self, number: int) -> None:
+        """Send a signal to the process and to all that it has started."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    def ended(self) -> bool:
+        """Whether the process has ended."""
+        return self.poll() is not None
+
+
 class Server:
     """The server, from the campaign's side."""
 
@@ -101,8 +133,10 @@ class Server:
         self._place = f"{self._folder.name}/server"
         environment = os.environ | {"MPLBACKEND": "Agg", SOCKET: self._place, "OMP_NUM_THREADS": "1", "COLUMNS": "120"}
         command = [sys.executable, "-m", "torture.server", self._place]
-        self._process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, start_new_session=True)
-        assert self._process.stdout is not None
+        self._process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
+        assert self._process.stdin is not None and self._process.stdout is not None
         if self._process.stdout.readline() != b"ready\n":
             raise RuntimeError("the server of processes has not started")
 
@@ -116,9 +150,8 @@ class Server:
             return Process(self._place, entry, arguments, streams, environment=environment, folder=str(folder))
 
     def close(self) -> None:
-        """End the server. Processes that still run are not ended."""
-        self._process.terminate()
-        self._process.wait()
+        """End the server, and all its processes that still run."""
+        self._process.communicate()
         self._folder.cleanup()
 
 
@@ -143,6 +176,7 @@ def command(arguments: Sequence[str]) -> int:
 
     vars(process)["subprocess"] = SimpleNamespace(Popen=_popen, PIPE=subprocess.PIPE)
     sys.argv = ["fedsash", *arguments]
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return main(arguments)
 
 
@@ -154,25 +188,31 @@ def job() -> None:
 
     if file_operations.ORDER in os.environ:
         file_operations.watch("job")
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 
 
 def _serve(place: str) -> dict[str, Any]:
-    """Fork a process for each order, until a signal ends the server. Returns in each forked process, with its order."""
+    """Fork a process for each order, until standard input ends. Returns in each forked process, with its order."""
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)
     events = selectors.DefaultSelector()
     events.register(listener, selectors.EVENT_READ)
+    events.register(sys.stdin, selectors.EVENT_READ)
     print("ready", flush=True)
     while True:
         for key, _ in events.select():
-            if key.fileobj is listener:
+            if key.fileobj is sys.stdin:
+                for pid, _ in (key.data for key in events.get_map().values() if key.data):
+                    os.killpg(pid, signal.SIGKILL)
+                os._exit(0)
+            elif key.fileobj is listener:
                 connection, _ = listener.accept()
                 order, streams = _receive(connection)
                 pid = os.fork()
                 if pid == 0:
-                    for other in list(events.get_map().values()):
+                    for other in [key for key in events.get_map().values() if key.fileobj is not sys.stdin]:
                         _close(other.fileobj, other.data)
                     connection.close()
                     _become(order, streams)
@@ -215,8 +255,7 @@ def _become(order: Mapping[str, Any], streams: Sequence[int]) -> None:
     os.chdir(order["folder"])
     os.environ.clear()
     os.environ.update(order["environment"])
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def main() -> NoReturn:
@@ -236,6 +275,8 @@ def main() -> NoReturn:
     except BaseException:
         sys.excepthook(*sys.exc_info())
     finally:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_IGN)  # what follows is the interpreter's own end
         atexit._run_exitfuncs()
         with suppress(OSError, ValueError):
             sys.stdout.flush()

@@ -88,10 +88,10 @@ def test_the_limit_can_be_raised(tmp_path: Path) -> None:
         Images(str(tmp_path), unpacked=0.101).load().partition(lambda y, seed: [np.arange(len(y))])
 
 
-@pytest.mark.parametrize("limit", [0, -1, math.inf, math.nan])
+@pytest.mark.parametrize("limit", [0, -1, math.inf])
 @pytest.mark.parametrize("make", [Images, MNIST])
 def test_a_limit_is_a_positive_number(make: Any, limit: float) -> None:
-    with pytest.raises(ValueError, match=rf"^{make.__name__}.unpacked = .*: must be a positive number of GB$"):
+    with pytest.raises(ValueError, match=rf"^{make.__name__}.unpacked = .*: must be positive, in GB$"):
         make("x", unpacked=limit)
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check, check_count
+from ..basics.errors import check, check_count, check_positive
 from ..basics.storage import free
 from ..basics.typed import typed
 from . import formats
@@ -21,9 +21,6 @@ from .formats.pixels import AS_IT_IS, Decoder, Look, decode
 from .formats.splits import numbered
 from .source import Source, hold_out
 from .transform import PLAIN, Transform
-
-if TYPE_CHECKING:
-    from .published import PublishedImages
 
 Decode: TypeAlias = Literal["auto", "once", "batches"]
 """When images are decoded: `"once"`, then kept; `"batches"`, batch by batch; `"auto"`: once if they fit into memory."""
@@ -117,12 +114,6 @@ def _samples(content: Mapping[str, Any], split: str, labels: str) -> Samples:
     return Samples(**found)
 
 
-def check_limit(data: Images | PublishedImages) -> None:
-    """Raise `SettingError` unless the limit of unpacked data is a number of GB."""
-    right = "must be a positive number of GB"
-    check(0 < data.unpacked < math.inf, f"{type(data).__name__}.unpacked", data.unpacked, right)
-
-
 @dataclass(frozen=True)
 @typed
 class Images:
@@ -168,7 +159,7 @@ class Images:
     unpacked: float = UNPACKED
 
     def __post_init__(self) -> None:
-        check_limit(self)
+        check_positive("Images.unpacked", self.unpacked, "in GB")
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
         check_count("Images.size", self.size)
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")

@@ -11,13 +11,13 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check, check_count
+from ..basics.errors import check, check_count, check_positive
 from ..basics.randomness import Purpose, generator
 from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
 from .federated import Samples
 from .formats.memory import UNPACKED
-from .images import Decode, ReadingSettings, check_limit, load
+from .images import Decode, ReadingSettings, load
 from .source import Source
 
 _log = logging.getLogger(__name__)
@@ -37,7 +37,7 @@ class PublishedImages:
     name: ClassVar[str]
 
     def __post_init__(self) -> None:
-        check_limit(self)
+        check_positive(f"{type(self).__name__}.unpacked", self.unpacked, "in GB")
 
     @property
     def settings(self) -> ReadingSettings:

@@ -106,14 +106,14 @@ class RunFolder:
             self.records.create(history)
 
     def write_end(self, result: Result) -> None:
-        """Write the results."""
+        """Write the results. The summary comes last: it says to a sweep that nothing is left to do."""
         federation, folder = result.federation, self.path
-        (folder / "models").mkdir(exist_ok=True)
-        files.write(folder, _results(result))
         target = federation.evaluation.target
         if federation.chronicle is not None:
             draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+        (folder / "models").mkdir(exist_ok=True)
+        files.write(folder, _results(result))
 
 
 def toml_of(config: Mapping[str, Any]) -> bytes:
@@ -125,11 +125,11 @@ def toml_of(config: Mapping[str, Any]) -> bytes:
 
 def _results(result: Result) -> Iterator[tuple[str, bytes]]:
     """The files of a run's end."""
-    yield "summary.json", files.json_of(result.summary)
     for name, w in result.vectors().items():
         yield f"models/{name}.safetensors", result.federation.export(w)
     if (chronicle := result.federation.chronicle) is not None:
         yield "timeline.json", files.json_of(chronicle.timeline())
+    yield "summary.json", files.json_of(result.summary)
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -56,7 +56,7 @@ class Decoder:
 
     part: ImageSplit
     look: Look
-    unpacked: float = UNPACKED
+    unpacked: float = field(default=UNPACKED, metadata={"numbers": False})
 
     @property
     def ready(self) -> Pixels | None:

@@ -9,9 +9,11 @@ import zlib
 from collections.abc import Mapping, Set
 from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
@@ -104,14 +106,17 @@ def load(path: Path, state: State) -> State:
 
 
 def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
-    """The newest readable state of a run, or the start if none was saved, and a line for each unreadable state.
+    """The newest readable state of a run, or the start if none was saved, and lines about it.
+
+    A line names each unreadable state. Another one says if other versions of the libraries have saved the state.
 
     Raises `StateError` if all saved states are unreadable, or if the newest readable one is of another experiment.
     """
     notes: list[str] = []
     for round in reversed(saved_rounds(folder)):
         try:
-            return load(place(folder, round), start), [f"{note}; using the state before it" for note in notes]
+            state = load(place(folder, round), start)
+            return state, [*(f"{note}; using the state before it" for note in notes), *_news(place(folder, round))]
         except UnreadableError as error:
             notes.append(str(error))
     if notes:
@@ -166,6 +171,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
     files[TENSORS] = _write_tensors(whole | best, writing / TENSORS)
     manifest = {
         "format": FORMAT,
+        "versions": _versions(),
         **{name: getattr(state, name) for name in NUMBERS},
         "choice": state.choice and state.choice.saved(),
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
@@ -219,6 +225,16 @@ def _manifest(path: Path) -> dict[str, Any]:
     if format != FORMAT:
         raise UnreadableError(f"{path} is in format {format}, and this version of fedsash reads {FORMAT}")
     return manifest
+
+
+def _versions() -> str:
+    """The libraries that determine the last digits of a number."""
+    return f"fedsash {version('fedsash')} and torch {torch.__version__}"
+
+
+def _news(path: Path) -> list[str]:
+    before, now = _manifest(path).get("versions"), _versions()
+    return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
 
 
 def _own_checksum(manifest: dict[str, Any]) -> int:

@@ -109,7 +109,7 @@ examples:
   fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
 
 A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),
-metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state is saved.
+metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state saved.
 A fork needs a round whose state is kept: one of the last two saved states, or one in checkpoint.keep.
 """
 
@@ -117,4 +117,11 @@ RESUME = """\
 examples:
   fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
   fedsash resume runs/a --rounds 1000   continue up to round 1000
+
+SIGTERM (a queue) and SIGHUP (a closed terminal) stop a run as Ctrl-C does: the round is finished and the state saved.
+A job script for SLURM, which kills a job that is still there some seconds after SIGTERM:
+  #SBATCH --signal=TERM@300             five minutes, so that a round can be finished
+  if [ -f runs/a/metrics.jsonl ]; then srun fedsash resume runs/a
+  else srun fedsash run experiment.toml --out runs/a; fi
+  [ $? = 143 ] && scontrol requeue $SLURM_JOB_ID
 """

@@ -107,14 +107,18 @@ class RunFolder:
             self.records.create(history)
 
     def write_end(self, result: Result) -> None:
-        """Write the results."""
+        """Write the results. The federation must still be at work, since its chronicle ends with it.
+
+        The summary comes last: it says to a sweep that nothing is left to do.
+        """
         federation, folder = result.federation, self.path
-        (folder / "models").mkdir(exist_ok=True)
-        files.write(folder, _results(result))
+        timeline = None if federation.chronicle is None else federation.chronicle.timeline()
         target = federation.evaluation.target
-        if federation.chronicle is not None:
-            draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
+        if timeline is not None:
+            draw_timeline(folder, timeline, result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+        (folder / "models").mkdir(exist_ok=True)
+        files.write(folder, _results(result, timeline))
 
 
 def config_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
@@ -124,13 +128,13 @@ def config_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
     return {"config.toml": tomli_w.dumps(config).encode()} | own_code.permit(folder, config)
 
 
-def _results(result: Result) -> Iterator[tuple[str, bytes]]:
+def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tuple[str, bytes]]:
     """The files of a run's end."""
-    yield "summary.json", files.json_of(result.summary)
     for name, w in result.vectors().items():
         yield f"models/{name}.safetensors", result.federation.export(w)
-    if (chronicle := result.federation.chronicle) is not None:
-        yield "timeline.json", files.json_of(chronicle.timeline())
+    if timeline is not None:
+        yield "timeline.json", files.json_of(timeline)
+    yield "summary.json", files.json_of(result.summary)
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

@@ -65,7 +65,7 @@ def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
     with _boards(experiment, folder) as boards:
         result = _when_free(partial(go, boards))
     reached = result.summary["rounds"] if result.interrupted else experiment.rounds
-    return {"reached": reached, "models": result.summary["models"]}
+    return _told(reached, result)
 
 
 def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
@@ -89,7 +89,12 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
             "until": until,
         }
         result = _when_free(partial(go, settings))
-    return {"reached": result.state.round, "models": result.summary["models"]}
+    return _told(result.state.round, result)
+
+
+def _told(reached: int, result: Result | TimeStudy) -> dict[str, Any]:
+    why = signal.Signals(result.signal).name if result.signal else ""
+    return {"reached": reached, "models": result.summary["models"], "error": f"stopped by {why}" if why else ""}
 
 
 def _when_free(go: Callable[[], Any]) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from ..basics.errors import MOST, RunError, brief, library
+from ..basics.errors import MOST, RunError, brief, library, one_line, shortened
 from ..basics.files import naming, plain_file
 from ..evaluation import Evaluation, Metrics
 
@@ -219,6 +219,17 @@ class TensorBoard:
         """Close the files."""
         for writer in self._writers.values():
             writer.close()
+
+
+def read_json(path: Path | str) -> dict[str, Any]:
+    """The JSON object in a file of a run or a sweep. Raises `RunError`, which names the file, if it holds none."""
+    try:
+        content = json.loads(plain_file(path).read_bytes())
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is damaged: it is not JSON ({shortened(one_line(error))})") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged: it must be a JSON object")
+    return content
 
 
 def write_json(path: Path | str, data: Any) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import argparse
 import sys
+from pathlib import Path
 from typing import Any, TypeAlias
+
+from ...basics.files import check_folder
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
@@ -18,6 +21,20 @@ def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None
     how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
     print(f"stopped; {how}" if how else "stopped", file=sys.stderr)
     return INTERRUPTED
+
+
+def check_out(out: Path, new: bool) -> None:
+    """Refuse a folder that can't be written, that is in use, or, for a `new` run, that holds a run.
+
+    A command asks before it loads data.
+    """
+    from ..runs.folder import RunFolder
+    from ..runs.lock import check_free
+
+    check_folder(out)
+    check_free(out)
+    if new:
+        RunFolder(out).check_new()
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:

@@ -8,8 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.files import check_folder
-from .common import OK, Commands, add_set, interrupted
+from .common import OK, Commands, add_set, check_out, interrupted
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -32,7 +31,6 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
-    check_folder(given.out)
     experiment = load(given.experiment, given.set)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
@@ -52,6 +50,7 @@ def simulate(
     from ..records import TensorBoard
     from ..table import table
 
+    check_out(given.out, new=given.command is _network)
     with ExitStack() as stack:
         stack.enter_context(prefixed(file))
         boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []

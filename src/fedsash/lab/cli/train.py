@@ -9,8 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.files import check_folder
-from .common import OK, Commands, add_set, interrupted
+from .common import OK, Commands, add_set, check_out, interrupted
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -42,7 +41,6 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
-    check_folder(given.out)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
@@ -74,6 +72,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
     from ..records import TensorBoard
     from ..table import table
 
+    check_out(given.out, new=given.command is _run)
     with prefixed(file):
         federation = experiment.federation()
     with ExitStack() as stack:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ from ..pictures.curves import curves
 from ..pictures.paper import draw as draw_picture
 from ..pictures.smoothing import smooth
 from ..progress import Progress
-from ..records import write_json
+from ..records import read_json, write_json
 from ..studies import pictures
 from ..sweeps import PlannedRun
 from .figures import AGAINST, Figure
@@ -126,7 +125,7 @@ def _analysed(
 ) -> dict[str, Any]:
     """An analysis of some runs. If the same figure has made it before, it is read instead."""
     mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
-    if file.exists() and (found := json.loads(file.read_text())).get("made_for") == mark:
+    if file.exists() and (found := read_json(file)).get("made_for") == mark:
         return dict(found)
     from ..studies.opened import open_run
 
@@ -141,8 +140,7 @@ def _analysed(
     analysis |= {"title": title, "made_for": mark}
     file.parent.mkdir(exist_ok=True)
     write_json(file, analysis)
-    written: dict[str, Any] = json.loads(file.read_text())
-    return written
+    return read_json(file)
 
 
 def _labels(run: PlannedRun, results: Results) -> list[str]:

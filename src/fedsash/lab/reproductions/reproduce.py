@@ -12,6 +12,7 @@ from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
 from ..records import replace_file, write_json
+from ..runs.lock import held
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
 from .reproduction import SCALES, Reproduction
@@ -63,21 +64,22 @@ def reproduce(
         executed = execute(sweep, out, jobs, progress)
         missing |= executed.failed
         done.interrupted = executed.interrupted
-    results = _results(whole, asked, out, missing)
-    warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
-    done.note = "\n".join(filter(None, [warning, reproduction.note]))
-    for table in reproduction.tables:
-        filled = table.filled(results) | {"command": command}
-        if not filled["rows"]:
-            continue
-        filled["title"] = filled["title"] or reproduction.title
-        filled["note"] = "\n".join([*filled["missing"], done.note])
-        done.tables.append(filled)
-        _write(out, table.name, filled)
-    for figure in [] if done.interrupted else reproduction.figures(scale):
-        title = figure.title or reproduction.title
-        figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
-        done.pictures += draw(figure, results, command, done.missing.append, progress)
+    with held(out, wait=say):  # another call may train other runs into the same folder
+        results = _results(whole, asked, out, missing)
+        warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
+        done.note = "\n".join(filter(None, [warning, reproduction.note]))
+        for table in reproduction.tables:
+            filled = table.filled(results) | {"command": command}
+            if not filled["rows"]:
+                continue
+            filled["title"] = filled["title"] or reproduction.title
+            filled["note"] = "\n".join([*filled["missing"], done.note])
+            done.tables.append(filled)
+            _write(out, table.name, filled)
+        for figure in [] if done.interrupted else reproduction.figures(scale):
+            title = figure.title or reproduction.title
+            figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
+            done.pictures += draw(figure, results, command, done.missing.append, progress)
     return done
 
 

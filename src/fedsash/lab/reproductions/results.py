@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -13,7 +12,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 from ..config import Experiment
-from ..records import Records, accuracies, summarise
+from ..records import Records, accuracies, read_json, summarise
 from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
@@ -116,7 +115,7 @@ class Results:
     def _why(self, run: PlannedRun) -> str:
         """Why a run is missing, or how it has diverged."""
         if run.name in self.finished:
-            stopped = json.loads((self.folder(run) / "summary.json").read_text()).get("diverged")
+            stopped = read_json(self.folder(run) / "summary.json").get("diverged")
             return f"diverged in round {stopped['round']}: {stopped['why']}" if stopped else ""
         begun = (self.folder(run) / "metrics.jsonl").exists()
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")

@@ -49,10 +49,11 @@ def run(
     Ctrl-C. With `trajectory`, it saves running sums of its models in `trajectory/`; this does not affect the training.
     `progress` is True for a bar, or a function that is called with the number of every finished round.
 
-    Raises `ValueError` if `out` holds a run already, or if the fork's state is missing, damaged or does not fit.
+    Raises `ValueError` if `out` holds a run already or another process works in it, or if the fork's state is missing,
+    damaged or does not fit.
     """
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
-    return session.train(session.begin(fork))
+    return session.run(fork)
 
 
 def resume(
@@ -73,7 +74,8 @@ def resume(
     open keep the values with which the run began. `rounds` may differ from before, but the evaluation after the former
     last round stays in the metrics.
 
-    Raises `ValueError` if `out` holds no run, if all its states are damaged, or if they are of another experiment.
+    Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
+    are of another experiment.
     """
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
-    return session.train(session.reopen())
+    return session.resume()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from ...basics.errors import check
 from ..pictures import Picture
-from ..records import write_json
+from ..records import read_json, write_json
 from .opened import OpenRun
 
 Found = Mapping[str, Any]
@@ -99,8 +98,7 @@ class Study(ABC):
         made = self.make(runs, progress, draft)
         write_json(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
         draft.unlink(missing_ok=True)
-        written: Found = json.loads(file.read_text())
-        return written
+        return read_json(file)
 
 
 def place(folder: Path, name: str, ending: str) -> Path:

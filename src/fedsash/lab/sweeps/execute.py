@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from ...basics.files import check_folder
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load
 from ..progress import Progress
+from ..records import read_json
 from ..runs.interrupts import on_interrupt
 from . import index
 from .axes import Sweep
@@ -35,7 +35,8 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
     Finished runs are not trained again, and stopped runs continue. `jobs` is the number of runs that are trained at the
     same time, each on its share of the cores. By default it is the number of cores, or 1 on a GPU. If a run fails, it
     is reported with all runs that continue it, and the other runs go on. After Ctrl-C every run finishes its round and
-    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output.
+    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output. Several processes may train
+    other runs into the same folder; one waits for legs that another one trains at the moment.
 
     Raises `ConfigError` if `out` holds another sweep, or a run of another experiment.
     """
@@ -83,6 +84,8 @@ class _Foreman:
         elif message.ended:
             self._end(message)
             self._start()
+        elif message.note:
+            self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
         elif message.round is not None:
             self.reached[self.running[message.sender][0].folder] = message.round
             self._show()
@@ -136,10 +139,11 @@ def _is_done(leg: Leg, out: Path) -> bool:
     file = out / leg.folder / "summary.json"
     if not file.exists():
         return False
-    summary = json.loads(file.read_text())
-    last = summary["rounds"] if summary.get("ended_early") else leg.last
+    summary = read_json(file)
+    rounds = summary.get("rounds")
+    last = rounds if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and bool(summary["rounds"] == last)
+    return saved and rounds == last
 
 
 def _side_by_side(sweep: Sweep) -> int:

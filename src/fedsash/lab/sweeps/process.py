@@ -20,7 +20,8 @@ from .plan import Leg
 class Message:
     """A message of a process: a finished round, or the end of its leg, with the round that it reached.
 
-    `reason` says why a leg failed, and `results` holds its models' accuracies. After a `crash` the process is gone.
+    `reason` says why a leg failed, and `results` holds its models' accuracies. `note` is a line for the user. After a
+    `crash` the process is gone.
     """
 
     sender: Process
@@ -29,6 +30,7 @@ class Message:
     reached: int | None = None
     results: str = ""
     reason: str = ""
+    note: str = ""
     crash: bool = False
 
 
@@ -84,7 +86,8 @@ class Process:
             told = json.loads(line)
             ended = "reached" in told
             results, reason = _results(told.get("models", {})), told.get("error", "")
-            self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason))
+            note = told.get("note", "")
+            self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason, note))
         code = self._process.wait()
         self._heard.put(Message(self, ended=True, reason=self._why(code), crash=True))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +9,9 @@ from typing import Any
 
 from ....basics.errors import RunError
 from ....evaluation import Evaluation
-from ...records import Records, accuracies, diverged, summarise
+from ...config.errors import prefixed
+from ...config.files import read
+from ...records import Records, accuracies, diverged, read_json, summarise
 
 
 @dataclass(frozen=True)
@@ -117,9 +117,9 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
-    content = _json(folder / "sweep.json")
+    content = read_json(folder / "sweep.json")
     axes, runs, failed = (_table(content, key, folder / "sweep.json") for key in ("axes", "runs", "failed"))
-    axes = {axis: [str(label) for label in labels] for axis, labels in axes.items()}
+    axes = {axis: [str(label) for label in labels] for axis, labels in axes.items() if isinstance(labels, list)}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
     found.sweeps.append(SweepOnPage(title, folder, axes, reasons))
@@ -148,8 +148,6 @@ def _table(content: dict[str, Any], key: str, file: Path) -> dict[str, Any]:
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
     """Read the folder of a run, finished or not."""
     rows = Records(folder).load()
-    if not all({"model", "split"} <= row.keys() and (row["split"] != "test" or "accuracy" in row) for row in rows):
-        raise RunError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
     text, config = _config(folder / "config.toml")
     known = config.get("evaluation", {})
     try:
@@ -178,11 +176,8 @@ def _whole(summary: dict[str, Any]) -> bool:
 def _config(file: Path) -> tuple[str, dict[str, Any]]:
     if not file.exists():
         return "", {}
-    text = file.read_text(errors="replace")
-    try:
-        return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RunError(f"{file}: {error}") from error
+    with prefixed(file):
+        return file.read_text(errors="replace"), read(file)
 
 
 def _results(folder: Path, source: str, notes: list[str]) -> Iterator[Analysis]:
@@ -197,17 +192,7 @@ def _optional(file: Path, notes: list[str]) -> dict[str, Any] | None:
     if not file.exists():
         return None
     try:
-        return _json(file)
+        return read_json(file)
     except RunError as error:
         notes.append(f"left out: {error}")
         return None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise RunError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise RunError(f"{file}: must be a JSON object")
-    return content

@@ -1,0 +1,122 @@
+"""A run's folder: its files, who writes them and when."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...basics.errors import RunError, SettingError
+from ...state import State
+from .. import checkpoints
+from ..partition import record
+from ..records import Records, read_json, replace_file, write_json
+from .driver import Driver
+from .lock import held
+from .pictures import draw_curves, write_timeline
+from .result import Result
+
+T = TypeVar("T")
+
+
+class RunFolder:
+    """The folder of a run.
+
+    | file | written | holds |
+    |---|---|---|
+    | `config.toml` | at the beginning of each session | the complete experiment |
+    | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
+    | `partition.json` | at the beginning | the clients' labels |
+    | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
+    | `state/` | while the run trains | see `checkpoints` |
+    | `trajectory/` | while the run trains | see `running_sums` |
+    | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `lock` | while a session works in the folder | who that is, see `lock` |
+    | `timeline.json` and its pictures | at the end of each session on a network | events and times |
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.states = self.path / "state"
+        self.records = Records(self.path)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it holds a run."""
+        return self.records.path.exists()
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
+        return held(self.path)
+
+    def check_new(self) -> None:
+        """Raise `RunError` if it holds a run."""
+        if self.begun:
+            raise RunError(f"{self.path} holds a run already: resume it, or choose another folder")
+
+    def check_begun(self) -> None:
+        """Raise `RunError` if it holds no run."""
+        if not self.begun:
+            raise RunError(f"{self.path} holds no run to resume")
+
+    def settled(self, federation: Driver) -> Driver:
+        """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
+        return with_engine(self.path, federation.settled) if (self.path / "engine.json").exists() else federation
+
+    def save(self, state: State, keep: tuple[int, ...]) -> int:
+        """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
+        if self.begun:
+            self.records.flush()
+        checkpoints.save(state, self.states, keep)
+        return checkpoints.saved_rounds(self.states)[0]
+
+    def write_beginning(
+        self, federation: Driver, state: State, config: Mapping[str, Any] | None, started: bool, history: list[Any]
+    ) -> None:
+        """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
+
+        The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        engine = federation.described()
+        if started or not (self.path / "engine.json").exists():
+            write_json(self.path / "engine.json", engine)
+        if federation.local_data is not None:
+            write_json(self.path / "partition.json", record(federation.local_data))
+        if config is not None:
+            import tomli_w
+
+            complete = dict(config) | {"engine": config.get("engine", {}) | engine}
+            replace_file(self.path / "config.toml", tomli_w.dumps(complete).encode())
+        if not self.begun:
+            if state.forked is None:
+                checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
+            self.records.create(history)
+
+    def write_end(self, result: Result) -> None:
+        """Write the results."""
+        federation, folder = result.federation, self.path
+        write_json(folder / "summary.json", result.summary)
+        (folder / "models").mkdir(exist_ok=True)
+        for name, w in result.vectors().items():
+            replace_file(folder / "models" / f"{name}.safetensors", federation.export(w))
+        target = federation.evaluation.target
+        if federation.chronicle is not None:
+            write_timeline(folder, federation.chronicle.timeline(), result.history, target)
+        draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+
+
+def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
+    """What `settled` makes of the engine with which the run in `folder` began. Raises `RunError` if it is damaged."""
+    file = folder / "engine.json"
+    try:
+        return settled(read_json(file))
+    except SettingError as error:
+        raise RunError(f"{file} is damaged: {error}") from error
+
+
+def _broadcast_start(federation: Driver, state: State) -> int | None:
+    """The round after which clients receive the average instead of the model. None without a broadcast."""
+    choice = state.choice or (federation.broadcast.first() if federation.broadcast else None)
+    return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)

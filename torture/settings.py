@@ -13,10 +13,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
 
 from .frame import SLOW, Bench, Case, Finding, Sort
-from .schema import NAMES, Key, Place, keys
+from .schema import NAMES, Key, Place, example, keys
 
 SIZES = {"full": 1500, "short": 50}
 BATCH = 25
@@ -52,7 +53,9 @@ def nested(depth: int) -> Raw:
     return Raw("[" * depth + "]" * depth)
 
 
-NUMBERS = (-1, 0, 1, 3.7, -0.0, 1e-320, 1e9, 1e18, 1e308, 10**6, 2**31, 2**63 - 1, -(2**63), 2**63, 2**64)
+INTEGERS = (-1, 0, 1, 2, 3, 7, 64, 1000, 4096, 10**6, 10**9, 2**31, 2**62, 2**63 - 1, -(2**63))
+FLOATS = (-1.0, -0.0, 0.5, 1.0, 3.7, 0.999999, 1e-9, 1e-30, 1e-320, 1e6, 1e9, 1e18, 1e308)
+NUMBERS = (*INTEGERS, *FLOATS, 2**63, 2**64)
 ODD: tuple[Any, ...] = (
     *NUMBERS,
     *map(Raw, ("nan", "inf", "-inf", "1e400", "0x7fffffff", "1979-05-27", "00:00:00", "9" * 5000, "-" + "9" * 5000)),
@@ -75,8 +78,7 @@ ODD: tuple[Any, ...] = (
     *({"name": []}, {"": 1}, {"name": "x", "x": 1}, {"a": {"name": "window", "size": 2}}, nested(15), nested(900)),
     nested(20_000),
 )
-TINY = (1, 2, 3, 5, 0.5, 0.999999, 1.0, 1e-9, 1e-30, 7, 64, 1000, 4096)
-"""Values that look valid."""
+WORDS = ("a", "model", "all", "classifier", "auto", "cpu", "train", "features.1.weight", "ω", *NAMES)
 
 
 @dataclass(frozen=True)
@@ -99,15 +101,15 @@ def cases(bench: Bench, size: int) -> Iterator[Case]:
 
 
 def _trial(known: Sequence[Key], number: int, random: Random) -> Trial:
-    """Six of eight change one key to an odd value, one two keys to extreme values, and one damages the text."""
+    """Six of eight change one key to an odd or extreme value, one changes two keys, and one damages the text."""
     if number % 8 == 7:
         return Trial("a damaged file", _damaged(random), "run", ("experiment.toml",))
     if number % 8 == 6:
-        by = tuple(random.choices(known, k=2))
-        values = {by[0].place: random.choice(TINY), by[1].place: random.choice((*TINY, *NUMBERS))}
+        by = _compatible(known, random)
+        values = {key.place: _extreme(key.kind, random) for key in by}
     else:
         by = (known[(number - number // 8 * 2) % len(known)],)
-        values = {by[0].place: random.choice((*ODD, *NAMES))}
+        values = {by[0].place: random.choice((*ODD, *NAMES)) if number % 2 else _extreme(by[0].kind, random)}
     table = _table({place: value for key in by for place, value in key.needs.items()}, values)
     simulated = any(key.place[0] in ("network", "scheduler") for key in by)
     if simulated:
@@ -117,6 +119,29 @@ def _trial(known: Sequence[Key], number: int, random: Random) -> Trial:
     names = tuple(sorted({part for key in by for part in key.place}))
     what = " and ".join(".".join(key.place) for key in by)
     return Trial(what, _text(table).encode(), "network" if simulated else "run", names)
+
+
+def _compatible(known: Sequence[Key], random: Random) -> tuple[Key, Key]:
+    """Two keys that can stand in one file: neither needs another value of what the other needs."""
+    first = random.choice(known)
+    alike = [
+        key for key in known if key.needs.items() >= first.needs.items() or not key.needs.keys() & first.needs.keys()
+    ]
+    return first, random.choice(alike)
+
+
+def _extreme(kind: Any, random: Random) -> Any:
+    """A value that fits a type as far as one can see, however senseless."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin in (Union, UnionType):
+        return _extreme(random.choice([one for one in arguments if one is not NoneType]), random)
+    if origin is Literal:
+        return random.choice(arguments)
+    if origin in (tuple, list):
+        length = len(arguments) if Ellipsis not in arguments and origin is tuple else random.choice((0, 1, 2, 3, 500))
+        return [_extreme(arguments[0], random) for _ in range(length)]
+    choices = {int: INTEGERS, float: FLOATS, bool: (True, False), str: WORDS}
+    return random.choice(choices[kind]) if kind in choices else example(kind)
 
 
 def _damaged(random: Random) -> bytes:
@@ -149,6 +174,8 @@ def _batch(bench: Bench, trials: Sequence[Trial], folder: Path) -> Iterator[Find
         folder, [trial.command for trial in trials], entry="torture.settings:carry_out_all", limit=LIMIT
     )
     results = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    slowest = max((result["seconds"] for result in results if result["code"] == REFUSED), default=0.0)
+    bench.figures.slowest_refusal = max(bench.figures.slowest_refusal, slowest)
     for number, (trial, result) in enumerate(zip(trials, results, strict=False)):
         text = f"{result['err']}\n{trial.content[:2000].decode(errors='replace')}"
         for sort, what in _wrong(folder / f"{number}", trial, result):

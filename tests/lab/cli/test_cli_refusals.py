@@ -79,3 +79,18 @@ def test_too_many_jobs_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture
         assert main(["sweep", str(sweep), "--out", str(tmp_path / "out"), "--jobs", jobs]) == 2
         assert "jobs = " in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "e.toml", "--seed", "9" * 5000],
+        ["resume", "r", "--rounds", "9" * 5000],
+        ["average", "r", "--at", "x" * 5000],
+    ],
+)
+def test_a_number_of_5000_digits_is_one_short_line(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(words)
+    said = capsys.readouterr().err
+    assert end.value.code == 2 and len(said) < 500 and said.count("\n") == 1

@@ -73,3 +73,10 @@ def test_a_run_of_a_sweep_whose_folder_would_have_too_long_a_name_is_refused(tmp
     axes = {"title": {"a" * 150: {}}, "other": {"b" * 150: {}}}
     with pytest.raises(ConfigError, match="would have a name of more than 200 bytes"):
         parse_sweep({"axes": axes}, tmp_path)
+
+
+@pytest.mark.parametrize("hidden", ["[1000000000, 1000000000]", "[4611686018427387904]", "[1000000000]"])
+def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(hidden: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"model: mlp (with these options takes .* GB|can't be made)") as error:
+        load(file_with(f"model.hidden = {hidden}", tmp_path)).federation()
+    assert len(str(error.value)) < 400

@@ -67,7 +67,7 @@ def test_a_damaged_run_of_a_sweep_is_named_and_the_others_are_shown(tmp_path: Pa
     put(tmp_path, "sweep.json", {"title": "s", "axes": {}, "runs": {"good": {}, "bad": {}}, "failed": {}})
     text = document(collect([tmp_path]), "")
     assert re.search("run bad is left out: [^<]*metrics.jsonl, line 1", text)
-    assert "the partition of good is left out" in text and "summary.json is not JSON" in text
+    assert "the partition of good is left out" in text and "summary.json is damaged: it is not JSON" in text
     assert "50.00" in text
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from ...basics.errors import FedsashError, one_line
+from ...basics.errors import FedsashError, one_line, shortened
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import CLOSED, WRONG, interrupted
 
@@ -77,7 +77,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        self.exit(WRONG, f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)\n")
 
 
 def _parser() -> argparse.ArgumentParser:

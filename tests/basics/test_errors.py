@@ -15,6 +15,7 @@ from fedsash.basics.errors import (
     ModelError,
     RunError,
     SettingError,
+    WorkerError,
     check,
     library,
 )
@@ -60,7 +61,7 @@ def test_an_error_in_a_file_has_its_key_and_its_line() -> None:
     [
         SettingError("Window", "size", 0, "must be at least 1"),
         ConfigError("local.lr = 1: must be 2", "local.lr", "a.toml"),
-        *(kind("one line") for kind in (ModelError, DataError, RunError, LibraryError)),
+        *(kind("one line") for kind in (ModelError, DataError, RunError, WorkerError, LibraryError)),
     ],
 )
 def test_an_error_survives_the_way_between_processes(error: FedsashError) -> None:

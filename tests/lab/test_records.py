@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.evaluation import Evaluation, Metrics
-from fedsash.lab.records import Records, TensorBoard, accuracies, chosen, diverged, replace_file, summarise, write_json
+from fedsash.lab.files import replace_file, write_json
+from fedsash.lab.records import Records, TensorBoard, accuracies, chosen, diverged, summarise
 
 no_deadline = settings(deadline=None, max_examples=30)
 shares = st.floats(0, 1)
@@ -109,7 +110,7 @@ def test_cut_drops_what_came_after_a_round_and_nothing_else(
     assert records.path.read_bytes().splitlines(keepends=True) == [
         line for line, round in zip(before, rounds, strict=True) if round <= last
     ]
-    assert names(records.path.parent) == ["metrics.jsonl"]
+    assert names(records.path.parent) == ["files.json", "metrics.jsonl"]
 
 
 @pytest.mark.parametrize("line", ["{", "[1]", "3", "\xff", "[" * 5000])

@@ -43,6 +43,10 @@ class RunError(FedsashError, ValueError):
     """A run's folder or a file in it is missing or damaged, or does not fit what is asked for."""
 
 
+class WorkerError(FedsashError, RuntimeError):
+    """Worker processes died again and again, for example because memory is short."""
+
+
 class LibraryError(FedsashError, ImportError):
     """An optional library is missing, or can't be imported."""
 

@@ -176,3 +176,18 @@ class Layout:
         """The trainable parameter of that name, or all of the module of that name (the empty name is the root)."""
         prefix = f"{name}." if name else ""
         return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}
+
+
+def finite(module: nn.Module) -> nn.Module:
+    """The module itself. Raises `ModelError`, which names the first bad tensor, if training can't begin from it.
+
+    The values of trainable parameters must be finite. Frozen parameters and buffers must not be NaN; they may be
+    infinite, as in a mask.
+    """
+    for name, p in module.named_parameters():
+        if p.requires_grad and (bad := int((~p.detach().isfinite()).sum())):
+            raise ModelError(f"{name} has {bad} values that are not finite: training must begin from finite values")
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if bad := int(value.detach().isnan().sum()):
+            raise ModelError(f"{name} has {bad} values that are NaN: training must begin from numbers")
+    return module

@@ -19,7 +19,8 @@ from .devices import cores, threads
 from .gradients import MemoryFormat
 from .in_process import InProcess
 from .training import ClientWork
-from .workers import Workers, can_fork, keep_freed_memory
+from .worker import keep_freed_memory
+from .workers import Workers, can_fork
 
 Kind = Literal["auto", "sequential", "vectorised"]
 Auto = Literal["auto"]

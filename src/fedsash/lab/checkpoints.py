@@ -7,6 +7,7 @@ import os
 import shutil
 import zlib
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,12 @@ from ..basics.arrays import Vectors
 from ..basics.errors import RunError
 from ..state import Best, State, files_of
 
-FORMAT = 4
+FORMAT = 5
 TENSORS, MANIFEST = "state.safetensors", "state.json"
-NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
+NUMBERS = (
+    *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
+    "evaluation_due",
+)
 
 
 class StateError(RunError):
@@ -48,14 +52,16 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
     try:
         writing.mkdir(parents=True)
         _write(state, writing, before)
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():
+            _remove(final)
         writing.rename(final)
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise
     for round in saved_rounds(folder)[:-2]:
         if round not in keep:
-            shutil.rmtree(place(folder, round), ignore_errors=True)
+            with suppress(OSError):  # one state too many does no harm
+                _remove(place(folder, round))
     return final
 
 
@@ -117,7 +123,7 @@ def cut(folder: Path, round: int) -> None:
     _clear(folder)
     for later in saved_rounds(folder):
         if later > round:
-            shutil.rmtree(place(folder, later))
+            _remove(place(folder, later))
 
 
 def saved_rounds(folder: Path) -> list[int]:
@@ -130,8 +136,15 @@ def place(folder: Path, round: int) -> Path:
     return folder / f"{round:08d}"
 
 
+def _remove(path: Path) -> None:
+    """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved."""
+    going = path.with_name(f".{path.name}.old.tmp")
+    path.rename(going)
+    shutil.rmtree(going)
+
+
 def _clear(folder: Path) -> None:
-    """Remove the incomplete states that a killed process has left."""
+    """Remove what a killed process has left of states that it was writing or removing."""
     for path in folder.glob(".*.tmp"):
         shutil.rmtree(path)
 

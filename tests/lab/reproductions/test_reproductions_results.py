@@ -9,7 +9,8 @@ import pytest
 import rich
 
 from fedsash.lab.cli.reproduce import _table
-from fedsash.lab.records import Records, write_json
+from fedsash.lab.files import write_json
+from fedsash.lab.records import Records
 from fedsash.lab.reproductions.draw import draw
 from fedsash.lab.reproductions.pick import Pick
 from fedsash.lab.reproductions.reproduce import differences, markdown

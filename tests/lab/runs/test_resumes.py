@@ -87,7 +87,7 @@ def test_a_crash_at_any_round_changes_nothing(round: int, tmp_path: Path) -> Non
     start(observed(), 7, tmp_path / "whole", every=3)
     with pytest.raises(Crash):
         start(observed(), 7, tmp_path / "crashed", every=3, callbacks=[crash_at(round)])
-    assert saved_rounds(tmp_path / "crashed" / "state") == [r for r in (3, 6) if r < round]
+    assert saved_rounds(tmp_path / "crashed" / "state")[-1] == round
     result = go_on(observed(), 7, tmp_path / "crashed", every=3)
     assert final(tmp_path / "crashed") == final(tmp_path / "whole")
     assert result.history == rows(tmp_path / "whole")

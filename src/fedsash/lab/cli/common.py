@@ -1,33 +1,58 @@
-"""What the commands share: exit codes, `--set`, and the line after Ctrl-C."""
+"""What the commands share: exit codes, `--set`, and the line of a command that was stopped."""
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from ...basics.files import check_folder
-
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
-OK, WRONG, INTERRUPTED, CLOSED = 0, 2, 130, 141
+OK, WRONG, DIVERGED, STOPPED, CLOSED = 0, 2, 3, 128, 141
+"""The exit codes: all is done; the command, a file or a run is wrong; the run has diverged; stopped by a signal, whose
+number is added; nobody reads the output. A bug has 1, from Python."""
 
 
-def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:
-    """Print how to continue after Ctrl-C (`stop` may contain the line) and return the exit code."""
+def complain(line: str) -> None:
+    """Print a line on standard error, if somebody can still read it."""
+    with suppress(OSError):
+        print(line, file=sys.stderr)
+
+
+def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterable[str] = ()) -> int:
+    """Print that a signal has stopped the command, and `how` to continue. Returns the exit code."""
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
-    how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
-    print(f"stopped; {how}" if how else "stopped", file=sys.stderr)
-    return INTERRUPTED
+    known = [f"go on with: fedsash resume {out}"] if saved else []
+    complain("; ".join(["stopped", *(list(how) or known)]))
+    return STOPPED + number
+
+
+def finished(summary: Mapping[str, Any]) -> int:
+    """The exit code of a run that has come to its end; the table of its summary says where it has diverged."""
+    return DIVERGED if summary.get("diverged") else OK
+
+
+def ended(failed: Mapping[str, str], number: int) -> int:
+    """Print which runs of a sweep have failed, or that a signal has stopped it. Returns the exit code."""
+    if number:
+        complain("stopped; the same command continues")
+        return STOPPED + number
+    for name, reason in failed.items():
+        complain(f"fedsash: {name} failed: {reason}")
+    return WRONG if failed else OK
 
 
 def check_out(out: Path, new: bool) -> None:
-    """Refuse a folder that can't be written, that is in use, or, for a `new` run, that holds a run.
+    """Refuse a folder of a run that can't be written or is in use, or that holds a run if this is a `new` one.
 
     A command asks before it loads data.
     """
+    from ...basics.files import check_folder
     from ..runs.folder import RunFolder
     from ..runs.lock import check_free
 

@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from .common import OK, Commands
+from .common import OK, WRONG, Commands
 
 
 def add(commands: Commands) -> None:
@@ -26,10 +26,14 @@ def _compare(given: argparse.Namespace) -> int:
 
     found = collect(given.folders)
     rich.print(table(compare(found.runs, given.against)))
-    notes = [*found.notes, *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items())]
+    notes = [
+        *found.notes,
+        *found.damaged,
+        *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
+    ]
     for note in notes:
         print(f"fedsash: {note}", file=sys.stderr)
-    return OK
+    return WRONG if found.damaged else OK
 
 
 COMPARE = """\

@@ -8,7 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, check_out, interrupted
+from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -31,6 +31,7 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
+    check_out(given.out, new=True)
     experiment = load(given.experiment, given.set)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
@@ -50,18 +51,17 @@ def simulate(
     from ..records import TensorBoard
     from ..table import table
 
-    check_out(given.out, new=given.command is _network)
     with ExitStack() as stack:
         stack.enter_context(prefixed(file))
         boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
         callbacks = [stack.enter_context(closing(board)) for board in boards]
         result = go(given.out, progress=given.progress, callbacks=callbacks)
     if result.interrupted:
-        return interrupted(given)
+        return stopped(given, result.signal)
     if experiment.network.learning:
         rich.print(table(result.summary, experiment.evaluation))
     print("\n".join(_lines(experiment, result)))
-    return OK
+    return finished(result.summary)
 
 
 def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[str]:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 from ...basics.files import check_folder
-from .common import OK, Commands
+from .common import OK, WRONG, Commands
 
 
 def add(commands: Commands) -> None:
@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
-    from ..records import replace_file
+    from ..files import replace_file
     from ..report.page import collect, document
     from ..report.page.papers import draw
 
@@ -31,12 +31,12 @@ def _report(given: argparse.Namespace) -> int:
     page = document(found, shlex.join(command)).encode()
     given.page.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.page, page)
-    for note in found.notes:
+    for note in (*found.notes, *found.damaged):
         print(f"note: {note}")
     print(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
     if given.figures is not None:
         print(f"pictures: {draw(found, given.figures)} files in {given.figures}")
-    return OK
+    return WRONG if found.damaged else OK
 
 
 REPORT = """\

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common import INTERRUPTED, OK, Commands, add_set, add_sharing
+from .common import Commands, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,9 +52,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     for line in done.missing:
         print(line)
     print(f"\nruns, tables, analyses and pictures: {out}")
-    if done.interrupted:
-        print("stopped; the same command continues", file=sys.stderr)
-    return INTERRUPTED if done.interrupted else OK
+    return ended(done.failed, done.signal)
 
 
 def _command(given: argparse.Namespace) -> str:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.errors import RunError
-from .common import INTERRUPTED, OK, WRONG, Commands, add_set, add_sharing
+from .common import OK, Commands, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from ..sweeps import Sweep
@@ -36,13 +35,10 @@ def _sweep(given: argparse.Namespace) -> int:
     if given.out is None:
         raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
     executed = execute(sweep, given.out, given.jobs, given.progress)
-    if executed.interrupted:
-        print("stopped; the same command continues", file=sys.stderr)
-        return INTERRUPTED
-    for name, reason in executed.failed.items():
-        print(f"fedsash: {name} failed: {reason}", file=sys.stderr)
-    print(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
-    return WRONG if executed.failed else OK
+    code = ended(executed.failed, executed.signal)
+    if not executed.signal:
+        print(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
+    return code
 
 
 def _show_legs(sweep: Sweep) -> None:

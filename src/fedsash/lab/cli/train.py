@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.errors import shortened
-from .common import OK, Commands, add_set, check_out, interrupted
+from .common import Commands, add_set, check_out, finished, stopped
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -42,6 +42,7 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
+    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load(given.experiment, [*given.set, *overrides])
@@ -56,6 +57,7 @@ def _resume(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import NetworkExperiment, load
 
+    check_out(given.out, new=False)
     file = given.out / "config.toml"
     if not file.exists():
         raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
@@ -73,7 +75,6 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
     from ..records import TensorBoard
     from ..table import table
 
-    check_out(given.out, new=given.command is _run)
     with prefixed(file):
         federation = experiment.federation()
     with ExitStack() as stack:
@@ -89,11 +90,11 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
             config=experiment.table(),
         )
     if result.interrupted:
-        return interrupted(given)
+        return stopped(given, result.signal)
     print()
     rich.print(table(result.summary, experiment.evaluation))
     print(f"\nmetrics, models and the picture of the curves: {result.folder}")
-    return OK
+    return finished(result.summary)
 
 
 def _fork(text: str) -> tuple[Path, int]:

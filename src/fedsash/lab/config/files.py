@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import one_line, shortened
-from ...basics.files import plain_file
+from .. import files
 from .errors import ConfigError, join
 
 TomlTable = Mapping[str, Any]
@@ -24,7 +24,7 @@ SHORT = ""
 def read(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
     try:
-        table = tomllib.loads(plain_file(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(files.read(Path(path)).decode())
     except FileNotFoundError:
         raise ConfigError("there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..records import replace_file
+from ..files import replace_file
 from .layers import draw_layer, numbers
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Spans
 from .scales import common

@@ -11,7 +11,7 @@ from ...basics.files import check_folder
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
-from ..records import replace_file, write_json
+from ..files import replace_file, write_table
 from ..runs.lock import held
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
@@ -21,13 +21,17 @@ from .results import Results, safe
 
 @dataclass
 class Outcome:
-    """The tables of a reproduction, its pictures, and the reasons for what could not be made."""
+    """The tables of a reproduction, its pictures, and the reasons for what could not be made.
+
+    `failed` are the runs that failed, with the reason, and `signal` is the signal that asked to stop, or 0.
+    """
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Path] = field(default_factory=list)
     note: str = ""
     missing: list[str] = field(default_factory=list)
-    interrupted: bool = False
+    failed: dict[str, str] = field(default_factory=dict)
+    signal: int = 0
 
 
 def reproduce(
@@ -63,7 +67,7 @@ def reproduce(
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress)
         missing |= executed.failed
-        done.interrupted = executed.interrupted
+        done.failed, done.signal = executed.failed, executed.signal
     with held(out, wait=say):  # another call may train other runs into the same folder
         results = _results(whole, asked, out, missing)
         warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
@@ -76,7 +80,7 @@ def reproduce(
             filled["note"] = "\n".join([*filled["missing"], done.note])
             done.tables.append(filled)
             _write(out, table.name, filled)
-        for figure in [] if done.interrupted else reproduction.figures(scale):
+        for figure in [] if done.signal else reproduction.figures(scale):
             title = figure.title or reproduction.title
             figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
             done.pictures += draw(figure, results, command, done.missing.append, progress)
@@ -162,7 +166,7 @@ def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:
     """Write a table as JSON and as Markdown."""
     folder = out / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{safe(name)}.json", table)
+    write_table(folder / f"{safe(name)}.json", table)
     replace_file(folder / f"{safe(name)}.md", markdown(table).encode())
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shlex
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...basics.errors import RunError, SettingError
 from ...state import State
-from .. import checkpoints
+from .. import checkpoints, files
 from ..partition import record
-from ..records import Records, read_json, replace_file, write_json
+from ..records import Records
 from .driver import Driver
 from .lock import held
-from .pictures import draw_curves, write_timeline
+from .pictures import draw_curves, draw_timeline
 from .result import Result
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class RunFolder:
     | `state/` | while the run trains | see `checkpoints` |
     | `trajectory/` | while the run trains | see `running_sums` |
     | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `files.json` | with each of these files, and with each state | their sizes and checksums, see `files` |
     | `lock` | while a session works in the folder | who that is, see `lock` |
     | `timeline.json` and its pictures | at the end of each session on a network | events and times |
     """
@@ -44,7 +46,14 @@ class RunFolder:
     @property
     def begun(self) -> bool:
         """Whether it holds a run."""
-        return self.records.path.exists()
+        return files.there(self.records.path)
+
+    @property
+    def command(self) -> str:
+        """How to go on with the run: a command, or a call if it was not begun from an experiment file."""
+        if (self.path / "config.toml").exists():
+            return shlex.join(["fedsash", "resume", str(self.path)])
+        return f"fedsash.resume(federation, rounds, {str(self.path)!r})"
 
     def held(self) -> AbstractContextManager[None]:
         """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
@@ -60,9 +69,14 @@ class RunFolder:
         if not self.begun:
             raise RunError(f"{self.path} holds no run to resume")
 
+    def clear(self) -> None:
+        """Remove what a killed process has left of files that it was writing. The folder must be held."""
+        for folder in (self.path, self.path / "models"):
+            files.clear(folder)
+
     def settled(self, federation: Driver) -> Driver:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
-        return with_engine(self.path, federation.settled) if (self.path / "engine.json").exists() else federation
+        return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
 
     def save(self, state: State, keep: tuple[int, ...]) -> int:
         """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
@@ -79,16 +93,14 @@ class RunFolder:
         The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        engine = federation.described()
+        engine, contents = federation.described(), dict[str, bytes]()
         if started or not (self.path / "engine.json").exists():
-            write_json(self.path / "engine.json", engine)
+            contents["engine.json"] = files.json_of(engine)
         if federation.local_data is not None:
-            write_json(self.path / "partition.json", record(federation.local_data))
+            contents["partition.json"] = files.json_of(record(federation.local_data))
         if config is not None:
-            import tomli_w
-
-            complete = dict(config) | {"engine": config.get("engine", {}) | engine}
-            replace_file(self.path / "config.toml", tomli_w.dumps(complete).encode())
+            contents["config.toml"] = toml_of(dict(config) | {"engine": config.get("engine", {}) | engine})
+        files.write(self.path, contents.items())
         if not self.begun:
             if state.forked is None:
                 checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
@@ -97,13 +109,11 @@ class RunFolder:
     def write_end(self, result: Result) -> None:
         """Write the results."""
         federation, folder = result.federation, self.path
-        write_json(folder / "summary.json", result.summary)
         (folder / "models").mkdir(exist_ok=True)
-        for name, w in result.vectors().items():
-            replace_file(folder / "models" / f"{name}.safetensors", federation.export(w))
+        files.write(folder, _results(result))
         target = federation.evaluation.target
         if federation.chronicle is not None:
-            write_timeline(folder, federation.chronicle.timeline(), result.history, target)
+            draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
 
 
@@ -111,9 +121,25 @@ def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
     """What `settled` makes of the engine with which the run in `folder` began. Raises `RunError` if it is damaged."""
     file = folder / "engine.json"
     try:
-        return settled(read_json(file))
+        return settled(files.table(file))
     except SettingError as error:
         raise RunError(f"{file} is damaged: {error}") from error
+
+
+def toml_of(config: Mapping[str, Any]) -> bytes:
+    """An experiment as the content of a file."""
+    import tomli_w
+
+    return tomli_w.dumps(config).encode()
+
+
+def _results(result: Result) -> Iterator[tuple[str, bytes]]:
+    """The files of a run's end."""
+    yield "summary.json", files.json_of(result.summary)
+    for name, w in result.vectors().items():
+        yield f"models/{name}.safetensors", result.federation.export(w)
+    if (chronicle := result.federation.chronicle) is not None:
+        yield "timeline.json", files.json_of(chronicle.timeline())
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

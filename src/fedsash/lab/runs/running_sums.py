@@ -14,7 +14,7 @@ from ...averages.running import SUM, RunningSum
 from ...basics.errors import RunError, check, check_count
 from ...basics.typed import typed
 from ...state import State
-from ..records import replace_file
+from ..files import clear, replace_file
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"
@@ -78,8 +78,7 @@ class Bookkeeper:
         """
         if self.folder is None:
             return
-        for path in self.folder.glob(".*.tmp"):
-            path.unlink()
+        clear(self.folder)
         last = -1 if state is None or self._forgot(state) else state.round
         for round in kept(self.folder):
             if round > last:

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...basics.errors import RunError, check, check_count
+from ...basics.errors import RunError, check, check_count, one_line
+from ...basics.files import check_folder
 from ...basics.fingerprint import differences
 from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
@@ -22,7 +23,7 @@ from ..records import Mark, Records, mark
 from .beyond import beyond
 from .driver import Driver
 from .folder import RunFolder
-from .interrupts import interrupt_flag
+from .interrupts import stop_flag
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Callback, Checkpoint, Fork, Watch
@@ -33,7 +34,11 @@ log = logging.getLogger("fedsash")
 
 @dataclass
 class Session:
-    """One session of a run: from a state to the run's end, or to Ctrl-C."""
+    """One session of a run: from a state to the run's end, or to a request to stop.
+
+    `state` is the last complete state. If an exception ends the session, it is saved, unless the next round has spent
+    it. `saved` is the state that was saved last.
+    """
 
     federation: Driver
     rounds: int
@@ -52,11 +57,15 @@ class Session:
         self.progress = Progress(self.rounds, self.watch is True)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
+        if self.place is not None:
+            check_folder(self.place)
         self.sums = Bookkeeper(self.trajectory, self.place)
         self.history: list[dict[str, Any]] = []
         self.mark: Mark = (0, 0)
         self.wrong = (False, False, "")
         self.over = False
+        self.state: State | None = None
+        self.saved: State | None = None
         self.chronicle: Chronicle | None = None
 
     def _check_types(self) -> None:
@@ -92,6 +101,7 @@ class Session:
         check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
         if self.folder is not None:
             self.folder.check_new()
+            self.folder.clear()
         self.sums.cut()  # files of a run that was killed before it wrote its metrics
         state = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
@@ -119,6 +129,7 @@ class Session:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
             state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
+            self._hold(state)
             self._save(state)
         self.sums.take(source, state)
         return state
@@ -127,6 +138,7 @@ class Session:
         """The newest readable state of the run in the folder. Everything after it is removed."""
         assert self.folder is not None
         self.folder.check_begun()  # it may have been removed before it was held
+        self.folder.clear()
         fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         state, notes = checkpoints.load_newest(self.folder.states, fresh)
         for note in notes:
@@ -140,16 +152,22 @@ class Session:
         state.oldest = min(checkpoints.saved_rounds(self.folder.states), default=0)
         self.history = self.folder.records.load()
         self.mark = mark(self.history)
+        self.saved = state if checkpoints.saved_rounds(self.folder.states) else None
         self.federation = self.folder.settled(self.federation)
         return state
 
     def train(self, state: State) -> Result:
-        """Train until the end or until Ctrl-C. After Ctrl-C the current round is finished and the state is saved."""
+        """Train until the end, or until a signal asks to stop: then the current round is finished and saved.
+
+        If an exception ends the training, the last complete state is saved, and a note of the exception says how to
+        resume.
+        """
         with ExitStack() as stack:
             stack.enter_context(self.federation)
-            stop = stack.enter_context(interrupt_flag(self.progress.say))
+            stop = stack.enter_context(stop_flag(self.progress.say))
             stack.enter_context(self.progress)
-            started = state.round < self.end or bool(state.executor)  # an executor with a saved state has a chronicle
+            # an executor with a saved state has a chronicle
+            started = state.round < self.end or state.evaluation_due or bool(state.executor)
             for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
                 self.progress.say(note)
             for line in beyond(self.federation, self.checkpoint, self.rounds):
@@ -159,14 +177,25 @@ class Session:
                 config = None if self.config is None else {**self.config, "rounds": self.rounds}
                 self.folder.write_beginning(self.federation, state, config, started, self.history)
             self.chronicle = self.federation.chronicle
-            while state.round < self.end and not stop.is_set() and not self.over:
-                state = self._round(state)
-            if self.folder is not None and state.round not in checkpoints.saved_rounds(self.folder.states):
-                self._save(state)
-            state = replace(self.federation.saved(state), records=self.mark)
-            numbers = summary(self.federation, state, self.history, self.chronicle)
+            self._hold(state)
+            try:
+                if state.evaluation_due:
+                    state, _ = self._evaluate(state)
+                    self._save(state)
+                while state.round < self.end and not stop and not self.over:
+                    state = self._round(state)
+                return self._end(state, stop.number)
+            except BaseException as error:
+                self._rescue(error)
+                raise
+
+    def _end(self, state: State, signal: int) -> Result:
+        if state is not self.saved:
+            self._save(state)
+        state = self.federation.saved(state)
+        numbers = summary(self.federation, state, self.history, self.chronicle)
         interrupted = state.round < self.rounds and not self.over
-        result = Result(self.history, numbers, state, self.federation, self.place, interrupted)
+        result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
             self.folder.write_end(result)
         return result
@@ -181,25 +210,33 @@ class Session:
         ended = time.perf_counter()
         state.samples += outcome.samples
         state.training_seconds += ended - began
+        state.evaluation_due = self.federation.evaluation.due(state.round, self.rounds)
         self.sums.observe(state, outcome.moved)
         self._report(outcome)
+        self._hold(state)
         accuracies = None
-        if self.federation.evaluation.due(state.round, self.rounds):
-            metrics = self.federation.evaluate(state)
-            state, more = self.federation.learn(state, metrics)
-            metrics += more
-            rows = [m.row() for m in metrics]
-            self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
-            accuracies = {m.model: m.accuracy for m in metrics if m.split == "test"}
-            for callback in self.callbacks:
-                callback(state.round, metrics)
+        if state.evaluation_due:
+            state, accuracies = self._evaluate(state)
         state.seconds += time.perf_counter() - began
-        if self.folder is not None and self.checkpoint.due(state.round, self.rounds):
+        if self.checkpoint.due(state.round, self.rounds):
             self._save(state)
         self.progress.update(state.round, accuracies)
         if callable(self.watch):
             self.watch(state.round)
         return state
+
+    def _evaluate(self, state: State) -> tuple[State, dict[str, float]]:
+        """The state after its evaluation, and the accuracy of each model on the test set."""
+        metrics = self.federation.evaluate(state)
+        state, more = self.federation.learn(state, metrics)
+        metrics += more
+        rows = [m.row() for m in metrics]
+        self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
+        state = replace(state, evaluation_due=False)
+        self._hold(state)
+        for callback in self.callbacks:
+            callback(state.round, metrics)
+        return state, {m.model: m.accuracy for m in metrics if m.split == "test"}
 
     def _report(self, outcome: RoundReport) -> None:
         """Report problems of a round in the metrics and in the log. The log leaves out problems of the round before."""
@@ -214,15 +251,31 @@ class Session:
         self.wrong = wrong
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
-        self.history += rows
-        self.mark = mark(rows, self.mark)
         if self.folder is not None:
             self.folder.records.append(rows)
+        self.history += rows
+        self.mark = mark(rows, self.mark)
+
+    def _hold(self, state: State) -> None:
+        """Note that the state is complete, with all rows so far."""
+        state.records = self.mark
+        self.state = state
 
     def _save(self, state: State) -> None:
         if self.folder is not None:
-            saved = replace(self.federation.saved(state), records=self.mark)
-            state.oldest = self.folder.save(saved, self.checkpoint.keep)
+            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep)
+            self.saved = state
+
+    def _rescue(self, error: BaseException) -> None:
+        """Save the last complete state before an exception ends the session, and note how to resume."""
+        if self.folder is None or self.state is None:
+            return
+        try:
+            if self.state is not self.saved and not self.state.spent:
+                self._save(self.state)
+        except Exception as failure:
+            error.add_note(f"the state after round {self.state.round} could not be saved: {one_line(failure)}")
+        error.add_note(f"go on with: {self.folder.command}")
 
 
 def _renamed(state: State, names: Mapping[str, str]) -> State:

@@ -19,10 +19,11 @@ from ...network.learning import Timing
 from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.site import Site
+from .. import files
 from ..progress import Progress
-from ..records import Records, replace_file, write_json
-from .folder import RunFolder
-from .pictures import write_timeline
+from ..records import Records
+from .folder import RunFolder, toml_of
+from .pictures import draw_timeline
 
 
 @dataclass
@@ -34,6 +35,7 @@ class TimeStudy:
     timeline: dict[str, Any]
     folder: Path | None
     interrupted: bool = False
+    signal: int = 0
 
 
 def simulate(
@@ -67,6 +69,7 @@ def simulate(
     with folder.held():
         if not again:
             folder.check_new()
+        folder.clear()
         return _simulate(network, scheduler, learner, rounds, evaluation, seed, folder.path, progress, config)
 
 
@@ -106,8 +109,9 @@ def _simulate(
         "seed": seed,
     }
     if folder is not None:
-        write_json(folder / "summary.json", summary)
-        write_timeline(folder, chronicle.timeline(), history, evaluation.target)
+        found = {"summary.json": summary, "timeline.json": chronicle.timeline()}
+        files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
+        draw_timeline(folder, found["timeline.json"], history, evaluation.target)
         Records(folder).create(history)
     return TimeStudy(history, summary, chronicle.timeline(), folder)
 
@@ -117,6 +121,4 @@ def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None
         return
     folder.mkdir(parents=True, exist_ok=True)
     if config is not None:
-        import tomli_w
-
-        replace_file(folder / "config.toml", tomli_w.dumps(config).encode())
+        files.write(folder, [("config.toml", toml_of(config))])

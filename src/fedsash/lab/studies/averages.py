@@ -11,9 +11,10 @@ from ...averages import profiles
 from ...averages.profiles import exponent
 from ...basics.errors import check
 from ...basics.files import check_folder
+from ..files import replace_file
 from ..pictures import Axis, Line, Panel, Picture, Rule, look
 from ..pictures.styles import QUIET
-from ..records import Records, accuracies, replace_file
+from ..records import Records, accuracies
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, share, unseen

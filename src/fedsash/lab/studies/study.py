@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...basics.errors import check
+from ..files import table, write_table
 from ..pictures import Picture
-from ..records import read_json, write_json
 from .opened import OpenRun
 
 Found = Mapping[str, Any]
@@ -96,9 +96,9 @@ class Study(ABC):
         folder = runs[0].folder
         draft, file = place(folder, name, "npz"), place(folder, name, "json")
         made = self.make(runs, progress, draft)
-        write_json(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
+        write_table(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
         draft.unlink(missing_ok=True)
-        return read_json(file)
+        return table(file)
 
 
 def place(folder: Path, name: str, ending: str) -> Path:

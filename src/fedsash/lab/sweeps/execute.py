@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...basics.errors import check_count
+from ...basics.errors import RunError, check_count
 from ...basics.files import check_folder
+from .. import files
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load
 from ..progress import Progress
-from ..records import read_json
-from ..runs.interrupts import on_interrupt
+from ..runs.interrupts import on_stop
 from . import index
 from .axes import Sweep
 from .plan import Leg, Plan, plan
@@ -22,11 +23,11 @@ from .process import Message, Process
 
 @dataclass
 class SweepReport:
-    """The result of a sweep: the runs that failed, with the reason, and whether it was interrupted."""
+    """The result of a sweep: the runs that failed, with the reason, and the signal that asked it to stop, or 0."""
 
     folder: Path
     failed: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+    signal: int = 0
 
 
 def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bool = True) -> SweepReport:
@@ -67,8 +68,8 @@ class _Foreman:
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
     def work(self) -> SweepReport:
-        """Train until all legs are finished, or until Ctrl-C has stopped the running ones."""
-        with on_interrupt(self._stop):
+        """Train until all legs are finished, or until the running ones are stopped."""
+        with on_stop(self._stop, self._stop_now):
             self._show()
             self._start()
             while self.running:
@@ -94,7 +95,7 @@ class _Foreman:
         """Start the legs that are ready. A leg gets all cores if it is the only one."""
         ready = [leg for leg in self.waiting if leg.parent is None or leg.parent.folder in self.done]
         share = len(self.slots) if len(ready) == 1 and not self.running else 1
-        while ready and len(self.slots) >= share and not self.executed.interrupted:
+        while ready and len(self.slots) >= share and not self.executed.signal:
             leg, slots = ready.pop(0), [self.slots.pop(0) for _ in range(share)]
             log = self.executed.folder / "logs" / f"{slots[0][0]}.txt"
             process = self.idle.pop() if self.idle else Process(log, self.heard)
@@ -102,6 +103,8 @@ class _Foreman:
             self.running[process] = leg, slots
             self.bar.say(f"{leg.folder}: {leg.span}")
             process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
+            if self.executed.signal:  # it came while the process was started
+                process.stop()
 
     def _end(self, message: Message) -> None:
         """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
@@ -111,17 +114,22 @@ class _Foreman:
         if message.reached == leg.last:
             self.done.add(leg.folder)
             self.bar.say(f"{leg.folder}: done{message.results}")
-        elif not self.executed.interrupted:
+        elif not self.executed.signal:
             self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
             self.waiting = [other for other in self.waiting if not set(other.runs) & set(leg.runs)]
             self.bar.say(f"{leg.folder}: failed: {message.reason}")
 
-    def _stop(self) -> None:
-        """Let every process finish its round. A second call ends the processes at once."""
-        self.executed.interrupted = True
-        self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+    def _stop(self, number: int) -> None:
+        """Let every process finish its round."""
+        self.executed.signal = number
         for process in self.running:
-            process.interrupt()
+            process.stop()
+        with suppress(RuntimeError):  # the signal came while a line was being printed
+            self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+
+    def _stop_now(self, number: int) -> None:
+        for process in self.running:
+            process.stop_now()
 
     def _show(self) -> None:
         self.bar.update(sum(self.reached.values()) - self.before)
@@ -137,13 +145,13 @@ def check_same(experiment: Experiment, folder: Path) -> None:
 def _is_done(leg: Leg, out: Path) -> bool:
     """Whether the leg's last state and summary are written. On a network a run may end before its last round."""
     file = out / leg.folder / "summary.json"
-    if not file.exists():
-        return False
-    summary = read_json(file)
-    rounds = summary.get("rounds")
-    last = rounds if summary.get("ended_early") else leg.last
+    try:
+        summary = files.table(file)
+    except (FileNotFoundError, RunError):
+        return False  # if it is damaged, the leg's last session is repeated and writes it again
+    last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and rounds == last
+    return saved and bool(summary.get("rounds") == last)
 
 
 def _side_by_side(sweep: Sweep) -> int:

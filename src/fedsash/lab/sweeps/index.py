@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError
-from ...basics.typed import fit, in_words
+from .. import files
 from ..config import ConfigError
-from ..records import read_json, write_json
 from ..runs.lock import held
 from .axes import Sweep
 
 NAME = "sweep.json"
-FORM = {"title": str, "axes": dict[str, list[str]], "runs": dict[str, dict[str, str]], "failed": dict[str, str]}
-"""The types of its values."""
+WORDS = {list: "lists", dict: "tables", str: "texts"}
 log = logging.getLogger("fedsash")
 
 
@@ -36,17 +33,15 @@ def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
         runs = {run.name: run.labels for run in sweep.runs}
         others = {name: reason for name, reason in before["failed"].items() if name not in runs}
         known = {"runs": before["runs"] | runs, "failed": {**others, **failed}}
-        write_json(out / NAME, {"title": sweep.title, "axes": axes, **known})
+        files.write_table(out / NAME, {"title": sweep.title, "axes": axes, **known})
 
 
 def read(out: Path) -> dict[str, Any]:
-    """What `write` wrote. Raises `RunError`, which names the file, if it is of another form."""
-    found = read_json(out / NAME)
-    for key, kind in FORM.items():
-        if fit(kind, found.get(key)) is MISSING:
-            raise RunError(f"{out / NAME} is damaged: {key} must be {in_words(kind, _named)}")
+    """What `write` wrote. Raises `RunError` if the file is damaged."""
+    file = out / NAME
+    found = files.table(file)
+    for key, kind in (("axes", list), ("runs", dict), ("failed", str)):
+        of_one = found.get(key)
+        if not isinstance(of_one, dict) or not all(isinstance(value, kind) for value in of_one.values()):
+            raise RunError(f"{file}: {key} must be a table of {WORDS[kind]}")
     return found
-
-
-def _named(kind: Any, many: bool) -> str:
-    return "tables" if many else "a table"

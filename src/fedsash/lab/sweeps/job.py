@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -32,6 +34,7 @@ from ..runs.timing import TimeStudy
 
 def main() -> None:
     """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it comes from the sweep, which may ignore it itself
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
@@ -137,4 +140,9 @@ def _keep_to(cores: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {one_line(error)}", file=sys.stderr)  # the sweep shows the last line
+        sys.exit(1)

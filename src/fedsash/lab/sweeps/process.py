@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from ...basics.signals import ending
 from .plan import Leg
 
 
@@ -37,7 +38,7 @@ class Message:
 class Process:
     """Trains one leg after another, and puts its messages into the queue `heard`.
 
-    It runs in a session of the operating system of its own, so only `interrupt` sends it Ctrl-C. Its output goes into
+    It runs in a session of the operating system of its own, so no terminal sends it a signal. Its output goes into
     the file `log`.
     """
 
@@ -62,8 +63,12 @@ class Process:
         job = {"experiment": leg.experiment.table(), "folder": str(out / leg.folder), "fork": fork, "until": leg.last}
         self._write(json.dumps(job | {"cores": cores}) + "\n")
 
-    def interrupt(self) -> None:
-        """Let it finish its round and save its state. A second call ends it at once."""
+    def stop(self) -> None:
+        """Let it finish its round and save its state."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop_now(self) -> None:
+        """Let it give up its round and save its last state."""
         self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
@@ -94,10 +99,9 @@ class Process:
     def _why(self, code: int) -> str:
         """Why a process has ended without a message."""
         if code < 0:
-            name = signal.Signals(-code).name
-            return f"killed by {name}" + (", out of memory perhaps" if -code == signal.SIGKILL else "")
+            return ending(code)
         said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{said[-1].strip() if said else f'exit code {code}'} (see {os.path.relpath(self._log)})"
+        return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(self._log)})"
 
 
 def _results(models: dict[str, Any]) -> str:

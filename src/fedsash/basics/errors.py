@@ -69,13 +69,13 @@ MOST = 10**9
 """The largest number of rounds, clients, steps and so on that a setting takes: no run would ever reach it."""
 
 
-def check_count(field: str, value: int | None, least: int = 1) -> None:
-    """Raise `SettingError` unless a number of rounds, clients and so on is at least `least` and at most `MOST`.
+def check_count(field: str, value: int | None, least: int = 1, most: int = MOST) -> None:
+    """Raise `SettingError` unless a number of rounds, clients and so on is at least `least` and at most `most`.
 
     None is right where a setting takes it.
     """
     check(value is None or value >= least, field, value, f"must be at least {least}")
-    check(value is None or value <= MOST, field, value, f"must be at most {MOST:,}")
+    check(value is None or value <= most, field, value, f"must be at most {most:,}")
 
 
 def check_strength(field: str, value: float) -> None:

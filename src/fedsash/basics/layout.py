@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelError, SettingError, shortened
+from .errors import ModelError, SettingError, brief, shortened
 from .private_torch import batch_norms, point
 
 ModelSlice = str | tuple[str, ...]
@@ -169,7 +169,7 @@ class Layout:
         unknown = [name for name in asked if not name or not self._parameters_of(name)]
         if unknown or not asked:
             there = shortened(", ".join(self.names), 200)
-            raise SettingError("", "part", part, f"nothing that trains is called {unknown}; there are {there}")
+            raise SettingError("", "part", part, f"nothing that trains is called {brief(unknown)}; there are {there}")
         return set().union(*map(self._parameters_of, asked))
 
     def _parameters_of(self, name: str) -> set[str]:

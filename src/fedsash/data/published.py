@@ -248,7 +248,7 @@ class TinyImageNet(PublishedImages):
 
 def _check_large(data: Landmarks | PACS | TinyImageNet) -> None:
     """Raise `SettingError` for a bad size of a data set of large images."""
-    check(data.size >= 1, f"{type(data).__name__}.size", data.size, "must be at least 1")
+    check_count(f"{type(data).__name__}.size", data.size)
 
 
 def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:

@@ -61,7 +61,10 @@ from support.experiments import WINDOW, file_with
             "broadcast.start = 'auto': needs held-out samples",
         ),
         ("broadcast = { start = 3 }\n" + WINDOW, "broadcast.average is missing: must be a string"),
-        ('broadcast = { average = "w", start = -3 }\n' + WINDOW, 'broadcast.start = -3: must be 1 or more, or "auto"'),
+        (
+            'broadcast = { average = "w", start = -3 }\n' + WINDOW,
+            "broadcast.start = -3: must be 1 or more and at most 1,000,000,000",
+        ),
         ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be a count"),
         ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),
         ('engine = { kind = "sequential", block = 4 }', 'compile and block need kind = "vectorised"'),

@@ -86,7 +86,7 @@ class DirichletClasses:
         check_alpha("DirichletClasses", self.alpha)
         right = "must be at least 1 (leave it out for the number of classes)"
         check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
-        check_count("DirichletClasses.tries", self.tries)
+        check_count("DirichletClasses.tries", self.tries, most=1_000_000)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

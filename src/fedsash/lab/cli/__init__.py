@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from ...basics.errors import FedsashError, one_line
+from ...basics.errors import FedsashError, one_line, shortened
 from .. import terminal
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import CLOSED, WRONG, stopped
@@ -84,7 +84,7 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        terminal.complain(f"{self.prog}: {message} (see {self.prog} --help)")
+        terminal.complain(f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)")
         self.exit(WRONG)
 
 

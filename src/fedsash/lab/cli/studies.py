@@ -14,7 +14,7 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from ...basics.errors import SettingError
+from ...basics.errors import SettingError, shortened
 from .. import terminal
 from ..studies import STUDIES
 from .common import OK, Commands, add_own_code
@@ -81,7 +81,7 @@ def _read(kind: Any, none: str, text: str) -> Any:
         return None if none and text == none else _value(kind, text)
     except ValueError:
         right = f"{describe(kind)}, or {none}" if none else describe(kind)
-        raise argparse.ArgumentTypeError(f"{text!r} must be {right}") from None
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be {right}") from None
 
 
 def _value(kind: Any, text: str) -> Any:

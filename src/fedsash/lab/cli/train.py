@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ...basics.errors import shortened
 from .. import terminal
 from .common import Commands, add_own_code, add_set, check_out, finished, stopped
 from .network import simulate
@@ -96,8 +97,8 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
 
 def _fork(text: str) -> tuple[Path, int]:
     folder, _, round = text.rpartition("@")
-    if not folder or not round.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be RUN@ROUND, such as runs/a@300")
+    if not folder or not round.isdecimal() or len(round) > 18:
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
     return Path(folder), int(round)
 
 

@@ -28,7 +28,7 @@ class ConfigError(FedsashError, ValueError):
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Turn a `SettingError` from the `with` block into a `ConfigError` that names the key below `place`."""
+    """Turn an error of a user from the `with` block into a `ConfigError` that names the key below `place`."""
     try:
         yield
     except (ConfigError, LibraryError):
@@ -37,8 +37,8 @@ def located(place: str) -> Iterator[None]:
         key = _key(error, place)
         line = f"{key} = {brief(error.value)}: {error.right}" if key else f"{place}: {error}" if place else str(error)
         raise ConfigError(" ".join(line.split()), key or place) from error
-    except FedsashError as error:
-        line = one_line(error)
+    except (FedsashError, OSError) as error:
+        line = shortened(one_line(error), 300)
         raise ConfigError(f"{place}: {line}" if place else line, place) from error
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...basics.errors import RunError
+from ...basics.errors import RunError, shortened
 from ..table import empty_table
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...],
     known = {(a, one) for labels in groups for a, one in labels}
     if (axis, label) not in known:
         there = ", ".join(sorted(f"{a}={one}" for a, one in known))
-        raise RunError(f"--against {against}: must be one of {there}")
+        raise RunError(f"--against {shortened(against)}: must be one of {there}")
     return axis, label
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from ...basics.errors import RunError
+from ...basics.errors import RunError, SettingError
 from ...state import State
 from .. import checkpoints, files, own_code
 from ..partition import record
@@ -17,6 +17,8 @@ from .driver import Driver
 from .lock import held
 from .pictures import draw_curves, draw_timeline
 from .result import Result
+
+T = TypeVar("T")
 
 
 class RunFolder:
@@ -75,8 +77,7 @@ class RunFolder:
 
     def settled(self, federation: Driver) -> Driver:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
-        file = self.path / "engine.json"
-        return federation.settled(files.table(file)) if files.there(file) else federation
+        return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
 
     def save(self, state: State, keep: tuple[int, ...]) -> int:
         """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
@@ -119,6 +120,15 @@ class RunFolder:
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))
+
+
+def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
+    """What `settled` makes of the engine with which the run in `folder` began. Raises `RunError` if it is damaged."""
+    file = folder / "engine.json"
+    try:
+        return settled(files.table(file))
+    except SettingError as error:
+        raise RunError(f"{file} is damaged: {error}") from error
 
 
 def config_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:

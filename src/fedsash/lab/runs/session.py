@@ -20,6 +20,7 @@ from ...state import State
 from .. import checkpoints
 from ..progress import Progress
 from ..records import Mark, Records, mark
+from .beyond import beyond
 from .driver import Driver
 from .folder import RunFolder
 from .interrupts import stop_flag
@@ -169,6 +170,8 @@ class Session:
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
             for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
                 self.progress.say(note)
+            for line in beyond(self.federation, self.checkpoint, self.rounds):
+                log.warning(line)
             self.progress.update(state.round)
             if self.folder is not None:
                 config = None if self.config is None else {**self.config, "rounds": self.rounds}

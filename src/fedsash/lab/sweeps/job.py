@@ -23,11 +23,11 @@ import torch
 
 from ...basics.errors import FedsashError, one_line
 from ...executors import Engine, LocalEngine
-from .. import files, runs
+from .. import runs
 from ..config import Experiment, NetworkExperiment, parse
 from ..records import TensorBoard
 from ..runs import Fork, Result
-from ..runs.folder import RunFolder
+from ..runs.folder import RunFolder, with_engine
 from ..runs.lock import POLL, InUseError
 from ..runs.timing import TimeStudy
 
@@ -135,7 +135,8 @@ def _engine(engine: Engine, origin: Fork | None) -> Engine:
     engine = replace(engine, threads=1) if engine.threads == "auto" else engine
     if origin is None or engine.resolved:
         return engine
-    began = LocalEngine(**files.table(Path(origin.folder) / "engine.json"))
+    began = with_engine(Path(origin.folder), LocalEngine(pieces=engine.pieces).settled)
+    assert isinstance(began, LocalEngine)
     return replace(began, workers=min(int(began.workers), torch.get_num_threads())) if began.resolved else engine
 
 

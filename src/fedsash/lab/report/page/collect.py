@@ -144,8 +144,6 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
     """Read the folder of a run, finished or not."""
     rows = Records(folder).load()
-    if not all({"model", "split"} <= row.keys() and (row["split"] != "test" or "accuracy" in row) for row in rows):
-        raise RunError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
     text, config = _config(folder / "config.toml")
     known = config.get("evaluation", {})
     try:

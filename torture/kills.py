@@ -13,7 +13,7 @@ from random import Random
 
 from fedsash.lab.checkpoints import saved_rounds
 
-from .frame import Bench, Case, Finding, Running
+from .frame import REFUSED, Bench, Case, Finding, Running
 from .scenarios import SCENARIOS, Scenario, Undisturbed
 
 SIZES = {"full": 160, "short": 8}
@@ -57,7 +57,7 @@ def _disturb(running: Running, number: int, random: Random, scenario: Scenario, 
     workers = _children(running.process.pid)
     if number == signal.SIGKILL and workers and random.random() < 0.5:
         os.kill(random.choice(workers), number)
-        yield from running.wait().findings(0)
+        yield from running.wait().findings(0, *((REFUSED,) if "--jobs" in scenario.words else ()))  # a sweep says it
         return
     group = random.random() < 0.5
     (running.process.send_to_group if group else running.process.send_signal)(number)

@@ -39,11 +39,13 @@ class Sharing:
         self.bench, self.undisturbed, self.random = bench, undisturbed, random
 
     def start(self, place: Path, *commands: tuple[str, ...]) -> list[Running]:
-        """Start commands one after another, at random distances; some at the same moment."""
-        started: list[Running] = []
-        for command in commands:
-            if started and self.random.random() < 0.7:
-                time.sleep(self.random.uniform(0, self.undisturbed.seconds("run")))
+        """Start commands, some at the same moment, the others at random ones after the first has begun to train."""
+        started = [self.bench.start(place, *commands[0])]
+        for command in commands[1:]:
+            if self.random.random() < 0.7:
+                while not any(place.glob("out/**/metrics.jsonl")) and not started[0].ended():
+                    time.sleep(0.01)
+                time.sleep(self.random.uniform(0, self.undisturbed.seconds("run") / 2))
             started.append(self.bench.start(place, *command))
         return started
 

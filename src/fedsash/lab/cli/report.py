@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from ...basics.files import check_folder
+from .. import terminal
 from .common import OK, WRONG, Commands
 
 
@@ -32,10 +33,10 @@ def _report(given: argparse.Namespace) -> int:
     given.page.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.page, page)
     for note in (*found.notes, *found.damaged):
-        print(f"note: {note}")
-    print(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
+        terminal.say(f"note: {note}")
+    terminal.say(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
     if given.figures is not None:
-        print(f"pictures: {draw(found, given.figures)} files in {given.figures}")
+        terminal.say(f"pictures: {draw(found, given.figures)} files in {given.figures}")
     return WRONG if found.damaged else OK
 
 

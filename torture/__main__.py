@@ -18,7 +18,9 @@ from typing import Any, cast
 from .frame import HEADINGS, Bench, Figures, Kind, carry_out, markdown, row
 from .server import Server
 
-KINDS = ("kills", "file_operations", "damage", "sharing", "full_disk", "endurance", "settings")
+KINDS = (
+    *("kills", "file_operations", "damage", "sharing", "full_disk", "endurance", "settings", "data_files", "pages"),
+)
 PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->"
 

@@ -48,6 +48,8 @@ PRELOADED = (
         "simpy",
         "plotly.graph_objects",
         "scipy.stats",
+        "PIL.Image",
+        "pyarrow.parquet",
     ),
     *("fedsash.lab.cli", "fedsash.lab.runs", "fedsash.lab.config", "fedsash.lab.sweeps", "fedsash.lab.report.page"),
     *("fedsash.lab.studies.opened", "fedsash.lab.reproductions.reproduce", "fedsash.lab.sweeps.job", "fedsash.network"),

@@ -28,7 +28,7 @@ def _report(given: argparse.Namespace) -> int:
     found = collect(given.folders)
     figures = [] if given.figures is None else ["--figures", str(given.figures)]
     command = ["fedsash", "report", *map(str, given.folders), "--out", str(given.page), *figures]
-    page = document(found, shlex.join(command)).encode()
+    page = document(found, shlex.join(command)).encode(errors="backslashreplace")
     given.page.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.page, page)
     for note in (*found.notes, *found.damaged):

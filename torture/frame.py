@@ -73,6 +73,11 @@ class Ended:
         """All that can be shown of it."""
         return f"$ {self.command}\n{self.out}{self.err}[exit code {self.code}]"
 
+    @property
+    def partial(self) -> bool:
+        """Whether it gave a result, and said in notes what it had to leave out."""
+        return "note: " in self.out
+
     def findings(self, *codes: int, names: str = "") -> list[Finding]:
         """What is wrong with its end. `codes` are the right exit codes; a refusal must contain the text `names`."""
         if self.hung:
@@ -87,6 +92,8 @@ class Ended:
 
     def _refusal(self, names: str) -> list[Finding]:
         line = (self.err.strip().splitlines() or [""])[-1]
+        if self.partial and not line:
+            return []
         if not line.startswith("fedsash") or len(line) > LONGEST_LINE:
             return [Finding("unclear", "the refusal is no single line", self.output)]
         if names not in self.err:

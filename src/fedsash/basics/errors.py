@@ -137,7 +137,7 @@ def shortened(text: str, most: int = 100) -> str:
 
 def printable(text: str) -> str:
     """The text, with line feeds, escapes and other signs that have no picture as Python writes them."""
-    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def one_line(error: BaseException) -> str:

@@ -7,6 +7,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..basics.errors import printable
+
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
@@ -16,9 +18,7 @@ def visible(text: str) -> str:
 
     A terminal obeys control characters: they move the cursor, change its title, or hide what stands before them.
     """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+    return "\n".join(map(printable, text.split("\n")))
 
 
 def say(text: str = "") -> None:

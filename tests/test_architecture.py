@@ -118,6 +118,17 @@ def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
     }
 
 
+def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -> None:
+    """But for a sweep's process, whose output the sweep reads, and the bar of `pixels.py`, which names nothing."""
+    calls = {
+        file.as_posix()
+        for file in FILES
+        for node in ast.walk(ast.parse((PACKAGE / file).read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
+    }
+    assert calls == {"lab/terminal.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
+
+
 @pytest.mark.parametrize("folder", [PACKAGE, ROOT / "tests"], ids=["src", "tests"])
 def test_no_file_is_too_long_for_one_sitting(folder: Path) -> None:
     lengths = {file: len(file.read_text().splitlines()) for file in folder.rglob("*.py")}

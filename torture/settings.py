@@ -105,7 +105,7 @@ def _trial(known: Sequence[Key], number: int, random: Random) -> Trial:
     if number % 8 == 7:
         return Trial("a damaged file", _damaged(random), "run", ("experiment.toml",))
     if number % 8 == 6:
-        by = _compatible(known, random)
+        by: tuple[Key, ...] = _compatible(known, random)
         values = {key.place: _extreme(key.kind, random) for key in by}
     else:
         by = (known[(number - number // 8 * 2) % len(known)],)

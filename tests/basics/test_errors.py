@@ -31,6 +31,14 @@ def test_what_is_refused_has_an_owner_a_field_a_value_and_what_is_right() -> Non
     assert str(refused) == f"Window.size = 0: {refused.right}"
 
 
+@pytest.mark.parametrize("name", ["a\nb", "\x1b]0;title\x07", "back\rwards", "\u202eright to left"])
+def test_an_error_is_one_line_whatever_is_in_a_name(name: str) -> None:
+    with pytest.raises(SettingError) as error:
+        check(False, f"{name}/train.csv: class", 3, "must be 4")
+    for text in (str(error.value), str(DataError(f"{name} can't be read"))):
+        assert text.isprintable() and repr(name)[1:-1] in text
+
+
 @pytest.mark.parametrize(
     ("name", "owner", "field"),
     [

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.basics.files import naming, plain_file
+from fedsash.basics.errors import RunError
+from fedsash.basics.files import inside, naming, plain_file
 from fedsash.lab.config import ConfigError, load
-from fedsash.lab.records import Records, replace_file
+from fedsash.lab.files import replace_file
+from fedsash.lab.records import Records
 
 
 @pytest.fixture
@@ -46,6 +48,17 @@ def test_pipes_in_a_run_and_in_place_of_an_experiment_are_refused_at_once(tmp_pa
         Records(tmp_path).load()
     with pytest.raises(ConfigError, match=r"config\.toml: can't be read: .* is a named pipe, and must be a file"):
         load(tmp_path / "config.toml")
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/../../x", "/etc/passwd", "x\0", "a/.."])
+def test_a_name_that_leads_out_of_a_folder_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="which is not in this folder"):
+        inside(tmp_path, name)
+
+
+@pytest.mark.parametrize("name", ["x", "a/b", "...", ".hidden", "a..b"])
+def test_a_name_in_a_folder_is_a_path_there(name: str, tmp_path: Path) -> None:
+    assert inside(tmp_path, name) == tmp_path / name
 
 
 def test_an_error_in_writing_names_the_file(tmp_path: Path, small_files: None) -> None:

@@ -176,6 +176,23 @@ def test_whenever_the_writer_is_killed_the_files_are_as_listed(tmp_path: Path, m
         assert not list(folder.glob(".*"))
 
 
+def test_the_next_session_clears_up_after_a_killed_one(run: Path, finished: Path) -> None:
+    (run / "trajectory").mkdir()
+    left = [
+        ".metrics.jsonl.tmp",
+        ".files.json.tmp",
+        "models/.w.safetensors.tmp",
+        "trajectory/.00000002.safetensors.tmp",
+    ]
+    for name in left:
+        (run / name).write_text("half")
+    for name in (".00000004.tmp", ".00000002.old.tmp"):
+        (run / "state" / name).mkdir()
+        (run / "state" / name / "state.json").write_text("half")
+    assert main(commands(run)["resume"]) == 0
+    assert not list(run.rglob(".*")) and final(run) == final(finished)
+
+
 def test_a_full_disk_leaves_the_old_files(tmp_path: Path) -> None:
     files.write(tmp_path, [("a", b"old")])
 

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
+from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab.checkpoints import FORMAT, StateError, UnreadableError, load, load_newest, save, saved_rounds
 from fedsash.methods import Scaffold
@@ -113,6 +114,20 @@ def test_a_damaged_state_is_found_and_the_one_before_used(
         assert f"is in format {FORMAT + 1}, and this version of fedsash reads {FORMAT}" in notes[0]
     else:
         assert path.name in notes[0] and "damaged" in notes[0]
+
+
+def test_a_manifest_names_no_file_outside_of_its_state(saved: tuple[Federation, Path], tmp_path: Path) -> None:
+    world, source = saved
+    folder = shutil.copytree(source, tmp_path / "state")
+    file = folder / "00000004" / "state.json"
+    manifest = json.loads(file.read_text())
+    del manifest["checksum"]
+    manifest["files"]["../00000002/state.safetensors"] = 3
+    file.write_text(json.dumps(manifest | {"checksum": zlib.crc32(json.dumps(manifest).encode())}))
+    with pytest.raises(
+        RunError, match=r"names the file '\.\./00000002/state\.safetensors', which is not in this folder"
+    ):
+        load_newest(folder, world.start())
 
 
 @no_deadline

@@ -68,7 +68,9 @@ def crash_at(round: int) -> Callable[[int, list[Metrics]], None]:
     return callback
 
 
-def failing(owner: type, name: str, at: int, when: str, patch: pytest.MonkeyPatch) -> None:
+def failing(
+    owner: type, name: str, at: int, when: str, patch: pytest.MonkeyPatch, error: BaseException | None = None
+) -> None:
     """Let a method raise in its call number `at`, before or after its work."""
     work: Callable[..., Any] = getattr(owner, name)
     calls = count(1)
@@ -76,10 +78,10 @@ def failing(owner: type, name: str, at: int, when: str, patch: pytest.MonkeyPatc
     def fail(*given: Any, **named: Any) -> Any:
         now = next(calls) == at
         if now and when == "before":
-            raise Crash
+            raise error or Crash()
         result = work(*given, **named)
         if now:
-            raise Crash
+            raise error or Crash()
         return result
 
     patch.setattr(owner, name, fail)

@@ -18,7 +18,13 @@ SETTINGS = sorted(
 
 def minimal(cls: Any) -> dict[str, Any]:
     """Values for the fields that have no default."""
-    by_name = {"clients": 4, "clients_per_domain": 2, "rounds": 3, "path": "x", "function": "math:hypot"}
+    by_name = {
+        "clients": 4,
+        "clients_per_domain": 2,
+        "rounds": 3,
+        "path": "x",
+        "function": "support.experiments:broken",
+    }
     needed = [f for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
     known = by_name | ({"rounds": ((0,),)} if cls is FixedClients else {}) | {"partitioner": "x", "average": "w"}
     return {f.name: known.get(f.name, 0.5 if f.type == "float" else 1) for f in needed} | (

@@ -12,7 +12,13 @@ from math import inf
 
 
 class FedsashError(Exception):
-    """An error that the user can correct. It is raised as one of the classes below."""
+    """An error that the user can correct. It is raised as one of the classes below.
+
+    Its text is one line: names of files and users may hold line feeds, and signs that a terminal obeys.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class SettingError(FedsashError, ValueError):
@@ -28,7 +34,7 @@ class SettingError(FedsashError, ValueError):
 
     def __str__(self) -> str:
         name = f"{self.owner}.{self.field}" if self.owner else self.field
-        return f"{name} = {brief(self.value)}: {self.right}"
+        return printable(f"{name} = {brief(self.value)}: {self.right}")
 
 
 class ModelError(FedsashError, ValueError):
@@ -127,6 +133,11 @@ def brief(value: object) -> str:
 def shortened(text: str, most: int = 100) -> str:
     """A text of at most `most` characters; the end of a longer one is replaced by three dots."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def printable(text: str) -> str:
+    """The text, with line feeds, escapes and other signs that have no picture as Python writes them."""
+    return "".join(sign if sign.isprintable() else repr(sign)[1:-1] for sign in text)
 
 
 def one_line(error: BaseException) -> str:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from .errors import RunError
+
 KINDS = {
     stat.S_IFDIR: "a folder",
     stat.S_IFIFO: "a named pipe",
@@ -37,6 +39,18 @@ def check_folder(path: Path | str) -> None:
         raise NotADirectoryError(f"{there} is a file, and must be a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(f"{there} can't be written")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of a file of `folder`, by its name in another file, which somebody else may have written.
+
+    Raises `RunError` if the name leads out of the folder. A link in the folder may lead anywhere: whoever owns the
+    folder has put it there.
+    """
+    path = Path(name)
+    if path.anchor or ".." in path.parts or "\0" in name:
+        raise RunError(f"{folder} names the file {name!r}, which is not in this folder")
+    return folder / path
 
 
 @contextmanager

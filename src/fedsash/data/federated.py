@@ -40,11 +40,13 @@ class Samples(Shown):
     coarse: Tensor | None = None
 
     def __post_init__(self) -> None:
-        check(self.x.ndim > 0 and len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
+        shape = tuple(self.x.shape)
+        check(self.x.ndim > 0 and len(self.x) > 0, "Samples.x", shape, "must hold at least one sample")
+        check(0 not in shape, "Samples.x", shape, "a sample must hold at least one number")
         check(
             self.x.dtype != torch.uint8 or (self.x.ndim == 4 and self.x.shape[-1] <= 4),
             "Samples.x",
-            tuple(self.x.shape),
+            shape,
             "uint8 data must be images [n, height, width, channels]; give other features as float",
         )
         for name in ("y", "domain", "user", "coarse"):

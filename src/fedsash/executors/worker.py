@@ -19,6 +19,7 @@ import torch.multiprocessing
 
 from ..basics.arrays import Ints
 from ..basics.errors import one_line
+from ..basics.resolve import libraries_first
 from ..basics.signals import STOPS, ending
 from ..exchange import Job
 from ..local import Trainer
@@ -51,7 +52,7 @@ class Worker:
         self._process = context.Process(
             target=_serve, args=(theirs, inherited, make, buffers), name=f"worker {number}", daemon=True
         )
-        with warnings.catch_warnings(), _signals_wait():
+        with warnings.catch_warnings(), libraries_first(), _signals_wait():
             warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
             self._process.start()
             # At exit, Python would ask it to end by SIGTERM, and wait for ever.

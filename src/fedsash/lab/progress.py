@@ -10,6 +10,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from . import terminal
+
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
@@ -76,15 +78,14 @@ class Progress:
         """Print a line. On a terminal it appears above the bar."""
         with suppress(OSError):
             if self._live is not None:
-                self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
+                self._live.console.print(line, soft_wrap=True)
             elif self._enabled:
-                print(line, flush=True)
+                terminal.say(line)
 
     def _start_bar(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        console = Console()
+        console = terminal.console()
         if not console.is_dumb_terminal:
             self._live = Live(
                 get_renderable=lambda: self._bar(console.width),

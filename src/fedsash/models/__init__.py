@@ -127,9 +127,10 @@ def _check_size(name: str, make: Callable[[], nn.Module]) -> None:
 
 
 def find_model(name: str) -> MakeModel:
-    """The function that builds the model `name`: `model(shape, classes, **options)`, or a user's own function.
+    """The function that builds the model `name`: `model(shape, classes, **options)`, or a user's own function or class.
 
-    Raises `SettingError` if the name is not registered, not one of another library and can't be imported.
+    Raises `SettingError` if the name is not registered, not one of another library, and no function or class of modules
+    that may be named (see `basics.resolve`).
     """
     if name in MODELS:
         return MODELS[name]
@@ -137,9 +138,10 @@ def find_model(name: str) -> MakeModel:
         return outside(name)
     close = "".join(f"; did you mean {match!r}?" for match in difflib.get_close_matches(name, MODELS, n=1))
     check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{close}")
-    make: MakeModel = resolve(name, field="model.name")
-    check(callable(make), "model.name", name, "must be a function that returns an nn.Module")
-    return make
+    make: Any = resolve(name, field="model.name")
+    right = "must be a function that returns an nn.Module, or a class that extends nn.Module"
+    check(not isinstance(make, type) or issubclass(make, nn.Module), "model.name", name, right)
+    return make  # type: ignore[no-any-return]
 
 
 def is_own(name: str) -> bool:

@@ -46,7 +46,7 @@ from support.experiments import WINDOW, file_with
         ("model.hidden = 64", "model.hidden = 64: must be a list of integers"),
         ("model.depth = 3", "unknown key model.depth; known are hidden, name"),
         ('model.name = "resnet"', "must be one of mlp, fmnist_cnn, "),
-        ('model.name = "math:pi"', 'model.name = "math:pi": must be a function that returns an nn.Module'),
+        ('model.name = "numpy:pi"', 'model.name = "numpy:pi": must be a class or a function that is written in Python'),
         ("averages.w.size = 3", "averages.w.name is missing: must be one of window, swa, ema"),
         ('averages.w.name = "windows"', 'averages.w.name = "windows": must be one of window, swa, ema, or "package'),
         ("averages = 3", "averages = 3: must be a table, [averages]"),
@@ -77,7 +77,7 @@ from support.experiments import WINDOW, file_with
 def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_path: Path) -> None:
     path = file_with(content, tmp_path)
     with pytest.raises(ConfigError) as error:
-        load(path)
+        load(path, own_code=True)
     message = str(error.value)
     assert message.startswith(f"{path}: ") and line in message and "\n" not in message
 
@@ -108,7 +108,7 @@ def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_pa
 )
 def test_what_does_not_fit_together_is_found_before_training(content: str, line: str, tmp_path: Path) -> None:
     try:
-        load(file_with(content, tmp_path)).federation()
+        load(file_with(content, tmp_path), own_code=True).federation()
     except ConfigError as error:
         assert line in str(error) and "\n" not in str(error)
     else:
@@ -117,7 +117,7 @@ def test_what_does_not_fit_together_is_found_before_training(content: str, line:
 
 def test_an_error_in_a_users_own_code_stays_what_it_is() -> None:
     with pytest.raises(ZeroDivisionError):
-        parse({"model": {"name": "support.experiments:broken", "features": 1}}).federation()
+        parse({"model": {"name": "support.experiments:broken", "features": 1}}, own_code=True).federation()
 
 
 def test_a_file_that_is_missing_or_unreadable_is_one_line(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from fedsash import (
     LocalEngine,
     LocalTraining,
 )
+from fedsash.lab import checkpoints
 from fedsash.lab.checkpoints import load_newest, saved_rounds
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
@@ -131,6 +132,18 @@ def test_where_all_states_are_damaged_the_run_is_left_as_it_is(tmp_path: Path) -
     assert saved_rounds(tmp_path / "state") == [2, 4]
 
 
+def test_a_state_of_another_version_is_resumed_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(observed(), 4, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "version", lambda name: "0.0.1")
+        start(observed(), 2, tmp_path / "halves")
+    go_on(observed(), 4, tmp_path / "halves")
+    assert [line for line in caplog.messages if "00000002 was saved by fedsash 0.0.1 and torch" in line]
+    assert final(tmp_path / "halves") == final(tmp_path / "whole")
+
+
 def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     before = final(tmp_path)
@@ -142,7 +155,8 @@ def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
 def test_stale_states_of_a_beginning_that_was_killed_are_not_used(tmp_path: Path) -> None:
     start(observed(), 4, tmp_path / "fresh", every=2)
     start(observed(seed=4), 6, tmp_path / "stale", every=2)
-    (tmp_path / "stale" / "metrics.jsonl").unlink()
+    for name in ("metrics.jsonl", "files.json"):
+        (tmp_path / "stale" / name).unlink()
     start(observed(), 4, tmp_path / "stale", every=2)
     assert final(tmp_path / "stale") == final(tmp_path / "fresh")
     assert saved_rounds(tmp_path / "stale" / "state") == [2, 4]

@@ -189,3 +189,10 @@ def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nothing holds no run to resume"):
         go_on(federation(), 4, tmp_path / "nothing")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_summary_is_the_last_file_of_a_run_since_it_says_to_a_sweep_that_the_run_is_done(tmp_path: Path) -> None:
+    start(observed(), 2, tmp_path)
+    done = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    del done[tmp_path / "files.json"]  # what is in them
+    assert max(done.values()) == done[tmp_path / "summary.json"] > done[tmp_path / "curves.png"]

@@ -175,7 +175,7 @@ def test_schedules_share_the_rounds_in_which_they_give_the_same_numbers() -> Non
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sweep")
     executed = execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, progress=False)
-    assert not executed.failed and not executed.interrupted
+    assert not executed.failed and not executed.signal
     return out
 
 
@@ -259,7 +259,7 @@ def trains_into(out: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int, tmp_path: Path) -> None:
     base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
     axes = {"ima": {"off": {}, "t200": {"broadcast": {"average": "ima", "start": 201}}}}
@@ -267,7 +267,7 @@ def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int
     process = started(file, out)
     wait_for(lambda: any(len(Records(folder).load()) > 20 for folder in (out / "shared").glob("*")))
     os.kill(process.pid, number)
-    assert process.wait(60) == (130 if number == signal.SIGINT else -number)
+    assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
     wait_for(lambda: not trains_into(out))
     assert not list((out / "runs").glob("*/summary.json"))
     assert started(file, out).wait(120) == 0

@@ -12,8 +12,9 @@ from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ...basics.errors import FedsashError, one_line, shortened
+from .. import terminal
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
-from .common import CLOSED, WRONG, complain, stopped
+from .common import CLOSED, WRONG, stopped
 
 COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partition, listing)
 """The groups of commands, in the order of `fedsash --help`."""
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     such as a missing file or a full disk. Any other exception is a bug in fedsash or in a user's own code. It keeps its
     traceback.
     """
-    sys.path.insert(0, os.getcwd())  # a user's own models and functions
+    terminal.show_warnings()
     with _quiet_where_nobody_reads():
         given = _parser().parse_args(arguments)
         try:
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except BrokenPipeError:
             return CLOSED
         except (FedsashError, OSError) as error:
-            complain("; ".join([f"fedsash: {one_line(error)}", *_notes(error)]))
+            terminal.complain("; ".join([f"fedsash: {one_line(error)}", *_notes(error)]))
             return WRONG
 
 
@@ -83,7 +84,8 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG, f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)\n")
+        terminal.complain(f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)")
+        self.exit(WRONG)
 
 
 def _parser() -> argparse.ArgumentParser:

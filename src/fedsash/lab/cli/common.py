@@ -1,14 +1,14 @@
-"""What the commands share: exit codes, `--set`, and the line of a command that was stopped."""
+"""What the commands share: exit codes, `--set`, `--own-code`, and the line of a command that was stopped."""
 
 from __future__ import annotations
 
 import argparse
 import signal
-import sys
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from .. import terminal
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
@@ -17,18 +17,12 @@ OK, WRONG, DIVERGED, STOPPED, CLOSED = 0, 2, 3, 128, 141
 number is added; nobody reads the output. A bug has 1, from Python."""
 
 
-def complain(line: str) -> None:
-    """Print a line on standard error, if somebody can still read it."""
-    with suppress(OSError):
-        print(line, file=sys.stderr)
-
-
 def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterable[str] = ()) -> int:
     """Print that a signal has stopped the command, and `how` to continue. Returns the exit code."""
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
     known = [f"go on with: fedsash resume {out}"] if saved else []
-    complain("; ".join(["stopped", *(list(how) or known)]))
+    terminal.complain("; ".join(["stopped", *(list(how) or known)]))
     return STOPPED + number
 
 
@@ -40,10 +34,10 @@ def finished(summary: Mapping[str, Any]) -> int:
 def ended(failed: Mapping[str, str], number: int) -> int:
     """Print which runs of a sweep have failed, or that a signal has stopped it. Returns the exit code."""
     if number:
-        complain("stopped; the same command continues")
+        terminal.complain("stopped; the same command continues")
         return STOPPED + number
     for name, reason in failed.items():
-        complain(f"fedsash: {name} failed: {reason}")
+        terminal.complain(f"fedsash: {name} failed: {reason}")
     return WRONG if failed else OK
 
 
@@ -63,9 +57,16 @@ def check_out(out: Path, new: bool) -> None:
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add `--set`, which changes a value of an experiment file."""
+    """Add `--set`, which changes a value of an experiment file, and `--own-code`."""
     line = "change one value of the experiment; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
+    add_own_code(parser)
+
+
+def add_own_code(parser: argparse.ArgumentParser) -> None:
+    """Add `--own-code`, which every command has that reads an experiment or a run."""
+    line = "run the code outside fedsash that the experiment names, such as package.module:function"
+    parser.add_argument("--own-code", action="store_true", help=line)
 
 
 def add_sharing(parser: argparse.ArgumentParser) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
+from .. import terminal
 from .common import OK, WRONG, Commands
 
 
@@ -19,20 +19,18 @@ def add(commands: Commands) -> None:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    import rich
-
     from ..report.comparison import compare, table
     from ..report.page.collect import collect
 
     found = collect(given.folders)
-    rich.print(table(compare(found.runs, given.against)))
+    terminal.show(table(compare(found.runs, given.against)))
     notes = [
         *found.notes,
         *found.damaged,
         *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
     ]
     for note in notes:
-        print(f"fedsash: {note}", file=sys.stderr)
+        terminal.complain(f"fedsash: {note}")
     return WRONG if found.damaged else OK
 
 

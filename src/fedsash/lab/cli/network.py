@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from .. import terminal
 from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
     check_out(given.out, new=True)
-    experiment = load(given.experiment, given.set)
+    experiment = load(given.experiment, given.set, given.own_code)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
             "this experiment has neither [network] nor [scheduler]: start it with fedsash run",
@@ -45,8 +46,6 @@ def simulate(
     given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | TimeStudy]
 ) -> int:
     """Run or resume an experiment on a network, and print its results."""
-    import rich
-
     from ..config.errors import prefixed
     from ..records import TensorBoard
     from ..table import table
@@ -59,8 +58,8 @@ def simulate(
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:
-        rich.print(table(result.summary, experiment.evaluation))
-    print("\n".join(_lines(experiment, result)))
+        terminal.show(table(result.summary, experiment.evaluation))
+    terminal.say("\n".join(_lines(experiment, result)))
     return finished(result.summary)
 
 

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 from ...basics.files import check_folder
+from .. import terminal
 from .common import OK, WRONG, Commands
 
 
@@ -28,14 +29,14 @@ def _report(given: argparse.Namespace) -> int:
     found = collect(given.folders)
     figures = [] if given.figures is None else ["--figures", str(given.figures)]
     command = ["fedsash", "report", *map(str, given.folders), "--out", str(given.page), *figures]
-    page = document(found, shlex.join(command)).encode()
+    page = document(found, shlex.join(command)).encode(errors="backslashreplace")
     given.page.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.page, page)
     for note in (*found.notes, *found.damaged):
-        print(f"note: {note}")
-    print(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
+        terminal.say(f"note: {note}")
+    terminal.say(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
     if given.figures is not None:
-        print(f"pictures: {draw(found, given.figures)} files in {given.figures}")
+        terminal.say(f"pictures: {draw(found, given.figures)} files in {given.figures}")
     return WRONG if found.damaged else OK
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.errors import RunError
+from .. import terminal
 from .common import OK, Commands, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ def add(commands: Commands) -> None:
 def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
 
-    sweep = load(given.sweep, given.only, given.set)
-    print(plan(sweep.runs), flush=True)
+    sweep = load(given.sweep, given.only, given.set, given.own_code)
+    terminal.say(str(plan(sweep.runs)))
     if given.plan:
         _show_legs(sweep)
         return OK
@@ -37,7 +38,7 @@ def _sweep(given: argparse.Namespace) -> int:
     executed = execute(sweep, given.out, given.jobs, given.progress)
     code = ended(executed.failed, executed.signal)
     if not executed.signal:
-        print(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
+        terminal.say(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
     return code
 
 
@@ -49,7 +50,7 @@ def _show_legs(sweep: Sweep) -> None:
     for leg in plan(sweep.runs).legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.folder.startswith("shared/") else leg.folder
-        print(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
+        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
 
 
 SWEEP = """\

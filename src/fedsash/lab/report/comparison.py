@@ -84,17 +84,15 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows as a table to print with `rich.print`; accuracies in per cent, gains in points."""
-    from rich.markup import escape
-
+    """The rows as a table to print with `terminal.show`; accuracies in per cent, gains in points."""
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
     for axis in (*axes, "model"):
-        result.add_column(escape(axis), overflow="fold")
+        result.add_column(axis, overflow="fold")
     for head in ("seeds", "mean ± std", f"gain ({CONFIDENCE:.0%} interval)"):
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        words = [escape(word) for word in (*(row.labels.get(axis, MISSING) for axis in axes), row.model)]
+        words = [*(row.labels.get(axis, MISSING) for axis in axes), row.model]
         result.add_row(*words, str(len(row.values)), _percent(row), _points(row))
     return result
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.files import check_folder
+from .. import terminal
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
@@ -42,21 +43,22 @@ def reproduce(
     data: Path = Path("data"),
     only: Iterable[str] = (),
     overrides: Iterable[str] = (),
+    own_code: bool = False,
     jobs: int | None = None,
     progress: bool = True,
     command: str = "",
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = terminal.say,
 ) -> Outcome:
     """Train the runs of a reproduction into `out`, and write its tables, analyses and pictures there.
 
     `data` holds a folder for each data set, with the data set's name. Runs without their data are left out, and `say`
     is called with the reason. Runs that an earlier call has trained are not trained again. They are used even if this
-    call does not ask for them. `only` and `overrides` are those of `Reproduction.plan`. Raises `ConfigError` for
-    unknown labels and settings, and if `out` holds runs at another scale or with other settings.
+    call does not ask for them. `only`, `overrides` and `own_code` are those of `Reproduction.plan`. Raises
+    `ConfigError` for unknown labels and settings, and if `out` holds runs at another scale or with other settings.
     """
     check_folder(out)
     overrides = list(overrides)
-    asked = reproduction.plan(scale, only, overrides)
+    asked = reproduction.plan(scale, only, overrides, own_code)
     whole = _whole(reproduction, scale, overrides, asked)
     for run in with_data(whole, data)[0].runs:
         check_same(run.experiment, out / "runs" / run.name)

@@ -137,11 +137,18 @@ class Reproduction:
             for name, (place, table) in tables.items()
         ]
 
-    def plan(self, scale: str = "full", only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+    def plan(
+        self,
+        scale: str = "full",
+        only: Iterable[str] = (),
+        overrides: Iterable[str] = (),
+        own_code: bool = False,
+    ) -> Sweep:
         """The sweep at a scale.
 
         `only` has entries `"axis=label"`. For the axes that it names, it replaces the labels of the scale. `overrides`
-        such as `"rounds=50"` override everything else. Raises `ConfigError` for unknown scales, labels and settings.
+        such as `"rounds=50"` override everything else. With `own_code` they may name code outside fedsash. Raises
+        `ConfigError` for unknown scales, labels and settings.
         """
         check(scale in self.scales, "scale", scale, f"must be one of {', '.join(self.scales)}")
         chosen, only = self.scales[scale], list(only)
@@ -155,7 +162,7 @@ class Reproduction:
         for i, table in enumerate(chosen.changes):
             changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
         overrides = list(overrides)
-        return replace(found, runs=[_changed(run, changes, overrides) for run in found.runs])
+        return replace(found, runs=[_changed(run, changes, overrides, own_code) for run in found.runs])
 
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         given = self.content.get(key, [])
@@ -174,10 +181,11 @@ def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
 
 
-def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str]) -> PlannedRun:
+def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str], own_code: bool) -> PlannedRun:
     """The run after the changes that select it, and then the overrides."""
     settings = [change.settings for change in changes if change.where.takes(run.labels)]
     if not settings and not overrides:
         return run
     with prefixed(run.name):
-        return replace(run, experiment=parse(reduce(merged, settings, run.experiment.table()), overrides))
+        table = reduce(merged, settings, run.experiment.table())
+        return replace(run, experiment=parse(table, overrides, own_code))

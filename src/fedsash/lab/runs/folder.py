@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from ...basics.errors import RunError, SettingError
 from ...state import State
-from .. import checkpoints, files
+from .. import checkpoints, files, own_code
 from ..partition import record
 from ..records import Records
 from .driver import Driver
@@ -27,6 +27,7 @@ class RunFolder:
     | file | written | holds |
     |---|---|---|
     | `config.toml` | at the beginning of each session | the complete experiment |
+    | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
@@ -99,7 +100,7 @@ class RunFolder:
         if federation.local_data is not None:
             contents["partition.json"] = files.json_of(record(federation.local_data))
         if config is not None:
-            contents["config.toml"] = toml_of(dict(config) | {"engine": config.get("engine", {}) | engine})
+            contents |= config_files(self.path, dict(config) | {"engine": config.get("engine", {}) | engine})
         files.write(self.path, contents.items())
         if not self.begun:
             if state.forked is None:
@@ -107,14 +108,18 @@ class RunFolder:
             self.records.create(history)
 
     def write_end(self, result: Result) -> None:
-        """Write the results."""
+        """Write the results. The federation must still be at work, since its chronicle ends with it.
+
+        The summary comes last: it says to a sweep that nothing is left to do.
+        """
         federation, folder = result.federation, self.path
-        (folder / "models").mkdir(exist_ok=True)
-        files.write(folder, _results(result))
+        timeline = None if federation.chronicle is None else federation.chronicle.timeline()
         target = federation.evaluation.target
-        if federation.chronicle is not None:
-            draw_timeline(folder, federation.chronicle.timeline(), result.history, target)
+        if timeline is not None:
+            draw_timeline(folder, timeline, result.history, target)
         draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+        (folder / "models").mkdir(exist_ok=True)
+        files.write(folder, _results(result, timeline))
 
 
 def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
@@ -126,20 +131,20 @@ def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
         raise RunError(f"{file} is damaged: {error}") from error
 
 
-def toml_of(config: Mapping[str, Any]) -> bytes:
-    """An experiment as the content of a file."""
+def config_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """`config.toml`, and with it a permit for the code of one's own that it names."""
     import tomli_w
 
-    return tomli_w.dumps(config).encode()
+    return {"config.toml": tomli_w.dumps(config).encode()} | own_code.permit(folder, config)
 
 
-def _results(result: Result) -> Iterator[tuple[str, bytes]]:
+def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tuple[str, bytes]]:
     """The files of a run's end."""
-    yield "summary.json", files.json_of(result.summary)
     for name, w in result.vectors().items():
         yield f"models/{name}.safetensors", result.federation.export(w)
-    if (chronicle := result.federation.chronicle) is not None:
-        yield "timeline.json", files.json_of(chronicle.timeline())
+    if timeline is not None:
+        yield "timeline.json", files.json_of(timeline)
+    yield "summary.json", files.json_of(result.summary)
 
 
 def _broadcast_start(federation: Driver, state: State) -> int | None:

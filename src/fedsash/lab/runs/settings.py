@@ -21,7 +21,7 @@ Watch = Callable[[int], None]
 @dataclass(frozen=True)
 @typed
 class Checkpoint:
-    """When the state is saved: every `every` rounds, at the end and after Ctrl-C. The last two states are kept.
+    """When the state is saved: every `every` rounds, and when the run ends, is stopped or fails. The last two are kept.
 
     The states after the rounds in `keep` are also saved, and never removed, so that other runs can start from them.
     """

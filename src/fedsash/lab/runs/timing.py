@@ -22,7 +22,7 @@ from ...network.site import Site
 from .. import files
 from ..progress import Progress
 from ..records import Records
-from .folder import RunFolder, toml_of
+from .folder import RunFolder, config_files
 from .pictures import draw_timeline
 
 
@@ -89,7 +89,10 @@ def _simulate(
     process, chronicle = scheduler.run(site), NetworkChronicle(site)
     history: list[dict[str, Any]] = []
     began = time.perf_counter()
-    _write_config(folder, config)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if config is not None:
+            files.write(folder, config_files(folder, config).items())
     with Progress(rounds, progress is True) as bar:
 
         def stepped(site: Site) -> None:
@@ -114,11 +117,3 @@ def _simulate(
         draw_timeline(folder, found["timeline.json"], history, evaluation.target)
         Records(folder).create(history)
     return TimeStudy(history, summary, chronicle.timeline(), folder)
-
-
-def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    if config is not None:
-        files.write(folder, [("config.toml", toml_of(config))])

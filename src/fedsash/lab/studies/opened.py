@@ -17,7 +17,7 @@ from ...federation import Federation
 from ...network import Synchronous
 from ...state import State
 from .. import checkpoints, files
-from ..config import Experiment, NetworkExperiment, load
+from ..config import Experiment, NetworkExperiment, load_run
 from ..config.errors import prefixed
 from .client_models import ClientModels, client_models
 
@@ -115,16 +115,16 @@ class OpenRun:
         return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
 
 
-def open_run(folder: Path | str) -> OpenRun:
-    """Open the run in `folder`. Raises `FileNotFoundError` if it holds none, `ConfigError` if it can't be built."""
+def open_run(folder: Path | str, own_code: bool = False) -> OpenRun:
+    """Open the run in `folder`. With `own_code` it may name any code, not only what was allowed when it was made here.
+
+    Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be built.
+    """
     folder = Path(folder)
-    file = folder / "config.toml"
-    if not file.exists():
-        raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
-    experiment = load(file)
+    experiment = load_run(folder, own_code=own_code)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
-    with prefixed(file):
+    with prefixed(folder / "config.toml"):
         return OpenRun(folder, experiment, experiment.federation())
 
 

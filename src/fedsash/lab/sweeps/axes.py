@@ -64,21 +64,28 @@ class Sweep:
     runs: list[PlannedRun]
 
 
-def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = (), own_code: bool = False) -> Sweep:
     """The sweep in a TOML file (see `parse`). Raises `ConfigError`, which names the file."""
     path = Path(path)
     with prefixed(path):
-        return parse(read(path), path.parent, only, overrides)
+        return parse(read(path), path.parent, only, overrides, own_code)
 
 
-def parse(table: TomlTable, folder: Path, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+def parse(
+    table: TomlTable,
+    folder: Path,
+    only: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+    own_code: bool = False,
+) -> Sweep:
     """The sweep that the content of a file describes.
 
     `base` is an experiment's table, or the path of its file relative to `folder`. Each of the `axes` is either a dotted
     key of the experiment with a list of its values, or a name with a table of settings for each label. Axes that are
     listed together in `zip` vary together: their first labels form one run, and so on. All other axes are combined in
     every way. Later axes override earlier ones, and `overrides` such as `"rounds=3"` override all. `only` has entries
-    `"axis=label"`; it leaves out all other labels of these axes.
+    `"axis=label"`; it leaves out all other labels of these axes. With `own_code`, experiments may name code
+    outside fedsash.
 
     Raises `ConfigError`. If only one run is wrong, the message names the run.
     """
@@ -90,7 +97,7 @@ def parse(table: TomlTable, folder: Path, only: Iterable[str] = (), overrides: I
     chosen = _only(axes, only)
     zipped = _zipped(table.get("zip", []), axes)
     overrides = list(overrides)
-    runs = [_run(base, axes, labels, overrides) for labels in _combinations(axes, zipped, chosen)]
+    runs = [_run(base, axes, labels, overrides, own_code) for labels in _combinations(axes, zipped, chosen)]
     names = [run.name for run in runs]
     if not runs:
         raise ConfigError("no combination of the axes is left")
@@ -183,7 +190,7 @@ def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
     return all(label in chosen.get(axis, {label}) for axis, label in labels.items())
 
 
-def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequence[str]) -> PlannedRun:
+def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequence[str], own_code: bool) -> PlannedRun:
     table = base
     for axis, label in labels.items():
         table = axes[axis].applied(table, label)
@@ -191,4 +198,4 @@ def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequenc
     if len(name.encode()) > LONGEST_NAME:
         raise ConfigError(f"axes: the folder {shortened(name)} would have a name of more than {LONGEST_NAME} bytes")
     with prefixed(name):
-        return PlannedRun(name, labels, experiment(table, overrides))
+        return PlannedRun(name, labels, experiment(table, overrides, own_code))

@@ -12,7 +12,7 @@ from ...basics.errors import RunError, check_count
 from ...basics.files import check_folder
 from .. import files
 from ..checkpoints import saved_rounds
-from ..config import ConfigError, Experiment, load
+from ..config import ConfigError, Experiment, load_run
 from ..progress import Progress
 from ..runs.interrupts import on_stop
 from . import index
@@ -137,8 +137,7 @@ class _Foreman:
 
 def check_same(experiment: Experiment, folder: Path) -> None:
     """Raise `ConfigError` if the folder holds a run of another experiment. The engine may differ."""
-    file = folder / "config.toml"
-    if file.exists() and replace(load(file), engine=experiment.engine) != experiment:
+    if (folder / "config.toml").exists() and replace(load_run(folder), engine=experiment.engine) != experiment:
         raise ConfigError(f"{folder} holds a run of another experiment: choose another folder, or remove this one")
 
 

@@ -33,13 +33,16 @@ from ..runs.timing import TimeStudy
 
 
 def main() -> None:
-    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`."""
+    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`.
+
+    The experiments may name code of one's own. They come from the sweep itself, which has been allowed to use it.
+    """
     signal.signal(signal.SIGINT, signal.default_int_handler)  # it comes from the sweep, which may ignore it itself
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
         try:
-            experiment, folder = parse(job["experiment"]), Path(job["folder"])
+            experiment, folder = parse(job["experiment"], own_code=True), Path(job["folder"])
             if isinstance(experiment, NetworkExperiment):
                 ended = simulate(experiment, folder)
             else:
@@ -62,7 +65,7 @@ def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
     with _boards(experiment, folder) as boards:
         result = _when_free(partial(go, boards))
     reached = result.summary["rounds"] if result.interrupted else experiment.rounds
-    return {"reached": reached, "models": result.summary["models"]}
+    return _told(reached, result)
 
 
 def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
@@ -86,7 +89,12 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
             "until": until,
         }
         result = _when_free(partial(go, settings))
-    return {"reached": result.state.round, "models": result.summary["models"]}
+    return _told(result.state.round, result)
+
+
+def _told(reached: int, result: Result | TimeStudy) -> dict[str, Any]:
+    why = signal.Signals(result.signal).name if result.signal else ""
+    return {"reached": reached, "models": result.summary["models"], "error": f"stopped by {why}" if why else ""}
 
 
 def _when_free(go: Callable[[], Any]) -> Any:

@@ -47,7 +47,7 @@ class Process:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fedsash.lab.sweeps.job"],
+                [sys.executable, "-P", "-m", "fedsash.lab.sweeps.job"],  # -P: no file that lies here is a library
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....basics.errors import RunError, one_line
+from ....basics.files import inside
 from ....evaluation import Evaluation
 from ...files import read, table, there
 from ...records import Records, accuracies, diverged, summarise
@@ -127,13 +128,13 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
     found.sweeps.append(SweepOnPage(title, folder, axes, reasons))
     for run, labelled in runs.items():
         labels = {axis: str(label) for axis, label in labelled.items()}
-        name = f"{prefix}/{run}" if prefix else run
-        if not there(folder / "runs" / run / "metrics.jsonl"):
+        name, place = f"{prefix}/{run}" if prefix else run, inside(folder / "runs", run)
+        if not there(place / "metrics.jsonl"):
             if run not in failed:
                 found.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(folder / "runs" / run, name, where | labels, found)
+            _run(place, name, where | labels, found)
         except RunError as error:
             found.damaged.append(f"run {name} is left out: {error}")
     found.tables += _results(folder / "tables", prefix or title, found.damaged)

@@ -57,7 +57,7 @@ def _disturb(running: Running, number: int, random: Random, scenario: Scenario, 
     workers = _children(running.process.pid)
     if number == signal.SIGKILL and workers and random.random() < 0.5:
         os.kill(random.choice(workers), number)
-        yield from running.wait().findings(0, *((REFUSED,) if "--jobs" in scenario.words else ()))  # a sweep says it
+        yield from running.wait().findings(0, *((REFUSED,) if scenario.has_jobs else ()))  # a sweep says it
         return
     group = random.random() < 0.5
     (running.process.send_to_group if group else running.process.send_signal)(number)

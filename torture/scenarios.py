@@ -31,6 +31,11 @@ class Scenario:
     needs: tuple[str, ...] = ()
     out: str = "out"
 
+    @property
+    def has_jobs(self) -> bool:
+        """Whether it trains in processes of a sweep. They save their states if the sweep is killed."""
+        return "--jobs" in self.words
+
     def over(self, folder: Path) -> bool:
         """Whether nothing is left to do."""
         return self.once and (folder / self.out / "metrics.jsonl").exists()
@@ -102,7 +107,7 @@ class Undisturbed:
         """
         out = SCENARIOS[name].out
         there, here = contents(self.folder(name) / out), contents(place / out)
-        if only_common_states:
+        if only_common_states or SCENARIOS[name].has_jobs:
             there, here = _common(there, here)
         return different(there, here)
 

@@ -29,9 +29,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     terminal.show_warnings()
     with _quiet_where_nobody_reads():
-        given = _parser().parse_args(arguments)
+        given = argparse.Namespace()
         try:
-            code: int = given.command(given)
+            code: int = _parser().parse_args(arguments, given).command(given)
             return code
         except KeyboardInterrupt as stop:
             return stopped(given, getattr(stop, "number", signal.SIGINT), filter(None, [str(stop), *_notes(stop)]))

@@ -44,7 +44,8 @@ def _short(
     sizes = [file.stat().st_size for file in undisturbed.folder(scenario.name).rglob("*") if file.is_file()]
     limit = random.randrange(1, max(sizes))
     ended = bench.command(place, list(scenario.words), limit, entry="torture.full_disk:limited")
-    yield from ended.findings(0, REFUSED, names=scenario.out)
+    found = ended.findings(0, REFUSED, names=scenario.out)
+    yield from (each for each in found if each.sort != "slow")  # the disk may fill up at the end of the work
     yield from _go_on(bench, undisturbed, scenario, place)
 
 

@@ -71,9 +71,9 @@ def _page(bench: Bench, browser: Browser, text: Callable[[], str], folder: Path)
     ended = bench.command(folder, "report", "sweep", "--out", "page.html")
     findings = ended.findings(0, REFUSED)
     page = folder / "page.html"
-    if ended.code == REFUSED and page.exists():
+    if ended.code == REFUSED and page.exists() and not ended.partial:
         findings.append(Finding("leftover", "a page of what was refused", ended.output))
-    if ended.code == 0:
+    if page.exists():
         findings += [Finding("wrong", said, ended.output) for said in browser.complaints(page)]
     return findings
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash import SWA, Fork, RunningSums, Window, run
+from fedsash import SWA, Fork, RunError, RunningSums, Window, run
 from fedsash.averages.running import RunningSum
 from fedsash.lab.checkpoints import load_newest, saved_rounds
 from fedsash.lab.checkpoints import place as place_of_state
@@ -168,6 +168,17 @@ def test_a_fork_takes_over_the_sums_before_it(whole: Path, tmp_path: Path) -> No
     assert sums(tmp_path / "fork") == sums(whole)
     start(observed(), 10, tmp_path / "none", fork=Fork(tmp_path / "stem", 7))
     assert not (tmp_path / "none" / FOLDER).exists()
+
+
+def test_a_fork_does_not_take_over_a_damaged_sum(tmp_path: Path) -> None:
+    start(observed(), 10, tmp_path / "stem", until=7, trajectory=EVERY)
+    file = place(tmp_path / "stem" / FOLDER, 3)
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match=r"00000003.safetensors is missing or damaged"):
+        start(observed(), 10, tmp_path / "fork", fork=Fork(tmp_path / "stem", 7), trajectory=EVERY)
+    assert not (tmp_path / "fork").exists()
 
 
 def test_the_sums_of_a_fork_of_a_run_without_them_begin_at_the_fork(tmp_path: Path) -> None:

@@ -84,6 +84,12 @@ class Bookkeeper:
             if round > last:
                 place(self.folder, round).unlink()
 
+    def check(self, source: Path, last: int) -> None:
+        """Raise `RunError` if a sum that a fork after the round `last` takes over is damaged."""
+        for round in kept(source / FOLDER) if self.every else ():
+            if round <= last:
+                read(source / FOLDER, round)
+
     def take(self, source: Path, state: State) -> None:
         """Copy the sums that a fork's source has saved up to the fork, if the state has their sum."""
         if not self.every or self.folder is None or self._forgot(state):

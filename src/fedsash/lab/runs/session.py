@@ -118,6 +118,7 @@ class Session:
             raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
         right = f"must be at least the {fork.round} of the fork's state"
         check(self.rounds >= fork.round, "rounds", self.rounds, right)
+        self.sums.check(source, fork.round)
         own = fork.round, state.lineage[0][1]
         names = {name: fork.names.get(name, name) for name in state.averages}
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}

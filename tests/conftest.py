@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,9 @@ from hypothesis import settings
 
 settings.register_profile("fedsash", deadline=None)  # a machine may be busy
 settings.load_profile("fedsash")
+
+# A shell lets a background job ignore Ctrl-C, and whoever is started by it. Tests send Ctrl-C all the same.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -75,7 +75,8 @@ class Process:
     def wait(self, timeout: float | None = None) -> int:
         """The exit code; minus the signal that killed it. Raises `TimeoutError` after `timeout` seconds."""
         if self.returncode is None:
-            self._connection.settimeout(timeout)
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise TimeoutError(f"no end after {timeout} seconds")
             code, seconds = self._told.readline().split()
             self.returncode, self.seconds = int(code), float(seconds)
             self._told.close()

@@ -61,11 +61,7 @@ seed = [0, 1]
 broadcast = { average = "w3", start = 5 }
 """
 
-PLAIN = """
-rounds = 8
-[partition]
-clients = 6
-alpha = 0.5
+SMALL = """
 [model]
 name = "mlp"
 hidden = [8]
@@ -73,13 +69,20 @@ hidden = [8]
 lr = 0.05
 batch = 20
 epochs = 1
-[sampling]
-count = 3
 [averages]
 w3 = { name = "window", size = 3 }
 [evaluation]
 every = 1
 last = 3
+"""
+
+PLAIN = """
+rounds = 8
+[partition]
+clients = 6
+alpha = 0.5
+[sampling]
+count = 3
 [checkpoint]
 every = 3
 """
@@ -90,18 +93,6 @@ rounds = 8
 name = "shards"
 clients = 5
 classes = 2
-[model]
-name = "mlp"
-hidden = [8]
-[local]
-lr = 0.05
-batch = 20
-epochs = 1
-[averages]
-w3 = { name = "window", size = 3 }
-[evaluation]
-every = 1
-last = 3
 [checkpoint]
 every = 2
 [network.link]
@@ -123,7 +114,7 @@ TIMING = NETWORK.replace("[network.link]", "[network]\nlearning = false\nbytes =
 def write(folder: Path) -> None:
     """Write all of them into a folder."""
     workers = ENGINE.replace("workers = 1", "workers = 2")
-    files = {"run": RUN + ENGINE, "workers": RUN + workers, "plain": PLAIN + ENGINE, "sweep": SWEEP}
-    files |= {"network": NETWORK + ENGINE, "timing": TIMING}
+    files = {"run": RUN + ENGINE, "workers": RUN + workers, "plain": PLAIN + SMALL + ENGINE, "sweep": SWEEP}
+    files |= {"network": NETWORK + SMALL + ENGINE, "timing": TIMING + SMALL}
     for name, text in files.items():
         (folder / f"{name}.toml").write_text(text)

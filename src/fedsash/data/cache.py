@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..basics.files import plain_file
+from ..basics.paths import plain_file
 from .encoded import Pixels
 from .formats.memory import damages
 

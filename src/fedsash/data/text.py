@@ -18,7 +18,7 @@ import torch
 
 from ..basics.arrays import Ints
 from ..basics.errors import DataError, SettingError, check, one_line
-from ..basics.files import plain_file
+from ..basics.paths import plain_file
 from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
 from .federated import Samples

@@ -146,7 +146,7 @@ def _serve(
                 pipe.send(first)
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
-        except Exception as error:
+        except Exception as error:  # of the training: the other process raises it
             pipe.send(_sendable(error))
 
 

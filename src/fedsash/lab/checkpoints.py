@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError
-from ..basics.files import inside
+from ..basics.paths import inside
 from ..state import Best, State, files_of
 
 FORMAT = 5

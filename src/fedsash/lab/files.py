@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..basics.errors import RunError, one_line
-from ..basics.files import naming, plain_file
+from ..basics.paths import naming, plain_file
 
 INDEX = "files.json"
 CHECKSUM = "checksum"

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..basics.files import plain_file
+from ..basics.paths import plain_file
 from ..basics.resolve import was_resolved
 from .files import json_of
 

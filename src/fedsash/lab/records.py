@@ -12,7 +12,7 @@ from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import MOST, RunError, brief, library
-from ..basics.files import naming, plain_file
+from ..basics.paths import naming, plain_file
 from ..evaluation import Evaluation, Metrics
 from . import files
 

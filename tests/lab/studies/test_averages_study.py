@@ -21,9 +21,9 @@ from fedsash.lab.runs.running_sums import FOLDER, place
 from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
-from support.studies import refused
+from support.studies import ENGINE, refused
 
-EXPERIMENT = """
+EXPERIMENT = f"""
 rounds = 8
 [partition]
 name = "iid"
@@ -46,13 +46,7 @@ every = 1
 held_out = 0.2
 [trajectory]
 every = 2
-[engine]
-kind = "sequential"
-workers = 1
-compile = false
-memory_format = "contiguous"
-threads = 1
-"""
+{ENGINE}"""
 
 
 def trained(folder: Path, name: str, *settings: str) -> Path:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...basics.errors import check
-from ...basics.files import plain_file
+from ...basics.paths import plain_file
 from .memory import check_room, check_unpacked, damages
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 

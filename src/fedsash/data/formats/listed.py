@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ...basics.errors import DataError, check
-from ...basics.files import plain_file
+from ...basics.paths import plain_file
 from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits
 

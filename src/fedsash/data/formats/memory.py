@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from ...basics.errors import DataError, FedsashError, check, one_line
-from ...basics.files import plain_file
+from ...basics.paths import plain_file
 from ...basics.storage import free
 
 UNPACKED = 0.5

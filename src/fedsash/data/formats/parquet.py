@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import SettingError, check, library, one_line
-from ...basics.files import plain_file
+from ...basics.paths import plain_file
 from .memory import check_room, check_unpacked, damages
 from .pixels import EXTRA
 from .splits import Files, ImageSplit, ImageSplits, some, spellings

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from ...basics.errors import DataError, FedsashError, check, library, one_line
-from ...basics.files import plain_file
+from ...basics.paths import plain_file
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
 from .splits import ImageSplit, Pixels, Place
 

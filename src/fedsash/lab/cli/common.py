@@ -46,7 +46,7 @@ def check_out(out: Path, new: bool) -> None:
 
     A command asks before it loads data.
     """
-    from ...basics.files import check_folder
+    from ...basics.paths import check_folder
     from ..runs.folder import RunFolder
     from ..runs.lock import check_free
 

@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from ...basics.files import check_folder
+from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, WRONG, Commands
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ...basics.files import check_folder
+from ...basics.paths import check_folder
 from .. import terminal
 from ..config import ConfigError
 from ..config.registries import REGISTRIES

@@ -12,8 +12,8 @@ from typing import Any
 from uuid import uuid4
 
 from ...basics.errors import RunError, check, check_count, one_line
-from ...basics.files import check_folder
 from ...basics.fingerprint import differences
+from ...basics.paths import check_folder
 from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State

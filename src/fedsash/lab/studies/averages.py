@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from ...averages import profiles
 from ...averages.profiles import exponent
 from ...basics.errors import check
-from ...basics.files import check_folder
+from ...basics.paths import check_folder
 from ..files import replace_file
 from ..pictures import Axis, Line, Panel, Picture, Rule, look
 from ..pictures.styles import QUIET

@@ -9,7 +9,7 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ...basics.errors import RunError, check_count
-from ...basics.files import check_folder
+from ...basics.paths import check_folder
 from .. import files
 from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load_run

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ....basics.errors import RunError, one_line
-from ....basics.files import inside
+from ....basics.paths import inside
 from ....evaluation import Evaluation
 from ...files import read, table, there
 from ...records import Records, accuracies, diverged, summarise

@@ -1,4 +1,4 @@
-"""Files: only plain ones are read, and an error in writing names the file."""
+"""Paths: only plain files are read, names stay in their folder, and an error in writing names the file."""
 
 from __future__ import annotations
 

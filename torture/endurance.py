@@ -50,8 +50,9 @@ def _case(bench: Bench, words: tuple[str, ...], rounds: int, place: Path) -> Ite
     (_, middle, last) = (samples[i * third : (i + 1) * third] for i in range(3))
     if third and (growth := median(m for m, _ in last) - median(m for m, _ in middle)) > GROWTH:
         yield Finding("unclear", f"the memory grew by {growth / 2**20:.0f} MiB in the last third")
-    if third and max(files for _, files in last) > max(files for _, files in middle):
-        yield Finding("unclear", f"the open files grew to {max(files for _, files in last)}")
+    before, after = (median(files for _, files in part) for part in (middle, last)) if third else (0, 0)
+    if after > before:  # medians, since a state that is being saved is open for a moment
+        yield Finding("unclear", f"the open files grew from {before:.0f} to {after:.0f}")
 
 
 def _used(pid: int) -> tuple[int, int]:

@@ -61,10 +61,7 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise
-    for round in saved_rounds(folder)[:-2]:
-        if round not in keep:
-            with suppress(OSError):  # one state too many does no harm
-                _remove(place(folder, round))
+    prune(folder, keep)
     return final
 
 
@@ -130,6 +127,14 @@ def cut(folder: Path, round: int) -> None:
     for later in saved_rounds(folder):
         if later > round:
             _remove(place(folder, later))
+
+
+def prune(folder: Path, keep: tuple[int, ...] = ()) -> None:
+    """Remove all states but the last two and those of the rounds in `keep`."""
+    for round in saved_rounds(folder)[:-2]:
+        if round not in keep:
+            with suppress(OSError):  # one state too many does no harm
+                _remove(place(folder, round))
 
 
 def saved_rounds(folder: Path) -> list[int]:

@@ -11,9 +11,11 @@ import pytest
 
 from fedsash import (
     Broadcast,
+    Checkpoint,
     Evaluation,
     LocalEngine,
     LocalTraining,
+    run,
 )
 from fedsash.lab import checkpoints
 from fedsash.lab.checkpoints import load_newest, saved_rounds
@@ -170,3 +172,10 @@ def test_a_resumed_run_keeps_the_engine_that_was_measured_for_it(tmp_path: Path)
     assert final(tmp_path / "auto") == final(tmp_path / "whole")
     other = go_on(observed(engine=LocalEngine("sequential", workers=1)), 7, tmp_path / "auto")
     assert other.summary["engine"]["kind"] == "sequential", "what is asked for counts more"
+
+
+def test_a_state_that_a_kill_has_spared_is_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
+    run(observed(), 6, out=tmp_path, checkpoint=Checkpoint(2, keep=(2,)), progress=False)
+    assert saved_rounds(tmp_path / "state") == [2, 4, 6]
+    go_on(observed(), 6, tmp_path, every=2)
+    assert saved_rounds(tmp_path / "state") == [4, 6]

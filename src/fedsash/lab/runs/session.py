@@ -149,6 +149,7 @@ class Session:
             raise RunError(f"{self.place} holds a run of another experiment: {lines}. To change it on purpose, fork")
         self.folder.records.cut(state.round, state.records if state.round else None)
         checkpoints.cut(self.folder.states, state.round)
+        checkpoints.prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
         self.sums.cut(state)
         state.oldest = min(checkpoints.saved_rounds(self.folder.states), default=0)
         self.history = self.folder.records.load()

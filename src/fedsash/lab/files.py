@@ -50,6 +50,12 @@ def there(path: Path) -> bool:
     return path.exists() or _entry(path) is not None
 
 
+def settled(path: Path) -> bool:
+    """Whether `write` wrote the file and came to its end. It has not if its process was killed meanwhile."""
+    entry = _entry(path)
+    return entry is not None and len(entry[1]) == 1
+
+
 def table(path: Path) -> dict[str, Any]:
     """The content of a JSON file, which must be an object. If it has a `checksum`, this must be that of the rest.
 

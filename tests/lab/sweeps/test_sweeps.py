@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.lab import runs
+from fedsash.lab import files, runs
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
@@ -180,8 +181,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = ["metrics.jsonl", *(f"models/{file.name}" for file in sorted((folder / "models").iterdir()))]
-    return {file: (folder / file).read_bytes() for file in files}
+    names = ["metrics.jsonl", *(f"models/{file.name}" for file in sorted((folder / "models").iterdir()))]
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 @pytest.mark.parametrize("ima", IMA)
@@ -197,6 +198,20 @@ def test_a_finished_sweep_is_not_trained_again(trained: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"}
     execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), trained, progress=False)
     assert {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"} == before
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_last_seals_is_tidied(trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(trained, out)
+    run, whole = out / "runs" / "size=1,off", contents(trained / "runs" / "size=1,off")
+    sealed = files.table(run / "files.json")["files"]
+    del sealed["summary.json"]
+    files.write_table(run / "files.json", {"files": sealed})
+    (run / ".files.json.tmp").write_bytes(b"half")
+    execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, progress=False)
+    assert files.settled(run / "summary.json")
+    assert not list(run.glob(".*"))
+    assert contents(run) == whole
 
 
 def test_the_index_says_where_every_run_stands(trained: Path) -> None:

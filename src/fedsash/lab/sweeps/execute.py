@@ -142,15 +142,18 @@ def check_same(experiment: Experiment, folder: Path) -> None:
 
 
 def _is_done(leg: Leg, out: Path) -> bool:
-    """Whether the leg's last state and summary are written. On a network a run may end before its last round."""
+    """Whether the leg's last state and all its results are written. On a network a run may end before its last round.
+
+    Otherwise its last session is repeated: it writes the results again and clears what a killed process has left.
+    """
     file = out / leg.folder / "summary.json"
     try:
         summary = files.table(file)
     except (FileNotFoundError, RunError):
-        return False  # if it is damaged, the leg's last session is repeated and writes it again
+        return False
     last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and bool(summary.get("rounds") == last)
+    return saved and summary.get("rounds") == last and files.settled(file)
 
 
 def _side_by_side(sweep: Sweep) -> int:

@@ -1,13 +1,14 @@
 # make run    set everything up and train the main job on real data
 # make test   set everything up and run the tests
 # make check  lint, types and format
+# make torture  the campaign: kills, damage, hostile files (an hour); docs/reliability.md
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench clean
+.PHONY: run test slow check bench torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -25,6 +26,9 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed
+
+torture: $(READY)
+	$(BIN)/python -m torture
 
 clean:
 	rm -rf $(VENV) runs

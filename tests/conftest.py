@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,17 @@ from hypothesis import settings
 
 settings.register_profile("fedsash", deadline=None)  # a machine may be busy
 settings.load_profile("fedsash")
+
+# A shell lets a background job ignore Ctrl-C, and whoever is started by it. Tests send Ctrl-C all the same.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A place for the key of permits (`lab/own_code.py`) that is not the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture

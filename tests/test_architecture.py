@@ -87,7 +87,7 @@ def test_the_check_on_imports_sees_them_all() -> None:
     """At the top, in a function, for type checking; relative to the file's own folder and to those above it."""
     seen = {file.as_posix(): {name for _, name in imports(file)} for file in FILES}
     assert "fedsash.methods.base.Method" in seen["methods/fedprox.py"]
-    assert "fedsash.basics.errors.check" in seen["data/partitions/even.py"]
+    assert "fedsash.basics.errors.check_count" in seen["data/partitions/even.py"]
     assert "fedsash.models" in seen["lab/config/model.py"]
     assert "fedsash.lab.table.table" in seen["lab/cli/train.py"]
     assert "fedsash.lab.runs.Result" in seen["lab/cli/train.py"]
@@ -110,11 +110,23 @@ def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
     }
     assert {file: names for file, names in users.items() if names} == {
         "lab/runs/session.py": {"fedsash.lab.checkpoints"},
+        "lab/runs/folder.py": {"fedsash.lab.checkpoints"},
         "lab/sweeps/execute.py": {"fedsash.lab.checkpoints.saved_rounds"},
         "lab/studies/opened.py": {"fedsash.lab.checkpoints"},
         "testing/equality.py": {"fedsash.lab.checkpoints.place", "fedsash.lab.checkpoints.saved_rounds"},
         "testing/federations.py": {"fedsash.lab.checkpoints"},
     }
+
+
+def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -> None:
+    """But for a sweep's process, whose output the sweep reads, and the bar of `pixels.py`, which names nothing."""
+    calls = {
+        file.as_posix()
+        for file in FILES
+        for node in ast.walk(ast.parse((PACKAGE / file).read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
+    }
+    assert calls == {"lab/terminal.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
 
 
 @pytest.mark.parametrize("folder", [PACKAGE, ROOT / "tests"], ids=["src", "tests"])

@@ -70,7 +70,9 @@ def test_a_mistake_is_named_in_one_sentence(check: Callable[[Any], None], value:
 
 def test_an_experiment_file_finds_them_and_trains_what_python_does() -> None:
     partition = {"name": "iid", "clients": 6}
-    experiment = parse({"rounds": 2, "partition": partition, "model": {"name": "mlp", "hidden": [4]}} | OWN)
+    experiment = parse(
+        {"rounds": 2, "partition": partition, "model": {"name": "mlp", "hidden": [4]}} | OWN, own_code=True
+    )
     assert (experiment.method, experiment.server, experiment.sampling) == (Signs(scale=0.02), Slower(0.5), Everyone())
     assert experiment.averages == {"mean": PlainMean(start=2)} and experiment.engine == Backwards()
     assert parse(experiment.table()) == experiment

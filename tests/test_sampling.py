@@ -193,7 +193,12 @@ def test_every_sampling_is_registered() -> None:
         (lambda: FixedClients((0, 1)), r"FixedClients\.rounds = \(0, 1\): must be a list of lists of integers"),  # type: ignore[arg-type]
         (lambda: Function("sample"), r"Function\.function = 'sample': must be 'package\.module:name'"),
         (lambda: Function("no_such_package:f"), r"can't be imported: No module named 'no_such_package'"),
-        (lambda: Function("math:pi"), r"Function\.function = 'math:pi': must be a function"),
+        (lambda: Function("math:pi"), r"Function\.function = 'math:pi': is of Python's standard library"),
+        (
+            lambda: Function("torch:float32"),
+            r"Function\.function = 'torch:float32': must be a class or a function that",
+        ),
+        (lambda: Function(3), r"Function\.function = 3: must be a function"),  # type: ignore[arg-type]
         (lambda: Uniform(1, trace="trace.txt"), r"Uniform\.trace = 'trace\.txt': must be a \.npy or \.csv file"),
         (lambda: Uniform(1, trace="missing.npy"), r"Uniform\.trace = 'missing\.npy': can't be read"),
         (lambda: Uniform(1, trace=np.array([[0, 2]])), r"array of shape \(1, 2\)': must hold only 0 and 1"),

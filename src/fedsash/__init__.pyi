@@ -37,6 +37,7 @@ from .basics.errors import (
     ModelError as ModelError,
     RunError as RunError,
     SettingError as SettingError,
+    WorkerError as WorkerError,
 )
 from .basics.layout import (
     Layout as Layout,

@@ -21,7 +21,7 @@ from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
-from .basics.layout import Layout
+from .basics.layout import Layout, finite
 from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.typed import typed
@@ -85,7 +85,7 @@ class Federation(Shown):
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
-        derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
+        derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
         derive("layout", Layout(self.module))
         derive("clients", self._clients())
         problem, evaluation = self.clients.problem, self.evaluation
@@ -198,17 +198,15 @@ class Federation(Shown):
         if report.skipped:
             return replace(state, round=state.round + 1), report
         mean = sums.mean()
+        known = state.server_state | (probed.mean() if probed is not None else {})
+        sent, update, total = request.sent, sums.update(mean), len(self.sizes)
         received = RoundMean(
-            sent=request.sent,
-            update=sums.update(mean),
-            mean=mean,
-            server_state=state.server_state | (probed.mean() if probed is not None else {}),
-            clients=sums.accepted,
-            total=len(self.sizes),
+            sent=sent, update=update, mean=mean, server_state=known, clients=sums.accepted, total=total
         )
         delta, found = self.method.server_update(received)
         server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
-        w, server = self._broadcaster.step(self.server, state.optimiser, state, request.sent, delta, request.round)
+        state.spent = True
+        w, server = self._broadcaster.step(self.server, state.optimiser, state, sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return replace(state, round=state.round + 1), replace(report, skipped="the server's step was not finite")
         for places, own in sums.client_state:
@@ -219,6 +217,7 @@ class Federation(Shown):
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state with `w` `[D]` as the next global model, after every average has observed it."""
+        state.spent = True
         self.observers.observe(state, w, state.round + 1)
         return replace(state, round=state.round + 1, w=w)
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .basics.errors import SettingError, check, one_line
+from .basics.errors import SettingError, check, check_count, one_line
 from .basics.randomness import Purpose, keys
 from .basics.resolve import resolve
 from .basics.typed import typed
@@ -119,7 +119,7 @@ class Weighted(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(self.count >= 1, "Weighted.count", self.count, "must be at least 1")
+        check_count("Weighted.count", self.count)
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
         (ids,) = np.nonzero(sizes)

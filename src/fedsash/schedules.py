@@ -8,13 +8,13 @@ factor on this rate. Schedules remember nothing, so every client, engine and res
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import cos, isfinite, pi
+from math import cos, pi
 from typing import Literal
 
 import numpy as np
 
 from .basics.arrays import Floats, Ints
-from .basics.errors import check
+from .basics.errors import check, check_count, check_strength
 from .basics.typed import typed
 
 
@@ -65,8 +65,8 @@ class Cosine(Schedule):
     floor: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self.rounds >= 1, "Cosine.rounds", self.rounds, "must be at least 1")
-        _check_lr("Cosine.floor", self.floor)
+        check_count("Cosine.rounds", self.rounds)
+        check_strength("Cosine.floor", self.floor)
 
     def lr(self, t: int, lr: float) -> float:
         share = (1 + cos(pi * min(t, self.rounds) / self.rounds)) / 2
@@ -81,7 +81,7 @@ class StepDecay(Schedule):
     factor: float
 
     def __post_init__(self) -> None:
-        check(self.every >= 1, "StepDecay.every", self.every, "must be at least 1")
+        check_count("StepDecay.every", self.every)
         _check_factor("StepDecay.factor", self.factor)
 
     def lr(self, t: int, lr: float) -> float:
@@ -103,9 +103,9 @@ class Cyclic(Schedule):
     low: float
 
     def __post_init__(self) -> None:
-        check(self.start >= 0, "Cyclic.start", self.start, "must be at least 0")
-        check(self.cycle >= 1, "Cyclic.cycle", self.cycle, "must be at least 1")
-        _check_lr("Cyclic.low", self.low)
+        check_count("Cyclic.start", self.start, least=0)
+        check_count("Cyclic.cycle", self.cycle)
+        check_strength("Cyclic.low", self.low)
 
     def lr(self, t: int, lr: float) -> float:
         if t < self.start or self.cycle == 1:
@@ -152,11 +152,11 @@ class Mild(Schedule):
     variant: Literal["paper", "code"] = "paper"
 
     def __post_init__(self) -> None:
-        check(self.start >= 0, "Mild.start", self.start, "must be at least 0")
+        check_count("Mild.start", self.start, least=0)
         _check_factor("Mild.decay", self.decay)
         _check_factor("Mild.late_decay", self.late_decay)
-        _check_lr("Mild.floor", self.floor)
-        check(self.period >= 2, "Mild.period", self.period, "must be at least 2")
+        check_strength("Mild.floor", self.floor)
+        check_count("Mild.period", self.period, least=2)
 
     def lr(self, t: int, lr: float) -> float:
         s = t - self.start
@@ -223,7 +223,7 @@ class SawTooth(LocalSchedule):
     rho: float = 0.1
 
     def __post_init__(self) -> None:
-        check(isfinite(self.rho) and self.rho >= 0, "SawTooth.rho", self.rho, "must be a finite number of at least 0")
+        check_strength("SawTooth.rho", self.rho)
 
     def factors(self, k: Ints, steps: Ints) -> Floats:
         # In this order the factor is exactly 1 if rho = 1. A client without samples has steps = 0.
@@ -244,7 +244,3 @@ LOCAL_SCHEDULES: dict[str, type[LocalSchedule]] = {"constant": Flat, "sawtooth":
 
 def _check_factor(field: str, value: float) -> None:
     check(0 < value <= 1, field, value, "must be above 0 and at most 1")
-
-
-def _check_lr(field: str, value: float) -> None:
-    check(isfinite(value) and value >= 0, field, value, "must be a finite learning rate of at least 0")

@@ -9,14 +9,14 @@ server remembers. A server optimiser holds settings only. What it must remember 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import isfinite, sqrt
+from math import sqrt
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from .basics.arrays import Vectors
-from .basics.errors import check
+from .basics.errors import check, check_rate, check_strength
 from .basics.typed import typed
 
 
@@ -48,7 +48,7 @@ class ServerSGD(Server):
     momentum: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_lr("ServerSGD", self.lr)
+        check_rate("ServerSGD.lr", self.lr)
         _check_fraction("ServerSGD.momentum", self.momentum)
 
     def init(self, w: Tensor) -> Vectors:
@@ -171,10 +171,6 @@ def _moments(w: Tensor, initial_v: float) -> Vectors:
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, initial_v)}
 
 
-def _check_lr(server: str, lr: float) -> None:
-    check(isfinite(lr) and lr >= 0, f"{server}.lr", lr, "must be a finite number of at least 0")
-
-
 def _check_fraction(field: str, value: float) -> None:
     check(0 <= value < 1, field, value, "must be at least 0 and below 1")
 
@@ -185,9 +181,9 @@ def _check_beta2(server: str, beta2: float) -> None:
 
 def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
     name = type(server).__name__
-    _check_lr(name, server.lr)
+    check_rate(f"{name}.lr", server.lr)
     _check_fraction(f"{name}.beta1", server.beta1)
-    valid = isfinite(server.initial_v) and server.initial_v >= 0
-    check(valid, f"{name}.initial_v", server.initial_v, "must be a finite number of at least 0")
+    check_strength(f"{name}.initial_v", server.initial_v)
+    check_strength(f"{name}.tau", server.tau)
     positive = server.tau > 0 or (server.tau == 0 and server.initial_v > 0)
     check(positive, f"{name}.tau", server.tau, "must be above 0, or 0 if initial_v is above 0")

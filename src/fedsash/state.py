@@ -49,9 +49,11 @@ class State(Shown):
       `training_seconds`: the time of the rounds alone;
     - `lineage`: the ids of the runs that it consists of; `records`: how many rows it has recorded, and their checksum;
     - `fingerprint`: what determines its numbers (see `Federation.fingerprint`);
+    - `evaluation_due`: whether the evaluation after this round is still to be made;
     - `oldest`: the earliest round that the run can be set back to; it is not saved.
 
-    A run keeps nothing else between two rounds.
+    A run keeps nothing else between two rounds. `spent` says that the next round has begun to change the tensors in
+    place, so that they are no longer those of this round.
     """
 
     round: int
@@ -73,7 +75,9 @@ class State(Shown):
     fingerprint: dict[str, str] = field(default_factory=dict, repr=False)
     lineage: Lineage = field(default=(), repr=False)
     records: tuple[int, int] = field(default=(0, 0), repr=False)
+    evaluation_due: bool = field(default=False, repr=False)
     oldest: int = field(default=0, repr=False)
+    spent: bool = field(default=False, init=False, repr=False)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with a path-like name, except the best models and the models of past rounds."""

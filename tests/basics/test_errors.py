@@ -15,6 +15,7 @@ from fedsash.basics.errors import (
     ModelError,
     RunError,
     SettingError,
+    WorkerError,
     check,
     library,
 )
@@ -28,6 +29,14 @@ def test_what_is_refused_has_an_owner_a_field_a_value_and_what_is_right() -> Non
     refused = error.value
     assert (refused.owner, refused.field, refused.value) == ("Window", "size", 0)
     assert str(refused) == f"Window.size = 0: {refused.right}"
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b]0;title\x07", "back\rwards", "\u202eright to left"])
+def test_an_error_is_one_line_whatever_is_in_a_name(name: str) -> None:
+    with pytest.raises(SettingError) as error:
+        check(False, f"{name}/train.csv: class", 3, "must be 4")
+    for text in (str(error.value), str(DataError(f"{name} can't be read"))):
+        assert text.isprintable() and repr(name)[1:-1] in text
 
 
 @pytest.mark.parametrize(
@@ -60,7 +69,7 @@ def test_an_error_in_a_file_has_its_key_and_its_line() -> None:
     [
         SettingError("Window", "size", 0, "must be at least 1"),
         ConfigError("local.lr = 1: must be 2", "local.lr", "a.toml"),
-        *(kind("one line") for kind in (ModelError, DataError, RunError, LibraryError)),
+        *(kind("one line") for kind in (ModelError, DataError, RunError, WorkerError, LibraryError)),
     ],
 )
 def test_an_error_survives_the_way_between_processes(error: FedsashError) -> None:

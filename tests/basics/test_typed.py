@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -11,26 +11,21 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash import Broadcast, Evaluation, FedAvg, Federation, LocalTraining, Scaffold, Window
+from fedsash import Broadcast, FedAvg, Federation, LocalTraining, Scaffold, Window
 from fedsash.averages import Average
 from fedsash.basics.errors import SettingError
 from fedsash.basics.typed import fit, is_settings, typed
 from fedsash.lab.config import Experiment, NetworkExperiment
-from fedsash.lab.config.registries import REGISTRIES
 from fedsash.methods import Method
 from fedsash.network import ConstantWindow
 from fedsash.network.schedulers import FedBuff, FedWindow
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Cosine
+from support.settings import SETTINGS, minimal
 from support.worlds import federation
 
 if TYPE_CHECKING:
     from nowhere import Nothing  # type: ignore[import-not-found]
-
-REGISTERED = {make for room in REGISTRIES.values() for make in room.things.values() if is_dataclass(make)}
-SETTINGS = sorted(
-    REGISTERED | {LocalTraining, Broadcast, Evaluation, Experiment, NetworkExperiment}, key=lambda cls: cls.__name__
-)
 
 
 class Odd:
@@ -38,16 +33,6 @@ class Odd:
 
     def __repr__(self) -> str:
         return "Odd()"
-
-
-def minimal(cls: Any) -> dict[str, Any]:
-    """Values for the fields that have no default."""
-    by_name = {"clients": 4, "clients_per_domain": 2, "rounds": 3, "path": "x", "function": "math:hypot"}
-    needed = [f for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
-    known = by_name | ({"rounds": ((0,),)} if cls is FixedClients else {}) | {"partitioner": "x", "average": "w"}
-    return {f.name: known.get(f.name, 0.5 if f.type == "float" else 1) for f in needed} | (
-        {"count": 2} if cls is Uniform else {}
-    )
 
 
 @pytest.mark.parametrize("cls", SETTINGS, ids=lambda cls: cls.__name__)

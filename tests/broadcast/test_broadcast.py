@@ -209,7 +209,10 @@ def test_an_experiment_file_says_it_too_and_says_it_again(content: str, broadcas
             "broadcast.order = 'code': an adaptive broadcast",
         ),
         ('broadcast = { average = "wima", patience = 0 }', "broadcast.patience = 0: must be at least 1"),
-        ('broadcast = "wima"\nevaluation.held_out = 1.0', "evaluation.held_out = 1.0: must be at least 0 and below 1"),
+        (
+            'broadcast = "wima"\nevaluation.held_out = 1.0',
+            "evaluation.held_out = 1.0: must be at least 0 and at most",
+        ),
     ],
 )
 def test_an_error_in_a_file_names_the_key_of_the_broadcast(content: str, line: str) -> None:

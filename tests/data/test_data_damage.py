@@ -26,7 +26,7 @@ def damaged_idx(folder: Path) -> Damage:
     whole = idx(0x803, x)
     return {
         "size = 4715: must be 4720 bytes, for 6 x 28 x 28": lambda: write(folder / TRAIN_X, whole[:-5]),
-        "size = 4721: must be 4720 bytes": lambda: write(folder / TRAIN_X, whole + b"x"),
+        "size = 'more': must be 4720 bytes": lambda: write(folder / TRAIN_X, whole + b"x"),
         "size = 10: must be at least the 16 bytes of a header": lambda: write(folder / TRAIN_X, whole[:10]),
         "magic number = '0x00000801': must be 0x00000803": lambda: write(folder / TRAIN_X, idx(0x801, x)),
         "magic number = '0x00000000': must be 0x00000803": lambda: write(folder / TRAIN_X, b""),
@@ -73,7 +73,7 @@ def damaged_leaf(folder: Path) -> Damage:
         "user a: x = [2, 3]: must be the pixels of square images": user(x=[[0.1] * 3] * 2),
         "user a: x: must have the same number of values for each image": user(x=[[0.1] * 4, [0.1] * 9]),
         "user a: x = 'a pixel out of range': must be numbers from 0 to 1": user(x=[[2.0] * 4] * 2),
-        "user a: y = dtype('float64'): must be whole numbers": user(y=[0.5, 1]),
+        "user a: y = 0.5: must be whole numbers": user(y=[0.5, 1]),
         "train = 'train': images differ in size": user(x=[[0.5] * 4] * 2),
     }
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash.data.formats.pixels import Look, decode
+from fedsash.data.formats.pixels import Decoder, Look, decode
 from fedsash.data.formats.splits import ImageSplit
 from support.forms import classes, pixels, table
 
@@ -18,24 +18,24 @@ def test_places_and_pixels_of_the_same_images_decode_to_the_same(tmp_path: Path)
     images = classes(tmp_path / "train")
     part = table(tmp_path).parts["train"]
     for look in (Look(), Look(1), Look(3, 6), Look(1, 4, 1.5), Look(3, 16, negative=True)):
-        encoded = decode({"a": part}, look)["a"]
+        encoded = decode({"a": Decoder(part, look)})["a"]
         with_pixels = ImageSplit(np.stack(images), part.columns, "memory")
         with_bytes = ImageSplit([Path(place).read_bytes() for place in part.images], part.columns, "bytes")  # type: ignore[arg-type]
-        assert np.array_equal(encoded, decode({"a": with_pixels}, look)["a"])
-        assert np.array_equal(encoded, decode({"a": with_bytes}, look)["a"])
+        assert np.array_equal(encoded, decode({"a": Decoder(with_pixels, look)})["a"])
+        assert np.array_equal(encoded, decode({"a": Decoder(with_bytes, look)})["a"])
 
 
 def test_a_negative_of_a_negative_is_the_image() -> None:
     x = pixels(3, 5, 5, 1)
-    once = decode({"a": ImageSplit(x, {}, "x")}, Look(negative=True))["a"]
+    once = decode({"a": Decoder(ImageSplit(x, {}, "x"), Look(negative=True))})["a"]
     assert np.array_equal(once, 255 - x)
-    assert np.array_equal(decode({"a": ImageSplit(once, {}, "x")}, Look(negative=True))["a"], x)
+    assert np.array_equal(decode({"a": Decoder(ImageSplit(once, {}, "x"), Look(negative=True))})["a"], x)
 
 
 def test_the_middle_is_kept_when_images_are_resized() -> None:
     """A symmetric image stays so; with zoom 2 the middle half of a ramp is left, whatever its longer side."""
     ramp = np.tile(np.arange(64, dtype=np.uint8) * 4, (32, 1))
-    x = decode({"a": ImageSplit([ramp[..., None]], {}, "x")}, Look(1, 16, 2.0))["a"]
+    x = decode({"a": Decoder(ImageSplit([ramp[..., None]], {}, "x"), Look(1, 16, 2.0))})["a"]
     assert x.shape == (1, 16, 16, 1)
     assert np.array_equal(x[0, 0, :, 0], ramp[0, 24:40])
 
@@ -46,5 +46,8 @@ def test_images_that_would_not_fit_into_memory_are_refused() -> None:
             return 10**9
 
     part = ImageSplit(Endless([pixels(1, 8, 8, 3)[0]]), {}, "train")
-    with pytest.raises(ValueError, match=r"train: shape = .*: decoded they take 150528.0 GB, and this machine has"):
-        decode({"a": part}, Look(3, 224))
+    with pytest.raises(
+        ValueError,
+        match=r"train: decoded images \[224, 224, 3\]: size in memory = '150528.0 GB': there is .* GB of free memory",
+    ):
+        decode({"a": Decoder(part, Look(3, 224))})

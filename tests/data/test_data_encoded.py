@@ -45,7 +45,7 @@ def parts(folder: Path) -> dict[str, ImageSplit]:
 @pytest.mark.parametrize("look", [Look(), Look(1), Look(3, 5, 1.4), Look(3, 20, negative=True)], ids=str)
 def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(tmp_path: Path, name: str, look: Look) -> None:
     part = parts(tmp_path)[name]
-    whole, x = torch.from_numpy(decode({"a": part}, look)["a"]), EncodedImages(Decoder(part, look))
+    whole, x = torch.from_numpy(decode({"a": Decoder(part, look)})["a"]), EncodedImages(Decoder(part, look))
     assert (x.shape, x.dtype, x.ndim, x.dim(), x.device) == (whole.shape, whole.dtype, 4, 4, whole.device)
     assert len(x) == N and not x.is_floating_point()
     index = torch.tensor([7, 2, 2, 29, 0, 7])
@@ -61,7 +61,7 @@ def test_whatever_is_selected_is_what_the_tensor_of_all_pixels_has_there(tmp_pat
 
 def test_what_is_decoded_ahead_may_be_selected_in_another_order_or_not_at_all(tmp_path: Path) -> None:
     part = parts(tmp_path)["paths"]
-    whole, x = torch.from_numpy(decode({"a": part}, Look())["a"]), EncodedImages(Decoder(part, Look()))
+    whole, x = torch.from_numpy(decode({"a": Decoder(part, Look())})["a"]), EncodedImages(Decoder(part, Look()))
     batches = list(np.random.default_rng(0).integers(0, N, (6, 5)))
     ahead = x.ahead(batches)
     for k in (1, 0, 1, 0, 5, 2, 3):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fedsash.data.formats import FORMS
-from fedsash.data.formats.pixels import AS_IT_IS, decode
+from fedsash.data.formats.pixels import AS_IT_IS, Decoder, decode
 from support.forms import WRITERS, classes, pixels, png, table, write, write_idx, write_landmarks, write_leaf
 
 
@@ -43,7 +43,7 @@ def test_a_folder_a_class_below_each_split(tmp_path: Path) -> None:
     train, test = classes(tmp_path / "train"), classes(tmp_path / "test", seed=1)
     found = table(tmp_path)
     assert found.parts["train"].columns["y"].tolist() == ["cat", "cat", "dog", "dog"]
-    x = decode(found.parts, AS_IT_IS)
+    x = decode({split: Decoder(part, AS_IT_IS) for split, part in found.parts.items()})
     assert np.array_equal(x["train"], np.stack(train))
     assert np.array_equal(x["test"], np.stack(test))
 

@@ -55,7 +55,7 @@ def test_an_experiment_file_names_them(tmp_path: Path) -> None:
     experiment = load(file)
     assert experiment.data == CIFAR10(str(tmp_path))
     assert parse(experiment.table()) == experiment
-    assert experiment.table()["data"] == {"name": "cifar10", "path": str(tmp_path), "augment": True}
+    assert experiment.table()["data"] == {"name": "cifar10", "path": str(tmp_path), "augment": True, "unpacked": 0.5}
 
 
 def test_what_a_name_needs_is_said_with_the_key_of_the_experiment_file(tmp_path: Path) -> None:

@@ -205,7 +205,7 @@ def test_shards_on_cifar10_are_one_or_two_classes_of_consecutive_samples() -> No
         (lambda: Shards(0), r"Shards.clients = 0: must be at least 1"),
         (lambda: Shards(2, 0), r"Shards.classes = 0: must be at least 1"),
         (lambda: Dirichlet(2, -0.1), r"Dirichlet.alpha = -0.1: must be positive"),
-        (lambda: Dirichlet(2, float("nan")), r"Dirichlet.alpha = nan: must be positive"),
+        (lambda: Dirichlet(2, float("nan")), r"Dirichlet.alpha = nan: must be a number"),
         (lambda: Dirichlet(2, float("inf")), r"Dirichlet.alpha = inf: must be positive"),
         (lambda: DirichletClasses(2, 0), r"DirichletClasses.alpha = 0: must be positive"),
         (lambda: DirichletClasses(2, 1, min_size=0), r"DirichletClasses.min_size = 0: must be at least 1"),

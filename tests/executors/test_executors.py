@@ -155,27 +155,15 @@ def test_a_shard_holds_out_what_the_whole_holds_out() -> None:
         assert [own.tolist() for own in shard.clients] == [whole.clients[i].tolist() for i in numbers]
 
 
-def test_a_worker_that_died_between_two_rounds_is_named_and_the_next_round_has_others() -> None:
-    with federation(engine=ENGINES["workers"]) as world:
-        expected = after(federation(), 1).w
-        state = world.start()
-        world.prepare()
-        for child in multiprocessing.active_children():
-            child.kill()
-            child.join()
-        with pytest.raises(RuntimeError, match=r"worker \d died \(exit code -9\)"):
-            world.round(state)
-        state, _ = world.round(world.start())
-        assert torch.equal(state.w, expected)
-
-
 def test_workers_do_not_go_on_with_a_request_that_was_given_up() -> None:
+    before = set(multiprocessing.active_children())
     with federation(engine=ENGINES["workers"], sampling=EVERYBODY) as world:
         answers_ = world.executor.work(request_of(world))
         next(answers_)
-        assert len(multiprocessing.active_children()) == 2
+        ours = set(multiprocessing.active_children()) - before
+        assert len(ours) == 2
         answers_.close()
-        assert not multiprocessing.active_children()
+        assert not ours & set(multiprocessing.active_children())
 
 
 def test_workers_that_were_interrupted_as_they_started_are_started_anew() -> None:
@@ -185,8 +173,5 @@ def test_workers_that_were_interrupted_as_they_started_are_started_anew() -> Non
         state = world.start()
         world.prepare()
         workers: Any = world.executor
-        workers._pipes.pop().close()
-        lost = workers._processes.pop()
-        lost.terminate()
-        lost.join()
+        workers._workers.pop(1).close()
         assert identical(world.round(state)[0], expected)

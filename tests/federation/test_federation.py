@@ -7,7 +7,7 @@ import logging
 import os
 import re
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from fedsash.averages import Window
+from fedsash.basics.arrays import Vectors
 from fedsash.executors import LocalEngine
 from fedsash.federation import Broadcast
 from fedsash.local import LocalTraining
@@ -192,8 +193,14 @@ def test_a_round_in_which_all_are_bad_or_nobody_answers_is_skipped() -> None:
     assert not outcome.moved and len(outcome.clients) == 0 and state.round == 1
 
 
+@dataclass(frozen=True)
+class Overflowing(ServerSGD):
+    def step(self, sent: Tensor, delta: Tensor, optimiser: Vectors) -> tuple[Tensor, Vectors]:
+        return super().step(sent, delta * 1e308, optimiser)
+
+
 def test_a_server_step_that_overflows_leaves_the_round_as_if_it_had_not_been() -> None:
-    f = federation(method=Scaffold(), server=ServerSGD(lr=1e300), averages={"wima": Window(3)})
+    f = federation(method=Scaffold(), server=Overflowing(lr=1e9), averages={"wima": Window(3)})
     state, outcome = f.round(f.start())
     assert not outcome.moved and state.round == 1
     assert identical(state, replace(f.start(), round=1))

@@ -48,9 +48,11 @@ def test_a_model_is_evaluated_before_the_first_round_whatever_the_engine_leaves_
 
 
 def test_four_workers_are_closed_within_a_second_and_leave_no_process() -> None:
+    before = set(multiprocessing.active_children())
     world = federation(engine=LocalEngine("sequential", 4, 1, False, "contiguous", 1))
     world.round(world.start())
-    assert world.memory() > 0 and len(multiprocessing.active_children()) == 4
+    ours = set(multiprocessing.active_children()) - before
+    assert world.memory() > 0 and len(ours) == 4
     start = time.perf_counter()
     world.close()
-    assert time.perf_counter() - start < 1 and not multiprocessing.active_children()
+    assert time.perf_counter() - start < 1 and not ours & set(multiprocessing.active_children())

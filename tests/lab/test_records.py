@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.evaluation import Evaluation, Metrics
-from fedsash.lab.records import Records, TensorBoard, accuracies, chosen, diverged, replace_file, summarise, write_json
+from fedsash.lab.files import replace_file, write_json
+from fedsash.lab.records import Records, TensorBoard, accuracies, chosen, diverged, summarise
 
 no_deadline = settings(deadline=None, max_examples=30)
 shares = st.floats(0, 1)
@@ -109,10 +110,10 @@ def test_cut_drops_what_came_after_a_round_and_nothing_else(
     assert records.path.read_bytes().splitlines(keepends=True) == [
         line for line, round in zip(before, rounds, strict=True) if round <= last
     ]
-    assert names(records.path.parent) == ["metrics.jsonl"]
+    assert names(records.path.parent) == ["files.json", "metrics.jsonl"]
 
 
-@pytest.mark.parametrize("line", ["{", "[1]", "{}", "\xff"])
+@pytest.mark.parametrize("line", ["{", "[1]", "3", "\xff", "[" * 5000])
 def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
     records = Records(tmp_path)
     records.append([row(1, 0.5)])
@@ -127,7 +128,7 @@ def test_a_killed_process_leaves_at_most_one_half_line(tmp_path: Path) -> None:
         "import sys; from fedsash.lab.records import Records\n"
         "records, n = Records(sys.argv[1]), 0\n"
         "while True:\n"
-        "    n += 1; records.append([{'round': n, 'part': i, 'text': 'x' * 500} for i in range(40)])\n"
+        "    n += 1; records.append([dict(round=n, model='m', split='s', part=i, text='x' * 500) for i in range(40)])\n"
         "    n == 20 and print('going', flush=True)"
     )
     process = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, env=os.environ)

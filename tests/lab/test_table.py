@@ -9,9 +9,8 @@ import subprocess
 import sys
 from typing import Any
 
-from rich.console import Console
-
 from fedsash.evaluation import Evaluation
+from fedsash.lab import terminal
 from fedsash.lab.records import summarise
 from fedsash.lab.table import table
 from support.histories import NO_TEST, SIX, history
@@ -19,7 +18,7 @@ from support.histories import NO_TEST, SIX, history
 
 def printed(summary: dict[str, Any], evaluation: Evaluation | None = None, width: int = 80, **console: Any) -> str:
     file = io.StringIO()
-    Console(file=file, width=width, **console).print(table(summary, evaluation))
+    terminal.console(file=file, width=width, **console).print(table(summary, evaluation))
     return file.getvalue()
 
 

@@ -17,7 +17,6 @@ from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, LocalRun, Method, MoFedSAM, Step
 from fedsash.sampling import FixedClients, Uniform
-from fedsash.servers import ServerSGD
 from support.worlds import Point, after, data, federation, mlp
 
 ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
@@ -167,6 +166,6 @@ def test_fedlesam_climbs_by_rho_towards_the_model_received_last() -> None:
 
 
 def test_fedlesam_does_not_climb_where_the_model_has_not_moved() -> None:
-    w, e, _ = perturbations(3, server=ServerSGD(lr=0.0), sampling=Uniform(6))
+    w, e, _ = perturbations(3, local=LocalTraining(lr=0.0), sampling=Uniform(6))
     assert torch.equal(w, federation().start().w)
     assert len(e) == 18 and not torch.stack(e).any()

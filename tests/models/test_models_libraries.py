@@ -14,7 +14,7 @@ from test_models import check_gradients, make, parameters
 from torch import nn
 
 from fedsash.basics.layout import Layout
-from fedsash.lab.config import parse
+from fedsash.lab.config import ConfigError, parse
 from fedsash.models import MODELS, batch_norms, is_own
 from support.places import ROOT
 
@@ -110,6 +110,18 @@ def test_a_missing_library_is_one_line_that_says_what_to_install(
     with pytest.raises(ImportError) as refusal:
         make(name, (3, 32, 32), **options)
     assert str(refusal.value).startswith(line) and "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", ["timm:hf-hub:someone/x", "timm:local-dir:/tmp/x", "timm:", "torchvision:../x"])
+def test_networks_of_other_origins_are_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=r"model\.name = .*: must be \w+:NETWORK, by its name there"):
+        parse({"model": {"name": name}})
+
+
+@pytest.mark.parametrize("option", ["checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay"])
+def test_an_option_that_reads_a_pickle_is_refused(option: str) -> None:
+    with pytest.raises(ValueError, match=rf"model\.{option} = 'x': is not taken: it reads a file that can run code"):
+        make("timm:resnet18", (3, 32, 32), **{option: "x"})
 
 
 def test_an_experiment_file_can_name_them_without_their_being_installed() -> None:

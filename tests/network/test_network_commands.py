@@ -78,7 +78,7 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert files == {
         *("config.toml", "metrics.jsonl", "summary.json", "timeline.json", "models"),
         *("timeline.png", "link.png", "accuracy.png", "curves.png"),
-        *("engine.json", "partition.json", "state"),
+        *("engine.json", "partition.json", "state", "files.json"),
     }
     rows = Records(out).load()
     tests = [row for row in rows if row["split"] == "test"]

@@ -21,7 +21,7 @@ from fedsash import Broadcast, Evaluation, Federation, Fork
 from fedsash.aggregation import WeightedMean
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.runs import Driver
-from fedsash.local import LocalTraining
+from fedsash.local import LocalTraining, Trainer
 from fedsash.methods import Mime, Scaffold
 from fedsash.network import (
     AIMDWindow,
@@ -40,7 +40,7 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.network.vectors import Ledger
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam
-from support.observing import Crash, crash_at, final, go_on, interrupting, observed, rows, start
+from support.observing import Crash, crash_at, failing, final, go_on, interrupting, observed, rows, start
 from support.script import Script, tell
 from support.worlds import data, federation, identical, record
 
@@ -104,6 +104,29 @@ def test_a_run_stopped_several_times_is_the_run_that_was_not(name: str, tmp_path
     assert summaries[0]["network"] == summaries[1]["network"]
     refused = [row for row in rows(whole) if row["split"] == "guard" and row["refused"]]
     assert bool(refused) == ("guard" in name)
+
+
+FAULTS = [
+    (Trainer, "answer", "before"),
+    (Federation, "observe", "before"),
+    (Federation, "evaluate", "after"),
+    (Trainer, "answer", "after"),
+    (Federation, "observe", "after"),
+    (Federation, "learn", "after"),
+]
+
+
+@pytest.mark.parametrize("name", ["probes", "own", "guard", "fedbuff"])
+def test_an_exception_anywhere_loses_nothing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, stopped, go = tmp_path / "whole", tmp_path / "stopped", start
+    start(driver(name), 12, whole, every=5)
+    for owner, method, when in FAULTS:
+        with monkeypatch.context() as patched, pytest.raises(Crash):
+            failing(owner, method, random.randint(1, 2), when, patched)
+            go(driver(name), 12, stopped, every=5)
+        go = go_on if (stopped / "metrics.jsonl").exists() else start
+    go(driver(name), 12, stopped, every=5)
+    assert everything(stopped) == everything(whole)
 
 
 @pytest.mark.parametrize("name", ["deadline", "own", "aimd", "fedasync"])

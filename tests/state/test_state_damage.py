@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import resource
 import shutil
-import signal
 import subprocess
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -21,13 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import Window
-from fedsash.averages.trajectory import Trajectory
+from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab.checkpoints import FORMAT, StateError, UnreadableError, load, load_newest, save, saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
-from fedsash.state import State
-from support.script import Script, tell
 from support.worlds import after, federation, identical, listing, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
@@ -119,6 +114,20 @@ def test_a_damaged_state_is_found_and_the_one_before_used(
         assert f"is in format {FORMAT + 1}, and this version of fedsash reads {FORMAT}" in notes[0]
     else:
         assert path.name in notes[0] and "damaged" in notes[0]
+
+
+def test_a_manifest_names_no_file_outside_of_its_state(saved: tuple[Federation, Path], tmp_path: Path) -> None:
+    world, source = saved
+    folder = shutil.copytree(source, tmp_path / "state")
+    file = folder / "00000004" / "state.json"
+    manifest = json.loads(file.read_text())
+    del manifest["checksum"]
+    manifest["files"]["../00000002/state.safetensors"] = 3
+    file.write_text(json.dumps(manifest | {"checksum": zlib.crc32(json.dumps(manifest).encode())}))
+    with pytest.raises(
+        RunError, match=r"names the file '\.\./00000002/state\.safetensors', which is not in this folder"
+    ):
+        load_newest(folder, world.start())
 
 
 @no_deadline
@@ -222,53 +231,3 @@ def test_a_file_that_may_not_grow_leaves_the_states_as_they_were(tmp_path: Path)
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert listing(tmp_path) == before
     assert identical(load_newest(tmp_path, world.start())[0], at_four)
-
-
-def saves_until_killed(folder: str) -> None:
-    """Save one state after another. On Ctrl-C the process ends with the code 42."""
-    try:
-        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
-        tell("begins")
-        for round in range(1, 10**6):
-            save(_numbered(round), Path(folder))
-    except KeyboardInterrupt:
-        os._exit(42)
-    finally:
-        os._exit(1)
-
-
-@pytest.fixture(scope="module")
-def script() -> Iterator[Script]:
-    started = Script(__name__, "saves_until_killed")
-    yield started
-    started.close()
-
-
-def _numbered(round: int) -> State:
-    """A state of which every number is its round."""
-    w = torch.full((500,), float(round), dtype=torch.float64)
-    past = Trajectory(8, w, "host").share()
-    past.fill(range(max(round - 7, 1), round + 1), lambda round: torch.full_like(w, round))
-    return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
-    number: signal.Signals, script: Script, tmp_path: Path
-) -> None:
-    for attempt in range(12):
-        folder = tmp_path / str(attempt)
-        pid = script.begin(folder=folder)
-        script.wait_for("begins")
-        time.sleep(random.uniform(0, 0.1))
-        os.kill(pid, number)
-        assert int(script.wait_for("ended")) == (42 if number == signal.SIGINT else -signal.SIGKILL)
-        if number == signal.SIGINT:
-            assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"
-        newest = max(saved_rounds(folder), default=0)
-        state, notes = load_newest(folder, _numbered(0))
-        assert state.round == newest and not notes
-        if newest:
-            assert identical(state, _numbered(newest))
-        save(_numbered(newest + 1), folder)
-        assert not list(folder.glob(".*")), "the next save clears up after a killed one"

@@ -6,9 +6,11 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
@@ -64,6 +66,25 @@ def crash_at(round: int) -> Callable[[int, list[Metrics]], None]:
             raise Crash
 
     return callback
+
+
+def failing(
+    owner: type, name: str, at: int, when: str, patch: pytest.MonkeyPatch, error: BaseException | None = None
+) -> None:
+    """Let a method raise in its call number `at`, before or after its work."""
+    work: Callable[..., Any] = getattr(owner, name)
+    calls = count(1)
+
+    def fail(*given: Any, **named: Any) -> Any:
+        now = next(calls) == at
+        if now and when == "before":
+            raise error or Crash()
+        result = work(*given, **named)
+        if now:
+            raise error or Crash()
+        return result
+
+    patch.setattr(owner, name, fail)
 
 
 PRESS = {"at": 0, "taken": 0}

@@ -6,7 +6,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from fedsash.lab.records import Records, write_json
+from fedsash.lab.files import write_json
+from fedsash.lab.records import Records
 from fedsash.lab.reproductions import Reproduction
 from fedsash.lab.reproductions import load as read
 from fedsash.lab.reproductions.results import Results

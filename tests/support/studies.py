@@ -12,7 +12,15 @@ from fedsash.lab.cli import main
 from fedsash.lab.records import Records
 
 ROUNDS, SAVED = 6, [1, 3, 5, 6]
-EXPERIMENT = """
+ENGINE = """
+[engine]
+kind = "sequential"
+workers = 1
+compile = false
+memory_format = "contiguous"
+threads = 1
+"""
+EXPERIMENT = f"""
 rounds = 6
 [partition]
 name = "own_split:Even"
@@ -37,13 +45,7 @@ start = 6
 every = 1
 [checkpoint]
 keep = [1, 3]
-[engine]
-kind = "sequential"
-workers = 1
-compile = false
-memory_format = "contiguous"
-threads = 1
-"""
+{ENGINE}"""
 OWN_SPLIT = """
 import numpy as np
 from dataclasses import dataclass

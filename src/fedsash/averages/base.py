@@ -15,6 +15,9 @@ from ..basics.layout import ModelSlice
 from ..basics.storage import Storage
 from ..basics.typed import typed
 
+LONGEST_NAME = 200
+"""Bytes of an average's name. Files are named after it, with up to 25 bytes more, and file systems take 255."""
+
 
 @dataclass(frozen=True)
 class Retention:
@@ -96,6 +99,9 @@ def check_names(averages: Iterable[str]) -> None:
     right = 'must be a name of letters, digits, _ and -, other than "model", that doesn\'t end in "-best"'
     for name in averages:
         valid = isinstance(name, str) and bool(re.fullmatch(r"[\w-]+", name))
+        check(
+            not valid or len(name.encode()) <= LONGEST_NAME, "averages", name, f"must have at most {LONGEST_NAME} bytes"
+        )
         check(valid and name != "model" and not name.endswith("-best"), "averages", name, right)
 
 

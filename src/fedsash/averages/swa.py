@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check_count
 from . import exact_sums
 from .base import Average, check_vector
 
@@ -41,8 +41,8 @@ class SWA(Average):
     collect: Literal["bottom", "top"] = "bottom"
 
     def __post_init__(self) -> None:
-        check(self.start >= 1, "SWA.start", self.start, "must be at least 1")
-        check(self.cycle >= 1, "SWA.cycle", self.cycle, "must be at least 1")
+        check_count("SWA.start", self.start)
+        check_count("SWA.cycle", self.cycle)
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..basics import storage as storages
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check, check_count
 from . import exact_sums
 from .base import Average, Retention, check_vector
 
@@ -46,7 +46,7 @@ class Window(Average):
 
     def __post_init__(self) -> None:
         for name in ("size", "every", "start"):
-            check(getattr(self, name) >= 1, f"Window.{name}", getattr(self, name), "must be at least 1")
+            check_count(f"Window.{name}", getattr(self, name))
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)

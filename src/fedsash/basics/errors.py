@@ -8,11 +8,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
-from math import isfinite
+from math import inf
 
 
 class FedsashError(Exception):
-    """An error that the user can correct. It is raised as one of the classes below."""
+    """An error that the user can correct. It is raised as one of the classes below.
+
+    Its text is one line: names of files and users may hold line feeds, and signs that a terminal obeys.
+    """
+
+    def __str__(self) -> str:
+        return printable(super().__str__())
 
 
 class SettingError(FedsashError, ValueError):
@@ -28,7 +34,7 @@ class SettingError(FedsashError, ValueError):
 
     def __str__(self) -> str:
         name = f"{self.owner}.{self.field}" if self.owner else self.field
-        return f"{name} = {brief(self.value)}: {self.right}"
+        return printable(f"{name} = {brief(self.value)}: {self.right}")
 
 
 class ModelError(FedsashError, ValueError):
@@ -43,6 +49,10 @@ class RunError(FedsashError, ValueError):
     """A run's folder or a file in it is missing or damaged, or does not fit what is asked for."""
 
 
+class WorkerError(FedsashError, RuntimeError):
+    """Worker processes died again and again, for example because memory is short."""
+
+
 class LibraryError(FedsashError, ImportError):
     """An optional library is missing, or can't be imported."""
 
@@ -55,9 +65,39 @@ def check(condition: bool, field: str, value: object, right: str) -> None:
         raise SettingError(owner, name, value, right) if owned else SettingError("", field, value, right)
 
 
+MOST = 10**9
+"""The largest number of rounds, clients, steps and so on that a setting takes: no run would ever reach it."""
+
+
+def check_count(field: str, value: int | None, least: int = 1, most: int = MOST) -> None:
+    """Raise `SettingError` unless a number of rounds, clients and so on is at least `least` and at most `most`.
+
+    None is right where a setting takes it.
+    """
+    check(value is None or value >= least, field, value, f"must be at least {least}")
+    check(value is None or value <= most, field, value, f"must be at most {most:,}")
+
+
 def check_strength(field: str, value: float) -> None:
-    """Raise `SettingError` unless a factor or a distance is finite and not negative."""
-    check(isfinite(value) and value >= 0, field, value, "must be a finite number of at least 0")
+    """Raise `SettingError` unless a factor or a distance is at least 0 and at most `MOST`.
+
+    Beyond, float32 models would only overflow.
+    """
+    check(0 <= value <= MOST, field, value, f"must be at least 0 and at most {MOST:,}")
+
+
+def check_rate(field: str, value: float) -> None:
+    """Raise `SettingError` unless a server's learning rate is above 0 and at most `MOST`; at 0 no round would move."""
+    check(0 < value <= MOST, field, value, f"must be above 0 and at most {MOST:,}")
+
+
+def check_positive(field: str, value: float | None, unit: str = "") -> None:
+    """Raise `SettingError` unless an amount, of bytes or seconds for example, is above 0 and finite.
+
+    None is right where a setting takes it.
+    """
+    right = f"must be positive, {unit}" if unit else "must be positive"
+    check(value is None or 0 < value < inf, field, value, right)
 
 
 def check_choice(field: str, value: str, *known: str) -> None:
@@ -79,12 +119,25 @@ def brief(value: object) -> str:
     """A value as Python writes it. A class is given by its name; more than 100 characters are shortened."""
     if isinstance(value, type):
         return value.__name__
-    text = repr(value)
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):  # an integer of more than 4,300 digits, or a list in a list in a list ...
+        return f"{type(value).__name__}(...)"
     if len(text) <= 100:
         return text
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(brief, value[:3]))}{', ...' if len(value) > 3 else ''}]"
-    return f"{type(value).__name__}(...)" if is_dataclass(value) else f"{text[:97]}..."
+        return f"[{', '.join(brief(one)[:60] for one in value[:3])}{', ...' if len(value) > 3 else ''}]"
+    return f"{type(value).__name__}(...)" if is_dataclass(value) else shortened(text)
+
+
+def shortened(text: str, most: int = 100) -> str:
+    """A text of at most `most` characters; the end of a longer one is replaced by three dots."""
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def printable(text: str) -> str:
+    """The text, with line feeds, escapes and other signs that have no picture as Python writes them."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def one_line(error: BaseException) -> str:

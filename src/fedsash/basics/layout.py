@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelError, SettingError
+from .errors import ModelError, SettingError, brief, shortened
 from .private_torch import batch_norms, point
 
 ModelSlice = str | tuple[str, ...]
@@ -166,13 +166,28 @@ class Layout:
                 raise SettingError("", "part", part, "the model has nothing but its classifier")
             return self._classifier if part == "classifier" else rest
         asked = (part,) if isinstance(part, str) else part
-        unknown = [name for name in asked if not self._parameters_of(name)]
+        unknown = [name for name in asked if not name or not self._parameters_of(name)]
         if unknown or not asked:
-            there = ", ".join(self.names)
-            raise SettingError("", "part", part, f"nothing that trains is called {unknown}; there are {there}")
+            there = shortened(", ".join(self.names), 200)
+            raise SettingError("", "part", part, f"nothing that trains is called {brief(unknown)}; there are {there}")
         return set().union(*map(self._parameters_of, asked))
 
     def _parameters_of(self, name: str) -> set[str]:
         """The trainable parameter of that name, or all of the module of that name (the empty name is the root)."""
         prefix = f"{name}." if name else ""
         return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}
+
+
+def finite(module: nn.Module) -> nn.Module:
+    """The module itself. Raises `ModelError`, which names the first bad tensor, if training can't begin from it.
+
+    The values of trainable parameters must be finite. Frozen parameters and buffers must not be NaN; they may be
+    infinite, as in a mask.
+    """
+    for name, p in module.named_parameters():
+        if p.requires_grad and (bad := int((~p.detach().isfinite()).sum())):
+            raise ModelError(f"{name} has {bad} values that are not finite: training must begin from finite values")
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if bad := int(value.detach().isnan().sum()):
+            raise ModelError(f"{name} has {bad} values that are NaN: training must begin from numbers")
+    return module

@@ -1,24 +1,104 @@
-"""Users' own functions and classes, by their place `"package.module:name"`."""
+"""Code of one's own: functions and classes by their place `"package.module:name"`, and who may name them."""
 
 from __future__ import annotations
 
+import os
+import sys
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from importlib import import_module
+from types import FunctionType, ModuleType
 from typing import Any
 
 from .errors import SettingError
 
+Allowed = bool | Collection[str]
+"""The places that may be named: all (True), none (False), or these."""
+
+SAFE = "PYTHONSAFEPATH"
+"""The variable that has the effect of `python -P`."""
+FORBIDDEN = "names code outside fedsash; if you trust it, allow it with --own-code (in Python: own_code=True)"
+
+_allowed: ContextVar[Allowed] = ContextVar("allowed", default=True)
+_resolved: set[str] = set()
+
+
+@contextmanager
+def allowed_only(places: Allowed) -> Iterator[None]:
+    """In the `with` block `resolve` takes these places only, and those that it has taken before in this process.
+
+    Whoever reads a file uses it, since somebody else may have written the file. Elsewhere every place is allowed: it
+    stands in the user's own program.
+    """
+    token = _allowed.set(places)
+    try:
+        yield
+    finally:
+        _allowed.reset(token)
+
 
 def resolve(place: str, owner: str = "", field: str = "name") -> Any:
-    """The object at `"package.module:name"`. Raises `SettingError` for `owner.field` if it can't be imported."""
+    """The class or Python function at `"package.module:name"`. Modules are also looked for in the working directory,
+    after all other places.
+
+    Raises `SettingError` for `owner.field` before anything is imported if the place is not allowed (`allowed_only`) or
+    of Python's standard library. Raises it if the place can't be imported, or holds something else.
+    """
+
+    def wrong(right: str) -> SettingError:
+        return SettingError(owner, field, place, right)
+
     module, _, path = place.partition(":")
     if not all(part.isidentifier() for part in (*module.split("."), *path.split("."))):
-        raise SettingError(owner, field, place, "must be 'package.module:name'")
+        raise wrong("must be 'package.module:name'")
+    if _is_standard(module):
+        raise wrong("is of Python's standard library, which holds nothing to train with")
+    allowed = _allowed.get()
+    if not (place in _resolved or (allowed if isinstance(allowed, bool) else place in allowed)):
+        raise wrong(FORBIDDEN)
+    _look_here()
     try:
         found = import_module(module)
     except ImportError as error:
-        raise SettingError(owner, field, place, f"can't be imported: {error}") from error
+        raise wrong(f"can't be imported: {error}") from error
     for part in path.split("."):
         if not hasattr(found, part):
-            raise SettingError(owner, field, place, f"can't be imported: module {module!r} has no attribute {path!r}")
+            raise wrong(f"can't be imported: module {module!r} has no attribute {path!r}")
         found = getattr(found, part)
+        if isinstance(found, ModuleType) or _is_standard(getattr(found, "__module__", None) or ""):
+            raise wrong("must be defined in that module, or in another one of yours")
+    if not isinstance(found, type | FunctionType):
+        raise wrong("must be a class or a function that is written in Python")
+    _resolved.add(place)
     return found
+
+
+def was_resolved(place: str) -> bool:
+    """Whether `resolve` has taken this place in this process, so that the user has allowed it."""
+    return place in _resolved
+
+
+@contextmanager
+def libraries_first() -> Iterator[None]:
+    """A process of Python that starts in the `with` block takes no file of the working directory for a library."""
+    before = os.environ.get(SAFE)
+    os.environ[SAFE] = "1"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[SAFE]
+        else:
+            os.environ[SAFE] = before
+
+
+def _is_standard(module: str) -> bool:
+    return module.partition(".")[0] in sys.stdlib_module_names
+
+
+def _look_here() -> None:
+    """Look for modules in the working directory, too. It comes last, so that no file there can replace a library."""
+    here = os.getcwd()
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)

@@ -19,9 +19,10 @@ Named = Callable[[Any, bool], str]
 def typed(cls: type[T]) -> type[T]:
     """Check the types of a dataclass's fields before its own `__post_init__`, also in classes that extend it.
 
-    A few values are converted, as in an experiment file: a list to a tuple, a NumPy or PyTorch scalar to a number, and
-    a short form to an object of the field's class (by its `of`). Any other value of a wrong type raises `SettingError`.
-    Types that `fit` does not know are not checked. The decorator is written below `@dataclass`.
+    Integers must fit into 64 bits, and NaN is no number. A few values are converted, as in an experiment file: a list
+    to a tuple, a NumPy or PyTorch scalar to a number, and a short form to an object of the field's class (by its `of`).
+    Any other value of a wrong type raises `SettingError`. Types that `fit` does not know are not checked. The decorator
+    is written below `@dataclass`.
     """
 
     own = cls.__dict__.get("__init_subclass__")
@@ -136,6 +137,8 @@ def _fields(cls: Any) -> list[tuple[Field[Any], Any]]:
 
 def _right(field: Field[Any], kind: Any, value: Any) -> str:
     """The right type of a field, in words."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "a number of up to 64 bits"
     if isinstance(value, type) and is_settings(value):
         members = tuple(one for one in (*get_args(kind), kind) if isinstance(one, type))
         if issubclass(value, members):
@@ -160,7 +163,9 @@ def _number(kind: type, value: Any) -> Any:
         value = value.item()  # a scalar of NumPy or PyTorch
     if kind is bool or isinstance(value, bool):
         return value if isinstance(value, bool) and kind is bool else MISSING
-    return value if isinstance(value, int if kind is int else Real) else MISSING
+    if isinstance(value, int):
+        return value if -(2**63) <= value < 2**63 else MISSING
+    return value if kind is float and isinstance(value, Real) and value == value else MISSING  # NaN equals nothing
 
 
 def _several(kind: type, kinds: Sequence[Any], value: Any) -> Any:

@@ -13,7 +13,9 @@ from typing import Any
 
 from torch import Tensor
 
+from ..basics.paths import plain_file
 from .encoded import Features
+from .formats.memory import damages
 
 Content = tuple[dict[str, Features], dict[str, Any]]
 """Tensors and encoded images by name, and further values that JSON can hold."""
@@ -32,13 +34,14 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
     """The kept result of `make()` for these files and this `how`. If there is none, call `make` and keep its result.
 
     A kept result is used as long as path, size and modification time of all files are the same. If it is damaged, it is
-    made again. If it can't be written, it is made again in the next run. So the cache never raises an error. A kept
-    file of `limit` bytes or more is not read. Images that are still encoded are not kept.
+    made again. If it can't be written, it is made again in the next run. So the cache never raises an error of its own.
+    A kept file of `limit` bytes or more is not read. Images that are still encoded are not kept.
+
+    Raises `DataError` if one of `files` is no plain file.
     """
-    stamps = [(str(file.absolute()), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
-    name = hashlib.sha256(json.dumps([1, stamps, how]).encode()).hexdigest()[:32]
+    name = hashlib.sha256(json.dumps([1, list(map(_stamp, files)), how]).encode()).hexdigest()[:32]
     kept = folder() / f"{name}.safetensors"
-    if kept.exists() and kept.stat().st_size < limit:
+    if kept.is_file() and kept.stat().st_size < limit:
         try:
             return _read(kept)
         except Exception as error:  # a damaged file can make its reader raise anything
@@ -52,6 +55,12 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
     except OSError as error:
         _log.warning("the decoded data can't be kept in %s (%s): the next run decodes them again", kept.parent, error)
     return content, info
+
+
+def _stamp(file: Path) -> tuple[str, int, int]:
+    with damages(file):
+        stat = plain_file(file).stat()
+    return str(file.absolute()), stat.st_size, stat.st_mtime_ns
 
 
 def _checksum(tensors: dict[str, Tensor], about: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 from collections import deque
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Ints
+from .formats.memory import check_room
 from .formats.pixels import Decoder, cores
 from .inputs import Inputs, ModelInput
 
@@ -114,6 +116,7 @@ class _Batch:
     def __init__(self, x: EncodedImages, index: Ints) -> None:
         self.index, self._device = index, x.device
         rows, self._places = np.unique(x.rows[index], return_inverse=True)
+        check_room(len(rows) * math.prod(x.decoder.shape), f"a batch of {len(rows)} images {list(x.decoder.shape)}")
         self._out = np.empty((len(rows), *x.decoder.shape), dtype=np.uint8)
         pieces = [slice(k, k + PIECE) for k in range(0, len(rows), PIECE)]
         pool = _pool(os.getpid())

@@ -9,13 +9,14 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check
+from ..basics.errors import check, check_count, check_positive
 from ..basics.storage import free
 from ..basics.typed import typed
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features
 from .federated import Samples
+from .formats.memory import UNPACKED
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode
 from .formats.splits import numbered
 from .source import Source, hold_out
@@ -35,7 +36,8 @@ class ReadingSettings:
     `columns` names the columns of Parquet files, under the keys `image`, `y`, `domain`, `user` and `coarse`. `counts`
     is the required number of different labels, domains and coarse labels. `shape` is the required height and width of
     every image. `names` are the labels' names if the files have none. Without a split `test_split`, the share `test` of
-    each user, of each domain or of all samples becomes the test set. `labels = "coarse"` learns the coarse labels.
+    each user, of each domain or of all samples becomes the test set. `labels = "coarse"` learns the coarse labels. One
+    image or packed file may take `unpacked` GB of memory (see `formats.memory`).
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class ReadingSettings:
     names: tuple[str, ...] = ()
     labels: Literal["fine", "coarse"] = "fine"
     decode: Decode = "auto"
+    unpacked: float = UNPACKED
 
 
 def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
@@ -83,7 +86,7 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
 
     Images stay encoded if their pixels would take `limit` bytes or more.
     """
-    table = found.read(settings.columns)
+    table = found.read(settings.columns, settings.unpacked)
     content: dict[str, Features] = {}
     info: dict[str, Any] = {}
     for key in ("y", "domain", "user", "coarse"):
@@ -92,12 +95,13 @@ def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: floa
             known = table.names.get(key) or (list(settings.names) if key == "y" else None) or None
             numbers, info[key] = numbered(key, values, known, settings.counts.get(key))
             content |= {f"{split}.{key}": torch.from_numpy(array) for split, array in numbers.items()}
-    decoders = {split: Decoder(part, settings.look) for split, part in table.parts.items()}
+    decoders = {split: Decoder(part, settings.look, settings.unpacked) for split, part in table.parts.items()}
     for decoder in decoders.values():
         where, size = f"{decoder.part.where}: height and width of images", decoder.shape[:2]
         check(settings.shape in (None, size), where, size, f"must be {settings.shape}")
+        check(0 not in size, where, size, "must be at least 1")
     if sum(decoder.bytes for decoder in decoders.values()) < limit:
-        pixels = decode(table.parts, settings.look)
+        pixels = decode(decoders)
         return content | {f"{split}.x": torch.from_numpy(array) for split, array in pixels.items()}, info
     return content | {f"{split}.x": EncodedImages(decoder) for split, decoder in decoders.items()}, info
 
@@ -129,6 +133,9 @@ class Images:
     user's cache folder (`$FEDSASH_CACHE`). `"batches"`: for every batch again. `"auto"`: once if they take less than a
     quarter of the free memory.
 
+    One image, or one packed file, may take `unpacked` GB of memory, or 20 times its size on the disk if that is more.
+    So a small file that would fill the memory is refused before it is unpacked.
+
     Raises `SettingError` or `DataError` if the folder, the columns or the images are wrong, and `LibraryError` if a
     library is missing.
     """
@@ -149,10 +156,12 @@ class Images:
     crop: int = 0
     flip: bool = False
     decode: Decode = "auto"
+    unpacked: float = UNPACKED
 
     def __post_init__(self) -> None:
+        check_positive("Images.unpacked", self.unpacked, "in GB")
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
-        check(self.size is None or self.size >= 1, "Images.size", self.size, "must be at least 1")
+        check_count("Images.size", self.size)
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
         check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")
         _ = self.transform
@@ -167,7 +176,6 @@ class Images:
         columns = {"image": self.image, "y": self.label, "domain": self.domain}
         columns |= {"user": self.user, "coarse": self.coarse}
         look = Look(self.channels, self.size)
-        settings = ReadingSettings(
-            columns, self.train_split, self.test_split, self.test, look, self.transform, decode=self.decode
-        )
+        splits = (self.train_split, self.test_split, self.test)
+        settings = ReadingSettings(columns, *splits, look, self.transform, decode=self.decode, unpacked=self.unpacked)
         return load(self.path, settings, seed)

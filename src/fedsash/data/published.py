@@ -11,11 +11,12 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check
+from ..basics.errors import check, check_count, check_positive
 from ..basics.randomness import Purpose, generator
 from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
 from .federated import Samples
+from .formats.memory import UNPACKED
 from .images import Decode, ReadingSettings, load
 from .source import Source
 
@@ -26,15 +27,22 @@ _CHOSEN = 2  # makes this draw independent of the partition's draws and of the t
 @dataclass(frozen=True)
 @typed
 class PublishedImages:
-    """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub."""
+    """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub.
+
+    `unpacked` is that of `Images`.
+    """
 
     path: str = ""
+    unpacked: float = field(default=UNPACKED, kw_only=True)
     name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        check_positive(f"{type(self).__name__}.unpacked", self.unpacked, "in GB")
 
     @property
     def settings(self) -> ReadingSettings:
         """How it is read, and how its images are changed."""
-        return CATALOGUE[self.name].settings
+        return replace(CATALOGUE[self.name].settings, unpacked=self.unpacked)
 
     def load(self, seed: int = 0) -> Source:
         """The samples. Without a test split, `seed` decides which of them become the test set."""
@@ -116,6 +124,7 @@ class FEMNIST(PublishedImages):
     name = "femnist"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check(0 <= self.test < 1, "FEMNIST.test", self.test, "must be at least 0 and below 1")
 
     @property
@@ -140,6 +149,7 @@ class Landmarks(PublishedImages):
     name = "landmarks"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_large(self)
 
     @property
@@ -161,7 +171,8 @@ class DigitFive(PublishedImages):
     name = "digit_five"
 
     def __post_init__(self) -> None:
-        check(self.count >= 1, "DigitFive.count", self.count, "must be at least 1")
+        super().__post_init__()
+        check_count("DigitFive.count", self.count)
 
     def load(self, seed: int = 0) -> Source:
         """The five domains, one after another. `seed` decides which samples are drawn for training and for the test."""
@@ -203,6 +214,7 @@ class PACS(PublishedImages):
     name = "pacs"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_large(self)
         check(0 <= self.test < 1, "PACS.test", self.test, "must be at least 0 and below 1")
 
@@ -226,6 +238,7 @@ class TinyImageNet(PublishedImages):
     name = "tiny_imagenet"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         _check_large(self)
 
     @property
@@ -235,7 +248,7 @@ class TinyImageNet(PublishedImages):
 
 def _check_large(data: Landmarks | PACS | TinyImageNet) -> None:
     """Raise `SettingError` for a bad size of a data set of large images."""
-    check(data.size >= 1, f"{type(data).__name__}.size", data.size, "must be at least 1")
+    check_count(f"{type(data).__name__}.size", data.size)
 
 
 def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:

@@ -18,9 +18,11 @@ import torch
 
 from ..basics.arrays import Ints
 from ..basics.errors import DataError, SettingError, check, one_line
+from ..basics.paths import plain_file
 from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
 from .federated import Samples
+from .formats.memory import check_room
 from .source import Source
 from .transform import PLAIN
 
@@ -29,6 +31,8 @@ CHARACTERS = "dhlptx@DHLPTX $(,048cgkoswCGKOSW[_#'/37;?bfjnrvzBFJNRVZ\"&*.26:\na
 
 BOS, EOS, OOV = 1, 2, 3 + len(CHARACTERS)
 NAMES = ("PAD", "BOS", "EOS", *("space" if c == " " else repr(c)[1:-1] for c in CHARACTERS), "OOV")
+TIMES = 32
+"""What the numbers of a text take in memory while it is read, in sizes of the file."""
 LENGTH = 80
 """The number of characters in a sequence."""
 
@@ -104,6 +108,7 @@ def _read(files: Iterable[Path]) -> Speeches:
     speeches: Speeches = {}
     for file in files:
         with _damages(file):
+            check_room(TIMES * plain_file(file).stat().st_size, str(file))
             text = file.read_text(encoding="utf-8-sig")
             if not text.strip():
                 raise DataError("it is empty")
@@ -118,28 +123,32 @@ def _damages(file: Path) -> Iterator[None]:
     """Add the file's name to errors."""
     try:
         yield
+    except (DataError, SettingError, OSError) as error:
+        raise DataError(f"Shakespeare.path: in {file}: {one_line(error)}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"Shakespeare.path: in {file}: byte {error.start} is not UTF-8") from error
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"Shakespeare.path: in {file}: damaged JSON ({one_line(error)})") from error
-    except (DataError, SettingError) as error:
-        raise DataError(f"Shakespeare.path: in {file}: {one_line(error)}") from error
 
 
 def _play(title: str, text: str) -> Speeches:
     """The speeches of each role of a play. A speech begins after an empty line with a line that ends in a colon."""
-    speeches: Speeches = {}
-    own: list[str] = []
+    speeches: dict[str, list[list[str]]] = {}
+    own: list[list[str]] = []
     for block in re.split(r"\n\s*\n", text):
         first, _, rest = block.strip().partition("\n")
         if first.rstrip().endswith(":"):
             own = speeches.setdefault(f"{title}: {first.rstrip()[:-1]}", [])
-            own.append(rest)
+            own.append([rest])
         elif own:
-            own[-1] = f"{own[-1]}\n\n{block}".strip()
+            own[-1].append(block.rstrip())
     if not speeches:
         raise DataError("no role was found: neither the first line nor one after an empty line ends with a colon")
-    return speeches
+    return {role: [_speech(*blocks) for blocks in said] for role, said in speeches.items()}
+
+
+def _speech(first: str, *others: str) -> str:
+    return "\n\n".join([first, *others]).strip() if others else first
 
 
 def _leaf(content: Any) -> Speeches:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..basics.errors import check
+from ..basics.errors import check, check_count
 from ..basics.randomness import uniform
 from .encoded import EncodedImages
 from .inputs import Inputs, ModelInput, each
@@ -36,7 +36,7 @@ class Transform:
         object.__setattr__(self, "std", tuple(self.std))
         check(len(self.mean) == len(self.std), "Transform.std", self.std, "must have as many numbers as mean")
         check(all(s > 0 for s in self.std), "Transform.std", self.std, "must be positive")
-        check(self.crop >= 0, "Transform.crop", self.crop, "must be at least 0")
+        check_count("Transform.crop", self.crop, least=0)
 
     @property
     def augments(self) -> bool:

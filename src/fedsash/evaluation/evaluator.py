@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from ..basics.arrays import Floats
-from ..basics.errors import check
+from ..basics.errors import check, check_count
 from ..basics.shown import Shown
 from ..basics.typed import typed
 from ..data.federated import Problem, Samples
@@ -45,11 +45,12 @@ class Evaluation:
     held_out: float = 0.0
 
     def __post_init__(self) -> None:
-        check(self.every >= 1, "Evaluation.every", self.every, "must be at least 1")
-        check(self.last >= 1, "Evaluation.last", self.last, "must be at least 1")
+        check_count("Evaluation.every", self.every)
+        check_count("Evaluation.last", self.last)
         check(self.target is None or isfinite(self.target), "Evaluation.target", self.target, "must be finite")
-        check(0 <= self.held_out < 1, "Evaluation.held_out", self.held_out, "must be at least 0 and below 1")
-        check(self.batch >= 1, "Evaluation.batch", self.batch, "must be at least 1")
+        right = "must be at least 0 and at most 0.9: clients need samples to train on"
+        check(0 <= self.held_out <= 0.9, "Evaluation.held_out", self.held_out, right)
+        check_count("Evaluation.batch", self.batch)
 
     def splits(self, held: bool) -> tuple[Split, ...]:
         """The splits that clients score; `held` says whether there are held-out samples."""

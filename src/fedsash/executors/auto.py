@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +16,7 @@ from ..basics.errors import check
 from ..data.encoded import EncodedImages
 from ..schedules import Constant
 from . import workers
-from .devices import threads
+from .devices import cores, threads
 from .gradients import MemoryFormat
 from .local_engine import LocalEngine
 from .training import ClientWork
@@ -119,10 +118,9 @@ def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
 
 def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[LocalEngine]:
     """Every engine without "auto" settings that agrees with the given ones, the simplest first."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     default = torch.get_num_threads()
     can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
-    several = [min(cores, per_round)] if can_start and min(cores, per_round) > 1 else []
+    several = [min(cores(), per_round)] if can_start and min(cores(), per_round) > 1 else []
     sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
     formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
     kinds: tuple[Literal["sequential", "vectorised"], ...] = ("sequential", "vectorised")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
-from ..basics.errors import check
+from ..basics.errors import check_count
 from ..basics.typed import typed
 from ..exchange import Executor
 from .training import ClientWork
@@ -26,7 +26,7 @@ class Engine(ABC):
     pieces: int = 1
 
     def __post_init__(self) -> None:
-        check(self.pieces >= 1, f"{type(self).__name__}.pieces", self.pieces, "must be at least 1")
+        check_count(f"{type(self).__name__}.pieces", self.pieces)
 
     @abstractmethod
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:

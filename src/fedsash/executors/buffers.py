@@ -79,10 +79,10 @@ class Buffers:
         for name, vector in request.server_state.items():
             self.server_state[name].copy_(vector)
 
-    def put_clients(self, request: Request) -> None:
-        """Write the client state of a request's clients."""
+    def put_clients(self, request: Request, first: int = 0) -> None:
+        """Write the client state of a request's clients into the rows from `first` on."""
         for name, rows in (request.client_state or {}).items():
-            self.client_state[name][: len(rows)].copy_(rows)
+            self.client_state[name][first : first + len(rows)].copy_(rows)
 
     def request(self, job: Job, round: int, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""

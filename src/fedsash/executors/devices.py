@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 
-from ..basics.errors import SettingError
+from ..basics.errors import SettingError, check, one_line, shortened
 
 
 def pick_device(name: str) -> torch.device:
@@ -17,13 +18,20 @@ def pick_device(name: str) -> torch.device:
     """
     if name != "auto":
         try:
-            return torch.zeros((), device=name).device
-        except (RuntimeError, AssertionError) as error:
-            right = f"not available here ({str(error).splitlines()[0]})"
+            device = torch.zeros((), device=name).device
+        except (RuntimeError, AssertionError, NotImplementedError, ImportError) as error:
+            right = f"not available here ({shortened(one_line(error))})"
             raise SettingError("", "device", name, right) from None
+        check(device.type != "meta", "device", name, "holds no numbers")
+        return device
     if torch.cuda.is_available():
         return torch.device("cuda")
     return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def cores() -> int:
+    """The number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 @contextmanager

@@ -15,14 +15,21 @@ from ..local import Trainer
 from .base import Engine
 from .buffers import Buffers, StartMethod
 from .compiled import compile_steps
-from .devices import threads
+from .devices import cores, threads
 from .gradients import MemoryFormat
 from .in_process import InProcess
 from .training import ClientWork
-from .workers import Workers, can_fork, keep_freed_memory
+from .worker import keep_freed_memory
+from .workers import Workers, can_fork
 
 Kind = Literal["auto", "sequential", "vectorised"]
 Auto = Literal["auto"]
+
+MOST = {"workers": 1024, "block": 65_536, "threads": 1024}
+"""Bounds that the largest machines keep. They do not depend on this machine, which may go on with a run of another."""
+
+PER_CORE = 8
+"""At most so many workers are started for each core."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class LocalEngine(Engine):
 
     - `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients;
     - `workers`: the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads`
-      threads;
+      threads. At most 8 for each core are started, since the results do not depend on their number;
     - `compile`: whether stacked steps become one compiled function;
     - `memory_format`: that of images;
     - `start`: how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data.
@@ -51,10 +58,10 @@ class LocalEngine(Engine):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("workers", "block", "threads"):
+        for name, most in MOST.items():
             value = getattr(self, name)
-            valid = value == "auto" or value >= 1
-            check(valid, f"LocalEngine.{name}", value, 'must be at least 1, or "auto"')
+            valid = value == "auto" or 1 <= value <= most
+            check(valid, f"LocalEngine.{name}", value, f'must be at least 1 and at most {most:,}, or "auto"')
         stacked_only = self.kind == "sequential" and (self.compile is True or self.block not in ("auto", 1))
         check(not stacked_only, "LocalEngine.kind", self.kind, 'compile and block need kind = "vectorised"')
 
@@ -72,7 +79,7 @@ class LocalEngine(Engine):
 
     def settled(self, began: Mapping[str, Any]) -> Engine:
         asked = asdict(self)
-        agrees = set(began) == set(asked) and all(value in ("auto", began[name]) for name, value in asked.items())
+        agrees = began.keys() == asked.keys() and all(value in ("auto", began[name]) for name, value in asked.items())
         return replace(self, **began) if agrees else self
 
     def trainer(self, work: ClientWork) -> Trainer:
@@ -80,7 +87,7 @@ class LocalEngine(Engine):
         memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
         trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format)
         if self.compile is True and isinstance(self.block, int):
-            compile_steps(trainer, self.block)
+            compile_steps(trainer, min(self.block, len(work.numbers)))
         return trainer
 
     def _open(self, work: ClientWork) -> Executor:
@@ -97,16 +104,22 @@ class LocalEngine(Engine):
         start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
         if start == "spawn":
             work.training.check_picklable()
-        least = self.workers * self.block
+        count, clients = min(self.workers, PER_CORE * cores()), len(work.numbers)
+        block = min(self.block, clients)
         most = max(map(len, work.training.sample))
         replies: dict[Job, Reply] = {"train": trained}
         if probed is not None:
             replies["probe"] = probed
         buffers = Buffers.like(
-            request, replies, start=start, scored=trainer.scored(request.sent), least=least, most=most
+            request,
+            replies,
+            start=start,
+            scored=trainer.scored(request.sent),
+            least=min(count * block, clients),
+            most=most,
         )
         make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
-        return Workers(trainer, make, count=self.workers, block=self.block, buffers=buffers, described=asdict(self))
+        return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self))
 
 
 def _itself(trainer: Trainer) -> Trainer:

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import ctypes
-import signal
+import logging
 import sys
-import threading
-import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from multiprocessing import connection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
-import torch.multiprocessing
 
-from ..basics.arrays import Ints
-from ..exchange import Answer, Answers, Executor, Job, Reply, Request
+from ..basics.errors import WorkerError
+from ..exchange import Answer, Answers, Executor, Reply, Request
 from ..local import Trainer
 from .buffers import Buffers
 from .devices import threads
+from .worker import Piece, Worker
 
-Piece = tuple[int, Ints]
-"""Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
+_log = logging.getLogger("fedsash")
+
+REPLACED = 2
+"""How often each worker is replaced in one request."""
 
 
 def can_fork() -> bool:
@@ -38,7 +35,10 @@ class Workers(Executor):
     Each process makes its own trainer with `make`. The vectors of a round are exchanged through `buffers`. Pieces are
     assigned by their number of steps, longest first, and answered in the round's order. `trainer` belongs to this
     process and trains no client. If a request is abandoned, the processes may still work on it; so they are ended, and
-    the next request starts new ones. Raises `RuntimeError` if a process dies.
+    the next request starts new ones.
+
+    If a process dies, a new one takes its place and answers the clients that it has left, at most twice in one request;
+    then `WorkerError` is raised.
     """
 
     def __init__(
@@ -53,16 +53,17 @@ class Workers(Executor):
     ) -> None:
         self._trainer, self._make, self._count, self._block = trainer, make, count, block
         self._buffers, self._described = buffers, described
-        self._pipes: list[connection.Connection] = []
-        self._processes: list[Any] = []
+        self._workers: dict[int, Worker] = {}
         self._request: Request | None = None
+        self._deaths: Counter[int] = Counter()
         self._start()
 
     def work(self, request: Request) -> Answers:
-        if self._request is not None or len(self._processes) < self._count:  # given up, or interrupted as it started
+        if self._request is not None or len(self._workers) < self._count:  # given up, or interrupted as it started
             self.close()
             self._start()
         self._request = request
+        self._deaths.clear()
         try:
             with threads(1):  # the workers use all cores; a second thread here would wait for a core in every sum
                 self._buffers.put(request)
@@ -79,15 +80,12 @@ class Workers(Executor):
 
     def memory(self) -> int:
         """The memory of the workers in bytes, without the memory that they share; they do not return freed memory."""
-        return sum(_private(process.pid) for process in self._processes)
+        return sum(worker.memory() for worker in self._workers.values())
 
     def close(self) -> None:
-        for pipe in self._pipes:
-            pipe.close()
-        for process in self._processes:
-            process.terminate()
-            process.join()
-        self._pipes, self._processes, self._request = [], [], None
+        for worker in self._workers.values():
+            worker.close()
+        self._workers, self._request = {}, None
 
     def _start(self) -> None:
         try:
@@ -97,20 +95,11 @@ class Workers(Executor):
             self.close()
             raise
 
-    def _start_one(self, number: int) -> None:
-        context: Any = torch.multiprocessing.get_context(self._buffers.start)
-        ours, theirs = context.Pipe()
-        self._pipes.append(ours)
-        # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
-        others = list(self._pipes) if self._buffers.start == "fork" else []
-        process = context.Process(
-            target=_serve, args=(theirs, others, self._make, self._buffers), name=f"worker {number}", daemon=True
-        )
-        with warnings.catch_warnings(), _deaf_to_ctrl_c():  # this process handles Ctrl-C and ends the others
-            warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
-            process.start()
-        self._processes.append(process)
-        theirs.close()
+    def _start_one(self, number: int) -> Worker:
+        """Start the worker of this number, in place of the one before."""
+        others = [worker.pipe for worker in self._workers.values() if worker.number != number]
+        worker = self._workers[number] = Worker(number, self._make, self._buffers, others)
+        return worker
 
     def _wave(self, request: Request, wave: Request, begin: int) -> Iterator[Answer]:
         """Answer for as many clients as fit into the buffers; `begin` is the place of the first one."""
@@ -118,13 +107,13 @@ class Workers(Executor):
         # In an evaluation a batch may mix samples of several clients, so pieces are as large as possible.
         size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
         pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
-        for pipe, dealt in zip(self._pipes, self._deal(pieces), strict=True):
+        for worker, dealt in zip(self._workers.values(), self._deal(pieces), strict=True):
             if dealt:
-                self._tell(pipe, (request.job, request.round, dealt))
-        done: set[int] = set()
+                worker.ask(request.job, request.round, dealt)
+        done: set[int | None] = set()
         for first, clients in pieces:
             while first not in done:
-                done.add(self._next(request.round))
+                done.add(self._next(wave))
             rows = slice(first, first + len(clients))
             upload, own, norms = self._buffers.taken(request.job, rows)
             places, effort = (
@@ -139,96 +128,31 @@ class Workers(Executor):
         """Each worker's pieces, in order. The next longest piece goes to the worker with the fewest steps so far."""
         cost = [int(self._trainer.steps_of(ids).max()) for _, ids in pieces]
         load = [0] * self._count
-        dealt: list[list[int]] = [[] for _ in self._pipes]
+        dealt: list[list[int]] = [[] for _ in load]
         for piece in sorted(range(len(pieces)), key=lambda i: (-cost[i], i)):
             worker = load.index(min(load))
             load[worker] += cost[piece]
             dealt[worker].append(piece)
         return [[pieces[i] for i in sorted(own)] for own in dealt]
 
-    def _tell(self, pipe: connection.Connection, order: tuple[Job, int, list[Piece]]) -> None:
-        """Send an order to a worker."""
-        try:
-            pipe.send(order)
-        except (BrokenPipeError, ConnectionResetError):
-            raise self._died(pipe, order[1]) from None
+    def _next(self, wave: Request) -> int | None:
+        """Wait until a worker has answered a piece, or has died; returns the piece's first place."""
+        busy = [worker for worker in self._workers.values() if worker.left]
+        ready = connection.wait([worker.pipe for worker in busy])
+        worker = next(worker for worker in busy if worker.pipe in ready)
+        first = worker.answer()
+        if first is None:
+            self._replace(worker, wave)
+        return first
 
-    def _died(self, pipe: connection.Connection, round: int) -> RuntimeError:
-        process = self._processes[self._pipes.index(pipe)]
-        process.join(timeout=1)
-        why = f"{process.name} died (exit code {process.exitcode}); -9 often means too little memory: use fewer workers"
-        return RuntimeError(f"round {round}: {why}")
-
-    def _next(self, round: int) -> int:
-        """Wait until a worker has finished a piece; returns the piece's first place."""
-        pipe = connection.wait(self._pipes)[0]
-        assert isinstance(pipe, connection.Connection)
-        try:
-            answer = pipe.recv()
-        except (EOFError, ConnectionResetError):
-            raise self._died(pipe, round) from None
-        if isinstance(answer, BaseException):
-            raise answer
-        return int(answer)
-
-
-@contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Processes started here ignore Ctrl-C from their first moment; only the main thread can set this."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def keep_freed_memory() -> None:
-    """Ask glibc to keep freed memory: otherwise every step returns it to the system and must fetch it again."""
-    try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):  # another C library
-        return
-    trim_threshold, mmap_threshold, huge = -1, -3, 2**31 - 1
-    mallopt(trim_threshold, huge)
-    mallopt(mmap_threshold, huge)
-
-
-def _serve(
-    pipe: connection.Connection,
-    others: list[connection.Connection],
-    make: Callable[[], Trainer],
-    buffers: Buffers,
-) -> None:
-    """The main loop of a worker: train the pieces that come through the pipe, until the other end closes it."""
-    for other in others:
-        other.close()
-    torch.set_num_threads(1)
-    keep_freed_memory()
-    trainer = make()
-    while True:
-        try:
-            job, round, pieces = pipe.recv()
-            for first, ids in pieces:
-                _do_piece(job, round, first, ids, trainer, buffers)
-                pipe.send(first)
-        except (EOFError, BrokenPipeError, ConnectionResetError):
-            return
-        except Exception as error:
-            pipe.send(error)
-
-
-def _do_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
-    rows = slice(first, first + len(ids))
-    reply = trainer.answer(buffers.request(job, round, rows, ids), np.arange(len(ids)))
-    buffers.give(job, rows, reply)
-
-
-def _private(pid: int | None) -> int:
-    """A process's own memory in bytes; 0 if the system does not tell it."""
-    file = Path(f"/proc/{pid}/smaps_rollup")
-    if not file.exists():
-        return 0
-    return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))
+    def _replace(self, dead: Worker, wave: Request) -> None:
+        """Let a new worker answer the pieces that a dead one has left."""
+        what = f"round {wave.round + 1}: worker {dead.number} died ({dead.end()})"
+        self._deaths[dead.number] += 1
+        if self._deaths[dead.number] > REPLACED:
+            raise WorkerError(f"{what}, as did the {REPLACED} before it; use fewer workers if memory is short")
+        _log.warning("%s; its clients are asked again", what)
+        fresh = self._start_one(dead.number)
+        for first, ids in dead.left:  # the dead worker may have written to its clients' rows
+            self._buffers.put_clients(wave.only(slice(first, first + len(ids))), first)
+        fresh.ask(wave.job, wave.round, dead.left)

@@ -7,19 +7,26 @@ import os
 import shutil
 import zlib
 from collections.abc import Mapping, Set
+from contextlib import suppress
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError
+from ..basics.paths import inside
 from ..state import Best, State, files_of
 
-FORMAT = 4
+FORMAT = 5
 TENSORS, MANIFEST = "state.safetensors", "state.json"
-NUMBERS = ("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint")
+NUMBERS = (
+    *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
+    "evaluation_due",
+)
 
 
 class StateError(RunError):
@@ -48,14 +55,13 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
     try:
         writing.mkdir(parents=True)
         _write(state, writing, before)
-        shutil.rmtree(final, ignore_errors=True)
+        if final.exists():
+            _remove(final)
         writing.rename(final)
     except BaseException:
         shutil.rmtree(writing, ignore_errors=True)
         raise
-    for round in saved_rounds(folder)[:-2]:
-        if round not in keep:
-            shutil.rmtree(place(folder, round), ignore_errors=True)
+    prune(folder, keep)
     return final
 
 
@@ -97,14 +103,17 @@ def load(path: Path, state: State) -> State:
 
 
 def load_newest(folder: Path, start: State) -> tuple[State, list[str]]:
-    """The newest readable state of a run, or the start if none was saved, and a line for each unreadable state.
+    """The newest readable state of a run, or the start if none was saved, and lines about it.
+
+    A line names each unreadable state. Another one says if other versions of the libraries have saved the state.
 
     Raises `StateError` if all saved states are unreadable, or if the newest readable one is of another experiment.
     """
     notes: list[str] = []
     for round in reversed(saved_rounds(folder)):
         try:
-            return load(place(folder, round), start), [f"{note}; using the state before it" for note in notes]
+            state = load(place(folder, round), start)
+            return state, [*(f"{note}; using the state before it" for note in notes), *_news(place(folder, round))]
         except UnreadableError as error:
             notes.append(str(error))
     if notes:
@@ -117,7 +126,15 @@ def cut(folder: Path, round: int) -> None:
     _clear(folder)
     for later in saved_rounds(folder):
         if later > round:
-            shutil.rmtree(place(folder, later))
+            _remove(place(folder, later))
+
+
+def prune(folder: Path, keep: tuple[int, ...] = ()) -> None:
+    """Remove all states but the last two and those of the rounds in `keep`."""
+    for round in saved_rounds(folder)[:-2]:
+        if round not in keep:
+            with suppress(OSError):  # one state too many does no harm
+                _remove(place(folder, round))
 
 
 def saved_rounds(folder: Path) -> list[int]:
@@ -130,8 +147,19 @@ def place(folder: Path, round: int) -> Path:
     return folder / f"{round:08d}"
 
 
+def _remove(path: Path) -> None:
+    """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved."""
+    going = path.with_name(f".{path.name}.old.tmp")
+    path.rename(going)
+    try:
+        shutil.rmtree(going)
+    except BaseException:  # such as Ctrl-C
+        shutil.rmtree(going, ignore_errors=True)
+        raise
+
+
 def _clear(folder: Path) -> None:
-    """Remove the incomplete states that a killed process has left."""
+    """Remove what a killed process has left of states that it was writing or removing."""
     for path in folder.glob(".*.tmp"):
         shutil.rmtree(path)
 
@@ -152,6 +180,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
     files[TENSORS] = _write_tensors(whole | best, writing / TENSORS)
     manifest = {
         "format": FORMAT,
+        "versions": _versions(),
         **{name: getattr(state, name) for name in NUMBERS},
         "choice": state.choice and state.choice.saved(),
         "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
@@ -188,7 +217,7 @@ def _read(path: Path) -> tuple[dict[str, Any], Vectors]:
     """The manifest of a saved state, and its tensors without the linked parts. Every file is checked."""
     manifest = _manifest(path)
     for file, expected in manifest["files"].items():
-        if not (path / file).is_file() or _checksum(path / file) != expected:
+        if not inside(path, file).is_file() or _checksum(path / file) != expected:
             raise UnreadableError(f"{path / file} is missing or damaged")
     return manifest, _tensors(path / TENSORS)
 
@@ -205,6 +234,16 @@ def _manifest(path: Path) -> dict[str, Any]:
     if format != FORMAT:
         raise UnreadableError(f"{path} is in format {format}, and this version of fedsash reads {FORMAT}")
     return manifest
+
+
+def _versions() -> str:
+    """The libraries that determine the last digits of a number."""
+    return f"fedsash {version('fedsash')} and torch {torch.__version__}"
+
+
+def _news(path: Path) -> list[str]:
+    before, now = _manifest(path).get("versions"), _versions()
+    return [] if before in (None, now) else [f"{path} was saved by {before}, and goes on with {now}"]
 
 
 def _own_checksum(manifest: dict[str, Any]) -> int:
@@ -235,7 +274,7 @@ def _load_past(path: Path, state: State, saved: Mapping[str, Any]) -> None:
         past = state.past[name]
         if kept["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
             past = state.past[name] = past.trajectory.apart(kept["owner"]).share()
-        files = {int(round): path / file for round, file in kept["files"].items()}
+        files = {int(round): inside(path, file) for round, file in kept["files"].items()}
         past.fill(files, partial(_model, files))
 
 

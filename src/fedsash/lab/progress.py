@@ -6,8 +6,11 @@ import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING
+
+from . import terminal
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,8 +30,8 @@ class Progress:
     """Shows the round, the time taken and left, the pace and each model's last accuracy (%) while a `with` block runs.
 
     On a terminal this is a bar, which a thread draws four times a second. Otherwise it is a plain line, at most every
-    ten seconds, and one at the end. It shows nothing unless `enabled`. The first `update` gives the round at which
-    the run starts.
+    ten seconds, and one at the end. It shows nothing unless `enabled`, and nothing more once its terminal is closed.
+    The first `update` gives the round at which the run starts.
     """
 
     def __init__(self, rounds: int, enabled: bool = True) -> None:
@@ -51,7 +54,8 @@ class Progress:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._live is not None:
-            self._live.stop()
+            with suppress(OSError):
+                self._live.stop()
             self._live = None
         elif self._unsaid:
             self._say_line()
@@ -72,16 +76,16 @@ class Progress:
 
     def say(self, line: str) -> None:
         """Print a line. On a terminal it appears above the bar."""
-        if self._live is not None:
-            self._live.console.print(line, markup=False, highlight=False, soft_wrap=True)
-        elif self._enabled:
-            print(line, flush=True)
+        with suppress(OSError):
+            if self._live is not None:
+                self._live.console.print(line, soft_wrap=True)
+            elif self._enabled:
+                terminal.say(line)
 
     def _start_bar(self) -> None:
-        from rich.console import Console
         from rich.live import Live
 
-        console = Console()
+        console = terminal.console()
         if not console.is_dumb_terminal:
             self._live = Live(
                 get_renderable=lambda: self._bar(console.width),

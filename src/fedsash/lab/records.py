@@ -6,16 +6,48 @@ import json
 import math
 import os
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
-from ..basics.errors import RunError, library
+from ..basics.errors import MOST, RunError, brief, library
+from ..basics.paths import naming, plain_file
 from ..evaluation import Evaluation, Metrics
+from . import files
 
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: Any) -> bool:
+    return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf)
+
+
+def _is_share(value: Any) -> bool:
+    return value is None or (_is_number(value) and 0 <= value <= 1)
+
+
+def _is_round(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= MOST
+
+
+FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "round": (_is_round, "a round"),
+    "model": (_is_text, "the name of a model"),
+    "split": (_is_text, "the name of a split"),
+    "accuracy": (_is_share, "a number from 0 to 1, or null"),
+    "loss": (_is_number, "a number, or null"),
+    "time": (_is_number, "a number, or null"),
+    "trips": (_is_number, "a number, or null"),
+    "skipped": (_is_text, "a text"),
+    "domains": (lambda value: isinstance(value, dict) and all(map(_is_share, value.values())), "accuracies by domain"),
+}
+"""What the values of a row must be. Rows may have more keys."""
 
 Mark = tuple[int, int]
 """The number of rows, and their CRC-32 checksum."""
@@ -41,48 +73,67 @@ class Records:
 
     def __init__(self, folder: Path | str) -> None:
         self.path = Path(folder) / "metrics.jsonl"
+        self._seal: files.Seal | None = None  # unknown until the file is written
 
     def create(self, rows: list[dict[str, Any]]) -> None:
         """Create the file with these rows. It is written completely or not at all."""
-        replace_file(self.path, _lines(rows))
+        self._replace(_lines(rows))
 
     def append(self, rows: list[dict[str, Any]]) -> None:
         """Append the rows in one write. The file is created even if there are no rows."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self.path.open("ab") as file:
-            file.write(_lines(rows))
+        if self._seal is None:
+            self._seal = files.seal(self.path.read_bytes() if self.path.exists() else b"")
+        with naming(self.path), self.path.open("ab") as file:
+            file.write(lines := _lines(rows))
+        self._seal = files.seal(lines, self._seal)
 
     def flush(self) -> None:
-        """Wait until the rows are on the disk (fsync)."""
-        with self.path.open("rb") as file:
+        """Wait until the rows are on the disk (fsync), and note their seal in `files.json`."""
+        with naming(self.path), self.path.open("rb") as file:
             os.fsync(file.fileno())
+        if self._seal is not None:
+            files.grown(self.path.parent, self.path.name, self._seal)
 
     def load(self) -> list[dict[str, Any]]:
-        """All rows. Raises `ValueError`, which names the file and the line, if a finished line is no JSON object."""
-        return [self._row(number, line) for number, line in enumerate(self._lines(), 1)]
+        """All rows. Raises `ValueError`, which names the file and the line, if a finished line is no row of a run.
+
+        Also raises it if the file is not what was written (see `files.read`).
+        """
+        content = files.read(self.path) if files.there(self.path) else b""
+        return [self._row(number, line) for number, line in enumerate(content.split(b"\n")[:-1], 1)]
 
     def cut(self, round: int, expected: Mark | None = None) -> None:
-        """Remove all rows after `round` and an incomplete last line. The other lines keep their bytes.
+        """Remove all rows after `round` or after those that are `expected`, and an incomplete last line.
 
-        Raises `ValueError` and leaves the file unchanged if the mark of the other lines is not `expected`.
+        The other lines keep their bytes. Raises `ValueError` and leaves the file unchanged if their mark is not
+        `expected`.
         """
-        kept = [line for number, line in enumerate(self._lines(), 1) if self._row(number, line)["round"] <= round]
+        lines = plain_file(self.path).read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        kept = [line for number, line in enumerate(lines, 1) if self._row(number, line)["round"] <= round]
+        kept = kept if expected is None else kept[: expected[0]]
         content = b"".join(line + b"\n" for line in kept)
         if expected not in (None, found := (len(kept), zlib.crc32(content))):
             lost = f"up to round {round} it has {found[0]} rows where there were {expected[0]}, or some have changed"
             raise RunError(f"{self.path} is damaged: {lost}; put the right one back, or fork from a saved state")
-        replace_file(self.path, content)
+        self._replace(content)
 
-    def _lines(self) -> list[bytes]:
-        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+    def _replace(self, content: bytes) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        files.write(self.path.parent, [(self.path.name, content)])
+        self._seal = files.seal(content)
 
     def _row(self, number: int, line: bytes) -> dict[str, Any]:
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             row = None
-        if not isinstance(row, dict) or "round" not in row:
-            raise RunError(f"{self.path}, line {number}: must be a JSON object with a round")
+        if not isinstance(row, dict):
+            raise RunError(f"{self.path}, line {number}: must be a JSON object")
+        needed = ("round", "model", "split", "accuracy") if row.get("split") == "test" else ("round", "model", "split")
+        for key, (right, words) in FORM.items():
+            if (key in row or key in needed) and not right(row.get(key)):
+                raise RunError(f"{self.path}, line {number}: {key} = {brief(row.get(key))}: must be {words}")
         return row
 
 
@@ -186,36 +237,5 @@ class TensorBoard:
             writer.close()
 
 
-def write_json(path: Path | str, data: Any) -> None:
-    """Write `data` as strict JSON, completely or not at all. Numbers that are not finite become `null`."""
-    replace_file(path, (json.dumps(_plain(data), indent=2, allow_nan=False) + "\n").encode())
-
-
-def replace_file(path: Path | str, content: bytes) -> None:
-    """Write a file completely or not at all: a reader sees the old file or the new one, even after a crash."""
-    path = Path(path)
-    writing = path.with_name(f".{path.name}.tmp")
-    try:
-        with writing.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(writing, path)
-    except BaseException:
-        writing.unlink(missing_ok=True)
-        raise
-
-
 def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(_plain(row), allow_nan=False) + "\n" for row in rows).encode()
-
-
-def _plain(value: Any) -> Any:
-    """The value in the types of strict JSON: arrays become lists, NaN and infinity become None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return "".join(json.dumps(files.plain(row), allow_nan=False) + "\n" for row in rows).encode()

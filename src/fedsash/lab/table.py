@@ -27,7 +27,7 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     """A row for each of `summary["models"]` (see `records.summarise`). The highest mean is bold.
 
     With the run's `evaluation`, the heads name the number of evaluations and the target. Accuracies are in per cent,
-    gains in percentage points. Print it with `rich.print`.
+    gains in percentage points. Print it with `terminal.show`.
     """
     last = "" if evaluation is None else f"\n(last {evaluation.last})"
     target = "target" if evaluation is None else _percent(evaluation.target)
@@ -41,8 +41,8 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     means = [of_model["last_mean"] for of_model in models.values() if of_model["last_mean"] is not None]
     for name, of_model in models.items():
         leads = len(models) > 1 and of_model["last_mean"] is not None and of_model["last_mean"] == max(means)
-        result.add_row(_escaped(name), *cells(name, of_model), style="bold" if leads else None)
-    result.caption = "\n".join(map(_escaped, notes(summary))) or None
+        result.add_row(name, *cells(name, of_model), style="bold" if leads else None)
+    result.caption = "\n".join(notes(summary)) or None
     return result
 
 
@@ -71,9 +71,3 @@ def cells(name: str, of_model: dict[str, Any]) -> list[str]:
 
 def _percent(share: float | None) -> str:
     return MISSING if share is None else f"{100 * share:.1f} %"
-
-
-def _escaped(name: str) -> str:
-    from rich.markup import escape
-
-    return escape(name)

@@ -10,12 +10,15 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints
-from ..basics.errors import check, check_strength
+from ..basics.errors import MOST, check, check_count, check_positive, check_strength
 from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
+
+LONGEST = 100_000
+"""The most epochs or steps of a client in one round: its steps are planned before the round begins."""
 
 
 @dataclass(frozen=True)
@@ -44,17 +47,16 @@ class LocalTraining:
 
     def __post_init__(self) -> None:
         check_strength("LocalTraining.lr", self.lr)
-        check(
-            self.batch == "full" or self.batch > 0, "LocalTraining.batch", self.batch, 'must be at least 1, or "full"'
-        )
-        check(self.epochs > 0, "LocalTraining.epochs", self.epochs, "must be at least 1")
-        check(self.steps is None or self.steps > 0, "LocalTraining.steps", self.steps, "must be at least 1")
+        valid = self.batch == "full" or 1 <= self.batch <= MOST
+        check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
+        check_count("LocalTraining.epochs", self.epochs, most=LONGEST)
+        check_count("LocalTraining.steps", self.steps, most=LONGEST)
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
         check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
         check_strength("LocalTraining.weight_decay", self.weight_decay)
-        check(self.clip is None or self.clip > 0, "LocalTraining.clip", self.clip, "must be positive")
+        check_positive("LocalTraining.clip", self.clip)
 
     @property
     def batching(self) -> Batching:

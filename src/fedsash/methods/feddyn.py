@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_strength
+from ..basics.errors import MOST, check, check_strength
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 
@@ -37,7 +37,7 @@ class FedDyn(Method):
     uniform: ClassVar[tuple[str, ...]] = ("g",)
 
     def __post_init__(self) -> None:
-        check(self.alpha > 0, "FedDyn.alpha", self.alpha, "must be positive")
+        check(0 < self.alpha <= MOST, "FedDyn.alpha", self.alpha, f"must be above 0 and at most {MOST:,}")
 
     @property
     def proximal(self) -> float:

@@ -16,10 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..basics.errors import SettingError, check
+from ..basics.errors import ModelError, SettingError, check, one_line, shortened
 from ..basics.private_torch import batch_norms
 from ..basics.randomness import Purpose, key
 from ..basics.resolve import resolve
+from ..basics.storage import free
 from .alexnet import alexnet_gn
 from .cnn import cifar_cnn, cifar_lenet, fmnist_cnn, lenet5
 from .digits import digit_five_cnn
@@ -75,6 +76,8 @@ MODELS: dict[str, MakeModel] = {
     "vit": vit,
 }
 """The registered models by name."""
+LARGE = 4096
+"""A registered model with a larger number in its options is checked to fit into memory before it is made."""
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -84,8 +87,9 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     called with the options only. Initialisation draws from PyTorch's CPU generator, which is seeded before and restored
     afterwards.
 
-    Raises `LibraryError` if a library is missing. Raises `SettingError` if the name is unknown or can't be imported, if
-    options or shape do not fit the model, or if the result is not an `nn.Module`.
+    Raises `ModelError` if the model does not fit into memory, and `LibraryError` if a library is missing. Raises
+    `SettingError` if the name is unknown or can't be imported, if options or shape do not fit the model, or if the
+    result is not an `nn.Module`.
     """
     make = find_model(name) if is_own(name) else partial(find_model(name), shape, classes)
     signature = inspect.signature(make)
@@ -94,6 +98,8 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     except TypeError as error:
         its = ", ".join(signature.parameters) or "none"
         raise SettingError("", "model.name", name, f"{error}; its options are {its}") from None
+    if name in MODELS and _largest(options) > LARGE:
+        _check_size(name, partial(make, **options))
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(seed, Purpose.MODEL))
         model = make(**options)
@@ -103,10 +109,28 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     return model
 
 
-def find_model(name: str) -> MakeModel:
-    """The function that builds the model `name`: `model(shape, classes, **options)`, or a user's own function.
+def _largest(options: Mapping[str, Any]) -> int:
+    """The largest integer in a model's options."""
+    values = [one for value in options.values() for one in (value if isinstance(value, list | tuple) else [value])]
+    return max((value for value in values if isinstance(value, int)), default=0)
 
-    Raises `SettingError` if the name is not registered, not one of another library and can't be imported.
+
+def _check_size(name: str, make: Callable[[], nn.Module]) -> None:
+    """Raise `ModelError` if the model has more parameters than fit into memory. It is made without numbers first."""
+    try:
+        with torch.device("meta"), torch.random.fork_rng(devices=[]):
+            size = sum(p.numel() * p.element_size() for p in make().parameters())
+    except (RuntimeError, OverflowError, TypeError) as error:  # sizes of tensors that no machine has
+        raise ModelError(f"{name} can't be made with these options: {shortened(one_line(error), 200)}") from error
+    if size > (room := free(torch.device("cpu"))):
+        raise ModelError(f"{name} with these options takes {size / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are free")
+
+
+def find_model(name: str) -> MakeModel:
+    """The function that builds the model `name`: `model(shape, classes, **options)`, or a user's own function or class.
+
+    Raises `SettingError` if the name is not registered, not one of another library, and no function or class of modules
+    that may be named (see `basics.resolve`).
     """
     if name in MODELS:
         return MODELS[name]
@@ -114,9 +138,10 @@ def find_model(name: str) -> MakeModel:
         return outside(name)
     close = "".join(f"; did you mean {match!r}?" for match in difflib.get_close_matches(name, MODELS, n=1))
     check(":" in name, "model.name", name, f"must be one of {', '.join(MODELS)} or 'package.module:function'{close}")
-    make: MakeModel = resolve(name, field="model.name")
-    check(callable(make), "model.name", name, "must be a function that returns an nn.Module")
-    return make
+    make: Any = resolve(name, field="model.name")
+    right = "must be a function that returns an nn.Module, or a class that extends nn.Module"
+    check(not isinstance(make, type) or issubclass(make, nn.Module), "model.name", name, right)
+    return make  # type: ignore[no-any-return]
 
 
 def is_own(name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -12,6 +13,8 @@ from .cnn import image
 from .norm import group_norm
 
 LIBRARIES = ("timm", "torchvision")
+PICKLES = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")
+"""Options that make timm read a file of any origin as a pickle, which can run code."""
 
 
 def is_outside(name: str) -> bool:
@@ -21,7 +24,12 @@ def is_outside(name: str) -> bool:
 
 
 def outside(name: str) -> Callable[..., nn.Module]:
-    """The function that builds the network `name`: `"timm:NETWORK"` or `"torchvision:NETWORK"`."""
+    """The function that builds the network `name`: `"timm:NETWORK"` or `"torchvision:NETWORK"`.
+
+    Weights come from the library itself: networks of other origins (`"timm:hf-hub:..."`) raise `SettingError`.
+    """
+    source, _, network = name.partition(":")
+    check(bool(re.fullmatch(r"[\w.-]+", network)), "model.name", name, f"must be {source}:NETWORK, by its name there")
 
     def make(shape: Sequence[int], classes: int, groups: int = 2, **options: Any) -> nn.Module:
         """A network of timm or torchvision, with GroupNorm in place of BatchNorm.
@@ -32,7 +40,9 @@ def outside(name: str) -> Callable[..., nn.Module]:
         `SettingError` if it refuses the name or the options.
         """
         channels, _, _ = image(name, shape, smallest=1)
-        source, _, network = name.partition(":")
+        for option in PICKLES:
+            right = "is not taken: it reads a file that can run code; load such weights in Python"
+            check(option not in options, f"model.{option}", options.get(option), right)
         if source == "timm":
             with library("timm", f"the model {name}", "timm"):
                 from timm import create_model as create

@@ -29,7 +29,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 
-from ..basics.errors import check
+from ..basics.errors import check, check_count, check_positive
 from ..basics.typed import typed
 from .site import Site
 from .trip import Trip
@@ -67,7 +67,7 @@ class ConstantWindow(ClientWindow):
     size: int = 3
 
     def __post_init__(self) -> None:
-        check(self.size >= 1, "ConstantWindow.size", self.size, "must be at least 1")
+        check_count("ConstantWindow.size", self.size)
 
     def begin(self, site: Site) -> Control:
         check(
@@ -106,10 +106,10 @@ class AIMDWindow(ClientWindow):
     delay: float | None = None
 
     def __post_init__(self) -> None:
-        check(self.start >= 1, "AIMDWindow.start", self.start, "must be at least 1")
-        check(self.increase > 0, "AIMDWindow.increase", self.increase, "must be positive")
+        check_count("AIMDWindow.start", self.start)
+        check_positive("AIMDWindow.increase", self.increase)
         check(0 < self.decrease < 1, "AIMDWindow.decrease", self.decrease, "must be above 0 and below 1")
-        check(self.delay is None or self.delay > 0, "AIMDWindow.delay", self.delay, "must be positive, seconds")
+        check_positive("AIMDWindow.delay", self.delay, "seconds")
 
     def begin(self, site: Site) -> Control:
         check(

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import SettingError, check, check_strength, one_line
+from ..basics.errors import MOST, SettingError, check, check_count, check_positive, check_strength, one_line
 from ..basics.randomness import Purpose, generator, key, keys
 from ..basics.typed import typed
 
@@ -61,11 +61,13 @@ class SimulatedClients:
     step: float = 1.0
 
     def __post_init__(self) -> None:
-        check(self.count >= 0, "SimulatedClients.count", self.count, "must not be negative")
+        check_count("SimulatedClients.count", self.count, least=0)
         for name in ("seconds", "spread", "on", "off"):
             check_strength(f"SimulatedClients.{name}", getattr(self, name))
         check(0 <= self.stragglers <= 1, "SimulatedClients.stragglers", self.stragglers, "must be between 0 and 1")
-        check(self.slower >= 1, "SimulatedClients.slower", self.slower, "must be at least 1")
+        check(
+            1 <= self.slower <= MOST, "SimulatedClients.slower", self.slower, f"must be at least 1 and at most {MOST:,}"
+        )
         check(
             self.rate is None or self.rate > 0, "SimulatedClients.rate", self.rate, "must be positive, bytes per second"
         )
@@ -76,7 +78,7 @@ class SimulatedClients:
             "must both be positive, or 0",
         )
         check(not (self.trace and self.on), "SimulatedClients.trace", self.trace, "can't go with on and off")
-        check(self.step > 0, "SimulatedClients.step", self.step, "must be positive, seconds")
+        check_positive("SimulatedClients.step", self.step, "seconds")
 
 
 class Population:

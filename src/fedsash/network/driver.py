@@ -14,6 +14,7 @@ import torch
 from simpy import Environment
 from torch import Tensor, nn
 
+from ..averages import Average
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences, text
@@ -69,6 +70,10 @@ class Asynchronous:
     @property
     def broadcast(self) -> Broadcast | None:
         return self.federation.broadcast
+
+    @property
+    def averages(self) -> Mapping[str, Average]:
+        return self.federation.averages
 
     @property
     def local_data(self) -> FederatedData | None:

@@ -20,7 +20,7 @@ from typing import Literal
 
 from simpy import Environment, Event
 
-from ..basics.errors import check, check_strength
+from ..basics.errors import check, check_count, check_strength
 from ..basics.typed import typed
 
 
@@ -41,7 +41,7 @@ class Link:
     def __post_init__(self) -> None:
         check(math.isfinite(self.rate) and self.rate > 0, "Link.rate", self.rate, "must be positive, bytes per second")
         check_strength("Link.latency", self.latency)
-        check(self.limit is None or self.limit >= 1, "Link.limit", self.limit, "must be at least 1")
+        check_count("Link.limit", self.limit)
 
     def open(self, env: Environment) -> Channel:
         """The link in a simulation, without any transfer."""

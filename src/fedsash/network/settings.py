@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..basics.errors import check, check_strength
+from ..basics.errors import check, check_count, check_positive, check_strength
 from ..basics.typed import typed
 from .clients import SimulatedClients
 from .links import Link
@@ -38,11 +38,11 @@ class Network:
     seconds: float | None = None
 
     def __post_init__(self) -> None:
-        check(self.bytes is None or self.bytes > 0, "Network.bytes", self.bytes, "must be positive")
-        check(self.timeout is None or self.timeout > 0, "Network.timeout", self.timeout, "must be positive, seconds")
-        check(self.retries >= 0, "Network.retries", self.retries, "must not be negative")
+        check_positive("Network.bytes", self.bytes)
+        check_positive("Network.timeout", self.timeout, "seconds")
+        check_count("Network.retries", self.retries, least=0)
         check_strength("Network.backoff", self.backoff)
-        check(self.seconds is None or self.seconds > 0, "Network.seconds", self.seconds, "must be positive")
+        check_positive("Network.seconds", self.seconds)
         if not self.learning:
             check(not self.gradients, "Network.gradients", True, "must be false with learning = false")
             right = "must be given with learning = false"

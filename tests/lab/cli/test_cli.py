@@ -143,7 +143,7 @@ def test_an_error_in_the_file_is_one_line(experiment: Path, tmp_path: Path, caps
 def test_missing_files_are_one_line(experiment: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "run", "none.toml", "--out", tmp_path / "run")
     assert line == "fedsash: none.toml: there is no such file\n"
-    assert "holds no run to resume" in refused(capsys, "resume", tmp_path)
+    assert "holds no run: there is no" in refused(capsys, "resume", tmp_path)
     fork = refused(capsys, "run", experiment, "--out", tmp_path / "run", "--fork", f"{tmp_path}@3")
     assert f"{tmp_path} has no state of round 3" in fork
     assert not (tmp_path / "run").exists()
@@ -178,7 +178,7 @@ def test_a_wrong_command_line_is_one_line(arguments: list[str], line: str, capsy
 
 def test_a_bug_in_a_users_own_code_keeps_its_traceback(experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("def model():\n    return 1 / 0\n")
-    done = fedsash("run", experiment, "--out", "run", "--set", "model.name=mine:model", cwd=tmp_path)
+    done = fedsash("run", experiment, "--out", "run", "--set", "model.name=mine:model", "--own-code", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" in done.stderr and done.stderr.endswith("ZeroDivisionError: division by zero\n")
 
@@ -211,7 +211,7 @@ class Mine(FedAvg):
 )
 def test_a_bug_in_an_own_method_keeps_its_traceback(bug: str, line: str, experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN.replace("BUG", bug))
-    done = fedsash("run", experiment, "--out", "run", "--set", "method.name=mine:Mine", cwd=tmp_path)
+    done = fedsash("run", experiment, "--out", "run", "--set", "method.name=mine:Mine", "--own-code", cwd=tmp_path)
     assert done.returncode == 1
     assert "Traceback" in done.stderr and line in done.stderr and "in direction" in done.stderr
 
@@ -219,7 +219,7 @@ def test_a_bug_in_an_own_method_keeps_its_traceback(bug: str, line: str, experim
 def test_a_bad_value_of_an_own_method_is_one_line(experiment: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN.replace("BUG", "pass"))
     bad = ["--set", "method.name=mine:Mine", "--set", "method.size=0"]
-    done = fedsash("run", experiment, "--out", "run", *bad, cwd=tmp_path)
+    done = fedsash("run", experiment, "--out", "run", *bad, "--own-code", cwd=tmp_path)
     assert done.returncode == 2
     assert done.stderr == f"fedsash: {experiment}: method.size = 0: must be positive\n"
 

@@ -45,7 +45,9 @@ def test_broadcast_may_be_the_name_of_an_average() -> None:
 
 def test_a_users_own_dataclass_and_function_are_named_by_their_module() -> None:
     own = {"name": "support.experiments:Halved", "by": 4, "layers": ["a"]}
-    experiment = parse({"method": own, "model": {"name": "support.experiments:linear", "features": 64, "bias": False}})
+    experiment = parse(
+        {"method": own, "model": {"name": "support.experiments:linear", "features": 64, "bias": False}}, own_code=True
+    )
     assert experiment.method == Halved(4.0, ("a",))
     assert experiment.table()["method"] == own | {"weighting": "samples"}
     assert experiment.model.options == {"features": 64, "classes": 10, "bias": False}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib import rc_context
 from matplotlib.colors import to_hex
 
 from fedsash.lab.pictures import Axis, Bars, Dots, Field, Line, Panel, Picture, Points, Rule, Spans, look
@@ -49,6 +50,14 @@ def test_a_line_has_its_points_on_both_and_a_gap_where_nothing_is_known() -> Non
     assert trace["x"] == X and trace["y"] == [5, None, None]
     assert to_hex(drawn.get_color()).upper() == trace["line"]["color"] == look(1).colour
     assert drawn.get_label() == trace["label"] == "a"
+
+
+def test_a_file_of_matplotlibs_settings_that_lies_around_changes_no_picture(tmp_path: Path) -> None:
+    picture = Picture("title", [panel(Line("a", X, X, look(0)))])
+    draw(picture, tmp_path / "a.png")
+    with rc_context({"text.usetex": True, "axes.facecolor": "red", "font.size": 30}):
+        draw(picture, tmp_path / "b.png")
+    assert (tmp_path / "a.png").read_bytes() == (tmp_path / "b.png").read_bytes()
 
 
 def test_error_bars_are_as_long_on_both() -> None:

@@ -149,6 +149,13 @@ def test_the_command_writes_the_page_and_the_pictures(
     assert sorted(path.name for path in figures.iterdir()) == ["a-curves.pdf", "a-curves.png"]
 
 
+def test_a_name_that_no_encoding_knows_is_shown_as_an_escape(tmp_path: Path) -> None:
+    """JSON may hold half of a pair of surrogates. It could not be written into a page."""
+    run = written(tmp_path / "run", {"half \ud800 pair": [0.5, 0.6]})
+    assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
+    assert r"half \ud800 pair" in (tmp_path / "page.html").read_text()
+
+
 @pytest.mark.parametrize("folder, words", [("missing", "neither a run nor a sweep"), ("damaged", "must be a JSON")])
 def test_what_is_no_run_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], folder: str, words: str

@@ -61,13 +61,18 @@ def test_a_diverged_run_says_so(tmp_path: Path) -> None:
 def test_a_damaged_run_of_a_sweep_is_named_and_the_others_are_shown(tmp_path: Path) -> None:
     written(tmp_path / "runs" / "good", {"model": [0.5]})
     written(tmp_path / "runs" / "bad", {"model": [0.5]})
+    written(tmp_path / "runs" / "cut", {"model": [0.5]})
     put(tmp_path, "runs/bad/metrics.jsonl", "nonsense\n")
+    put(tmp_path, "runs/cut/summary.json", "{")
     put(tmp_path, "runs/good/partition.json", {"classes": ["a"], "counts": [[1, 2]]})
-    put(tmp_path, "runs/good/summary.json", "{")
-    put(tmp_path, "sweep.json", {"title": "s", "axes": {}, "runs": {"good": {}, "bad": {}}, "failed": {}})
-    text = document(collect([tmp_path]), "")
-    assert re.search("run bad is left out: [^<]*metrics.jsonl, line 1", text)
-    assert "the partition of good is left out" in text and "summary.json is not JSON" in text
+    runs: dict[str, dict[str, str]] = {"good": {}, "bad": {}, "cut": {}}
+    put(tmp_path, "sweep.json", {"title": "s", "axes": {}, "runs": runs, "failed": {}})
+    found = collect([tmp_path])
+    text = document(found, "")
+    assert len(found.damaged) == 2
+    assert re.search("run bad is left out: [^<]*metrics.jsonl is damaged", text)
+    assert re.search("run cut is left out: [^<]*summary.json is not JSON", text)
+    assert "the partition of good is left out" in text
     assert "50.00" in text
 
 

@@ -6,10 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import rich
 
+from fedsash.lab import terminal
 from fedsash.lab.cli.reproduce import _table
-from fedsash.lab.records import Records, write_json
+from fedsash.lab.files import write_json
+from fedsash.lab.records import Records
 from fedsash.lab.reproductions.draw import draw
 from fedsash.lab.reproductions.pick import Pick
 from fedsash.lab.reproductions.reproduce import differences, markdown
@@ -145,7 +146,7 @@ def test_labels_are_plain_text_wherever_they_are_shown(tmp_path: Path, capsys: p
     results = pretend(tmp_path, given, {run.name: [0.5] * 6})
     filled = given.tables[0].filled(results) | {"note": "", "command": ""}
     assert "\\|" in markdown(filled)
-    rich.print(_table(filled))
+    terminal.show(_table(filled))
     assert "[bold]" in capsys.readouterr().out.replace("\n", "")
     (picture,) = draw(given.figures()[0], results, "", print)
     assert picture.parent == tmp_path / "pictures" and picture.exists()

@@ -67,7 +67,7 @@ def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(tmp_path: Path) -> None:
     start(observed(), 6, tmp_path / "whole", every=3)
     with pytest.raises(KeyboardInterrupt):
         start(observed(), 6, tmp_path / "stopped", every=3, callbacks=[press_twice])
-    assert saved_rounds(tmp_path / "stopped" / "state") == [3]
+    assert saved_rounds(tmp_path / "stopped" / "state") == [3, 4]
     go_on(observed(), 6, tmp_path / "stopped", every=3)
     assert final(tmp_path / "stopped") == final(tmp_path / "whole")
 

@@ -11,10 +11,13 @@ import pytest
 
 from fedsash import (
     Broadcast,
+    Checkpoint,
     Evaluation,
     LocalEngine,
     LocalTraining,
+    run,
 )
+from fedsash.lab import checkpoints
 from fedsash.lab.checkpoints import load_newest, saved_rounds
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
@@ -87,7 +90,7 @@ def test_a_crash_at_any_round_changes_nothing(round: int, tmp_path: Path) -> Non
     start(observed(), 7, tmp_path / "whole", every=3)
     with pytest.raises(Crash):
         start(observed(), 7, tmp_path / "crashed", every=3, callbacks=[crash_at(round)])
-    assert saved_rounds(tmp_path / "crashed" / "state") == [r for r in (3, 6) if r < round]
+    assert saved_rounds(tmp_path / "crashed" / "state")[-1] == round
     result = go_on(observed(), 7, tmp_path / "crashed", every=3)
     assert final(tmp_path / "crashed") == final(tmp_path / "whole")
     assert result.history == rows(tmp_path / "whole")
@@ -131,6 +134,18 @@ def test_where_all_states_are_damaged_the_run_is_left_as_it_is(tmp_path: Path) -
     assert saved_rounds(tmp_path / "state") == [2, 4]
 
 
+def test_a_state_of_another_version_is_resumed_with_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    start(observed(), 4, tmp_path / "whole")
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints, "version", lambda name: "0.0.1")
+        start(observed(), 2, tmp_path / "halves")
+    go_on(observed(), 4, tmp_path / "halves")
+    assert [line for line in caplog.messages if "00000002 was saved by fedsash 0.0.1 and torch" in line]
+    assert final(tmp_path / "halves") == final(tmp_path / "whole")
+
+
 def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
     start(observed(), 2, tmp_path)
     before = final(tmp_path)
@@ -142,7 +157,8 @@ def test_a_run_of_another_experiment_is_not_resumed(tmp_path: Path) -> None:
 def test_stale_states_of_a_beginning_that_was_killed_are_not_used(tmp_path: Path) -> None:
     start(observed(), 4, tmp_path / "fresh", every=2)
     start(observed(seed=4), 6, tmp_path / "stale", every=2)
-    (tmp_path / "stale" / "metrics.jsonl").unlink()
+    for name in ("metrics.jsonl", "files.json"):
+        (tmp_path / "stale" / name).unlink()
     start(observed(), 4, tmp_path / "stale", every=2)
     assert final(tmp_path / "stale") == final(tmp_path / "fresh")
     assert saved_rounds(tmp_path / "stale" / "state") == [2, 4]
@@ -156,3 +172,10 @@ def test_a_resumed_run_keeps_the_engine_that_was_measured_for_it(tmp_path: Path)
     assert final(tmp_path / "auto") == final(tmp_path / "whole")
     other = go_on(observed(engine=LocalEngine("sequential", workers=1)), 7, tmp_path / "auto")
     assert other.summary["engine"]["kind"] == "sequential", "what is asked for counts more"
+
+
+def test_a_state_that_a_kill_has_spared_is_removed_when_the_run_is_resumed(tmp_path: Path) -> None:
+    run(observed(), 6, out=tmp_path, checkpoint=Checkpoint(2, keep=(2,)), progress=False)
+    assert saved_rounds(tmp_path / "state") == [2, 4, 6]
+    go_on(observed(), 6, tmp_path, every=2)
+    assert saved_rounds(tmp_path / "state") == [4, 6]

@@ -41,6 +41,7 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
         "config.toml",
         "curves.png",
         "engine.json",
+        "files.json",
         "metrics.jsonl",
         "models",
         "partition.json",
@@ -170,7 +171,7 @@ def test_the_best_models_are_those_of_their_rounds(tmp_path: Path) -> None:
 def test_checkpoint_settings() -> None:
     with pytest.raises(ValueError, match=r"Checkpoint.every = 0: must be at least 1"):
         Checkpoint(every=0)
-    with pytest.raises(ValueError, match=r"Checkpoint.keep = \(3, 0\): must be rounds"):
+    with pytest.raises(ValueError, match=r"Checkpoint.keep = 0: must be at least 1"):
         Checkpoint(keep=(3, 0))
     with pytest.raises(ValueError, match="rounds = 0: must be at least 1"):
         run(federation(), 0)
@@ -189,3 +190,10 @@ def test_a_folder_without_a_run_is_not_resumed(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"nothing holds no run to resume"):
         go_on(federation(), 4, tmp_path / "nothing")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_summary_is_the_last_file_of_a_run_since_it_says_to_a_sweep_that_the_run_is_done(tmp_path: Path) -> None:
+    start(observed(), 2, tmp_path)
+    done = {path: path.stat().st_ctime_ns for path in tmp_path.rglob("*") if path.is_file()}
+    del done[tmp_path / "files.json"]  # what is in them
+    assert max(done.values()) == done[tmp_path / "summary.json"] > done[tmp_path / "curves.png"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -17,9 +18,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash import SWA, Fork, RunningSums, Window, run
+from fedsash import SWA, Fork, RunError, RunningSums, Window, run
 from fedsash.averages.running import RunningSum
-from fedsash.lab.checkpoints import load_newest
+from fedsash.lab.checkpoints import load_newest, saved_rounds
+from fedsash.lab.checkpoints import place as place_of_state
 from fedsash.lab.runs.running_sums import FOLDER, NAME, count, kept, place, read
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
@@ -116,12 +118,17 @@ def test_they_need_a_folder() -> None:
 # --- kills, resumes and forks -------------------------------------------------------------------------------------
 
 
+def forget(folder: Path, round: int) -> None:
+    """Remove the state that an exception has saved, so that the folder is that of a killed process."""
+    shutil.rmtree(place_of_state(folder / "state", round))
+
+
 @pytest.mark.parametrize("stop", [1, 4, 6, 8])
 def test_a_resumed_run_has_the_same_sums_bitwise(stop: int, whole: Path, tmp_path: Path) -> None:
     with pytest.raises(Crash):
         start(observed(), 10, tmp_path, every=2, trajectory=EVERY, callbacks=[crash_at(stop)])
-    if stop == 1:
-        assert not (tmp_path / "state").exists()
+    forget(tmp_path, stop)
+    assert saved_rounds(tmp_path / "state")[-1:] == list(range(2, stop, 2))[-1:]
     go_on(observed(), 10, tmp_path, every=2, trajectory=EVERY)
     assert sums(tmp_path) == sums(whole)
 
@@ -130,6 +137,7 @@ def test_a_resumed_run_drops_the_sums_after_its_state_and_what_was_half_written(
     with pytest.raises(Crash):
         start(observed(), 10, tmp_path, every=4, trajectory=EVERY, callbacks=[crash_at(7)])
     assert kept(tmp_path / FOLDER) == [3, 6]
+    forget(tmp_path, 7)
     (tmp_path / FOLDER / ".00000009.safetensors.tmp").write_bytes(b"half")
     world = observed()
     state, _ = load_newest(tmp_path / "state", world.start())
@@ -160,6 +168,17 @@ def test_a_fork_takes_over_the_sums_before_it(whole: Path, tmp_path: Path) -> No
     assert sums(tmp_path / "fork") == sums(whole)
     start(observed(), 10, tmp_path / "none", fork=Fork(tmp_path / "stem", 7))
     assert not (tmp_path / "none" / FOLDER).exists()
+
+
+def test_a_fork_does_not_take_over_a_damaged_sum(tmp_path: Path) -> None:
+    start(observed(), 10, tmp_path / "stem", until=7, trajectory=EVERY)
+    file = place(tmp_path / "stem" / FOLDER, 3)
+    content = bytearray(file.read_bytes())
+    content[-9] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(RunError, match=r"00000003.safetensors is missing or damaged"):
+        start(observed(), 10, tmp_path / "fork", fork=Fork(tmp_path / "stem", 7), trajectory=EVERY)
+    assert not (tmp_path / "fork").exists()
 
 
 def test_the_sums_of_a_fork_of_a_run_without_them_begin_at_the_fork(tmp_path: Path) -> None:

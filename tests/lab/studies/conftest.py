@@ -32,7 +32,15 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys, "path", [str(folder), *sys.path])
         for seed in range(3):
-            arguments = [folder / "experiment.toml", "--out", folder / f"r{seed}", "--seed", seed, "--no-progress"]
+            arguments = [
+                folder / "experiment.toml",
+                "--out",
+                folder / f"r{seed}",
+                "--seed",
+                seed,
+                "--no-progress",
+                "--own-code",
+            ]
             assert fedsash("run", *arguments, "--set", "checkpoint.keep=[1, 3, 5]") == 0
         yield [folder / f"r{seed}" for seed in range(3)]
 

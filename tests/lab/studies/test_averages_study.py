@@ -21,9 +21,9 @@ from fedsash.lab.runs.running_sums import FOLDER, place
 from fedsash.lab.studies.afterwards import Afterwards, best_window, listed
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
-from support.studies import refused
+from support.studies import ENGINE, refused
 
-EXPERIMENT = """
+EXPERIMENT = f"""
 rounds = 8
 [partition]
 name = "iid"
@@ -46,13 +46,7 @@ every = 1
 held_out = 0.2
 [trajectory]
 every = 2
-[engine]
-kind = "sequential"
-workers = 1
-compile = false
-memory_format = "contiguous"
-threads = 1
-"""
+{ENGINE}"""
 
 
 def trained(folder: Path, name: str, *settings: str) -> Path:
@@ -185,7 +179,7 @@ def test_the_command_says_what_one_average_comes_to(run: Path, capsys: pytest.Ca
         (["--window", 0], "--window = 0: after round 8"),
         (["--window", 50], "--window = 50: after round 8"),
         (["--at", 5], "--at = 5: there are sums of the rounds 2, 4, 6, 8"),
-        (["--ema", 1.5], "EMA.decay = 1.5: must be at least 0 and less than 1"),
+        (["--ema", 1.5], "--ema = 1.5: must be at least 0 and below 1"),
         (["--power", 0.5], "sigma_rel = 0.5: must be above 0 and at most 0.2887"),
         (["--out", "x.safetensors"], "--out = 'x.safetensors': needs window, ema or power"),
         (["--window", 4, "--ema", 0.5], "--ema = 0.5: can't be asked for together with window"),

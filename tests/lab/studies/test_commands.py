@@ -29,7 +29,10 @@ def test_a_command_says_what_it_found_and_where_it_is(run: Path, capsys: pytest.
     "options, line",
     [
         (["landscape", "--models", "model", "--samples", 10**6], "--samples = 1000000: must be 1 to"),
-        (["landscape", "--models", "model", "--points", 1], "--points = 1: must be at least 2 a direction"),
+        (
+            ["landscape", "--models", "model", "--points", 1],
+            "--points = 1: must be at least 2 and at most 1,000 in",
+        ),
         (["landscape", "--models", "model", "--name", "../x"], "--name = '../x': must be letters"),
         (["window", "--average", "ema"], "has no window 'ema'; it has w, wide, late"),
         (["window", "--average", "late", "--round", 3], "must hold a model"),

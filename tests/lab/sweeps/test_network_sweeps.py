@@ -55,7 +55,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
         assert run.experiment.run(folder, callbacks=[press]).interrupted
         (folder / "mine").touch()
     done = execute(found, tmp_path, jobs=1, progress=False)
-    assert done.failed == {} and not done.interrupted
+    assert done.failed == {} and not done.signal
     for run, folder in zip(found.runs, folders, strict=True):
         alone = run.experiment.run()
         assert Records(folder).load() == json.loads(json.dumps(alone.history))
@@ -69,7 +69,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
 
 def test_a_scheduler_of_ones_own_is_named_by_its_place() -> None:
     place = "fedsash.network.schedulers.fedbuff:FedBuff"
-    found = config.parse({"scheduler": {"name": place, "size": 3}})
+    found = config.parse({"scheduler": {"name": place, "size": 3}}, own_code=True)
     assert found.scheduler == network.FedBuff(3) and found.table()["scheduler"]["name"] == "fedbuff"
 
 

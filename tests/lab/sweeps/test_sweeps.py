@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fedsash.lab import runs
+from fedsash.lab import files, runs
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
@@ -175,13 +176,13 @@ def test_schedules_share_the_rounds_in_which_they_give_the_same_numbers() -> Non
 def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sweep")
     executed = execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, progress=False)
-    assert not executed.failed and not executed.interrupted
+    assert not executed.failed and not executed.signal
     return out
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    files = ["metrics.jsonl", *(f"models/{file.name}" for file in sorted((folder / "models").iterdir()))]
-    return {file: (folder / file).read_bytes() for file in files}
+    names = ["metrics.jsonl", *(f"models/{file.name}" for file in sorted((folder / "models").iterdir()))]
+    return {name: (folder / name).read_bytes() for name in names}
 
 
 @pytest.mark.parametrize("ima", IMA)
@@ -197,6 +198,20 @@ def test_a_finished_sweep_is_not_trained_again(trained: Path) -> None:
     before = {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"}
     execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), trained, progress=False)
     assert {file: file.stat().st_mtime_ns for file in trained.rglob("*") if file.name != "sweep.json"} == before
+
+
+def test_a_run_that_was_killed_while_it_wrote_its_last_seals_is_tidied(trained: Path, tmp_path: Path) -> None:
+    out = tmp_path / "copy"
+    shutil.copytree(trained, out)
+    run, whole = out / "runs" / "size=1,off", contents(trained / "runs" / "size=1,off")
+    sealed = files.table(run / "files.json")["files"]
+    del sealed["summary.json"]
+    files.write_table(run / "files.json", {"files": sealed})
+    (run / ".files.json.tmp").write_bytes(b"half")
+    execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, progress=False)
+    assert files.settled(run / "summary.json")
+    assert not list(run.glob(".*"))
+    assert contents(run) == whole
 
 
 def test_the_index_says_where_every_run_stands(trained: Path) -> None:
@@ -259,7 +274,7 @@ def trains_into(out: Path) -> list[int]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int, tmp_path: Path) -> None:
     base = BASE | {"rounds": 300, "checkpoint": {"every": 10}}
     axes = {"ima": {"off": {}, "t200": {"broadcast": {"average": "ima", "start": 201}}}}
@@ -267,7 +282,7 @@ def test_a_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(number: int
     process = started(file, out)
     wait_for(lambda: any(len(Records(folder).load()) > 20 for folder in (out / "shared").glob("*")))
     os.kill(process.pid, number)
-    assert process.wait(60) == (130 if number == signal.SIGINT else -number)
+    assert process.wait(60) == (-number if number == signal.SIGKILL else 128 + number)
     wait_for(lambda: not trains_into(out))
     assert not list((out / "runs").glob("*/summary.json"))
     assert started(file, out).wait(120) == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from ...basics.errors import SettingError, check
 from . import folders, idx, leaf, listed, parquet, pickles
+from .memory import UNPACKED
 from .splits import Files, Form, ImageSplits
 
 FORMS: dict[str, Form] = {
@@ -29,9 +30,9 @@ class DatasetFiles:
     folder: Path
     files: Files
 
-    def read(self, columns: Mapping[str, str | None]) -> ImageSplits:
-        """The content of the files."""
-        return self.form.read(self.folder, self.files, columns)
+    def read(self, columns: Mapping[str, str | None], unpacked: float = UNPACKED) -> ImageSplits:
+        """The content of the files. A packed file may take `unpacked` GB of memory."""
+        return self.form.read(self.folder, self.files, columns, unpacked)
 
 
 def find(path: str, splits: Sequence[str]) -> DatasetFiles:

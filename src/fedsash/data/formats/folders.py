@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ...basics.errors import check
+from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits, some, spellings
 
 ENDINGS = (".png", ".jpg", ".jpeg")
@@ -27,7 +28,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {splits[0]: _images(folder)}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """The path of each image. Its class is its folder; its domain, if any, is the folder around that.
 
     A folder `images` in between is ignored. If a split has a file `*annotations.txt`, the classes come from that file:
@@ -62,7 +63,8 @@ def _by_folder(images: list[Path], place: Path) -> dict[str, list[str]]:
 
 def _by_list(images: list[Path], listed: Path) -> list[str]:
     """The classes from lines such as `val_0.JPEG  n03444034  0 32 44 62`."""
-    rows = [line.split() for line in listed.read_text().splitlines() if line.strip()]
+    with damages(listed):
+        rows = [line.split() for line in content(listed).decode().splitlines() if line.strip()]
     short = [number for number, row in enumerate(rows, 1) if len(row) < 2]
     check(not short, f"{listed}: line", short[:1], "must be the name of an image and its class")
     labels = {row[0]: row[1] for row in rows}

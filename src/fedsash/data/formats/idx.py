@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import zlib
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import DataError, check, one_line
+from ...basics.errors import check
+from ...basics.paths import plain_file
+from .memory import check_room, check_unpacked, damages
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
 
 PREFIX = {"train": "train", "test": "t10k"}
@@ -35,11 +37,11 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return found
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """Images `[n, rows, columns, 1]` and their labels."""
     parts = {}
     for split, (images, labels) in files.items():
-        pixels, y = _read(images, IMAGES), _read(labels, LABELS)
+        pixels, y = _read(images, IMAGES, unpacked), _read(labels, LABELS, unpacked)
         right = f"must be {len(pixels)}, as many as there are images in {images.name}"
         check(len(y) == len(pixels), f"{labels}: number of labels", len(y), right)
         parts[split] = ImageSplit(pixels[..., None], {"y": y}, str(images))
@@ -54,17 +56,25 @@ def _one(place: Path, names: list[str]) -> Path | None:
     return next((place / name for name in names if (place / name).is_file()), None)
 
 
-def _read(file: Path, magic: int) -> Pixels:
-    """The array in a file. The file holds a magic number, the dimensions (32 bits each, big-endian), then the bytes."""
-    try:
-        raw = gzip.decompress(file.read_bytes()) if file.suffix == ".gz" else file.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
-        raise DataError(f"{file} can't be read: {one_line(error)}") from error
-    found = int.from_bytes(raw[:4], "big")
-    check(len(raw) >= 4 and found == magic, f"{file}: magic number", f"0x{found:08x}", f"must be 0x{magic:08x}")
-    start = 4 + 4 * (magic & 0xFF)
-    check(len(raw) >= start, f"{file}: size", len(raw), f"must be at least the {start} bytes of a header")
-    shape = tuple(np.frombuffer(raw[4:start], dtype=">u4").tolist())
-    size = start + int(np.prod(shape, dtype=np.int64))
-    check(len(raw) == size, f"{file}: size", len(raw), f"must be {size} bytes, for {' x '.join(map(str, shape))}")
-    return np.frombuffer(raw, dtype=np.uint8, offset=start).reshape(shape)
+def _read(file: Path, magic: int, unpacked: float) -> Pixels:
+    """The array in a file. The file holds a magic number, the dimensions (32 bits each, big-endian), then the bytes.
+
+    No more is read than the header says, and one byte to see that nothing follows.
+    """
+    with damages(file), gzip.open(plain_file(file)) if file.suffix == ".gz" else plain_file(file).open("rb") as opened:
+        shape = _shape(file, opened.read(4 + 4 * (magic & 0xFF)), magic)
+        size = math.prod(shape)
+        check_unpacked(size, file.stat().st_size, unpacked, str(file))
+        check_room(size, str(file))
+        raw = opened.read(size + 1)
+    start = 4 + 4 * len(shape)
+    found = "more" if len(raw) > size else start + len(raw)
+    check(len(raw) == size, f"{file}: size", found, f"must be {start + size} bytes, for {' x '.join(map(str, shape))}")
+    return np.frombuffer(raw, dtype=np.uint8).reshape(shape)
+
+
+def _shape(file: Path, header: bytes, magic: int) -> tuple[int, ...]:
+    found, length = int.from_bytes(header[:4], "big"), 4 + 4 * (magic & 0xFF)
+    check(len(header) >= 4 and found == magic, f"{file}: magic number", f"0x{found:08x}", f"must be 0x{magic:08x}")
+    check(len(header) == length, f"{file}: size", len(header), f"must be at least the {length} bytes of a header")
+    return tuple(np.frombuffer(header[4:], dtype=">u4").tolist())

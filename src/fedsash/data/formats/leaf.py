@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...basics.errors import DataError, check, one_line
+from ...basics.errors import DataError, brief, check
+from .memory import content, damages
 from .pixels import progress
 from .splits import Files, ImageSplit, ImageSplits, Pixels, home
+
+TIMES = 8
+"""What the numbers in a JSON file take in memory, in sizes of the file."""
 
 
 def matches(folder: Path) -> bool:
@@ -33,7 +38,7 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {split: its for split, its in found.items() if its}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """Images `[n, H, H, 1]`, labels, and as `user` the name of each sample's user."""
     parts = {}
     with progress("reading JSON", sum(map(len, files.values()))) as advance:
@@ -45,39 +50,53 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> Image
                     y.append(labels)
                     user += [name] * len(labels)
                 advance(1)
+            check(bool(x), str(its[0].parent), split, "must hold at least one user")
             check(len({pixels.shape[1:] for pixels in x}) == 1, str(its[0].parent), split, "images differ in size")
-            columns_ = {"y": np.concatenate(y), "user": np.array(user)}
+            columns_ = {"y": np.concatenate(y), "user": np.array(user, dtype=object)}
             parts[split] = ImageSplit(np.concatenate(x), columns_, str(its[0].parent))
     return ImageSplits(parts)
 
 
 def _users(file: Path) -> list[tuple[str, Pixels, Any]]:
     """The name, images and labels of each user in a file."""
-    try:
-        content = json.loads(file.read_bytes())
-    except (OSError, ValueError) as error:
-        raise DataError(f"{file} can't be read: {one_line(error)}") from error
+    with damages(file):
+        found = json.loads(content(file, TIMES))
     keys = ("users", "num_samples", "user_data")
-    fits = isinstance(content, dict) and all(key in content for key in keys)
-    check(fits, str(file), type(content).__name__, "must have the keys users, num_samples and user_data")
-    users, counts = content["users"], content["num_samples"]
+    fits = isinstance(found, dict) and all(key in found for key in keys)
+    check(fits, str(file), type(found).__name__, "must have the keys users, num_samples and user_data")
+    users, counts, data = (found[key] for key in keys)
+    fits = isinstance(users, list) and isinstance(counts, list) and isinstance(data, dict)
+    check(fits, str(file), keys, "must be a list, a list and a dictionary")
     check(len(users) == len(counts), f"{file}: num_samples", len(counts), f"must be one for each of {len(users)} users")
-    return [_user(file, *given, content["user_data"]) for given in zip(users, counts, strict=True)]
+    return [_user(file, *given, data) for given in zip(users, counts, strict=True)]
 
 
-def _user(file: Path, name: str, count: int, data: Mapping[str, Any]) -> tuple[str, Pixels, Any]:
-    where = f"{file}: user {name}"
+def _user(file: Path, name: Any, count: int, data: Mapping[str, Any]) -> tuple[str, Pixels, Any]:
+    check(isinstance(name, str), f"{file}: users", name, "must be words")
+    where = f"{file}: user {brief(name)[1:-1]}"
     samples = data.get(name, {})
+    check(isinstance(samples, dict), where, type(samples).__name__, "must be a dictionary")
     check("x" in samples and "y" in samples, where, sorted(samples), "must have x and y")
     for key in ("x", "y"):
+        check(isinstance(samples[key], list), f"{where}: {key}", samples[key], "must be a list")
         check(len(samples[key]) == count, f"{where}: number of {key}", len(samples[key]), f"must be {count}")
+    return name, _images(samples["x"], where), _labels(samples["y"], where)
+
+
+def _images(values: list[Any], where: str) -> Pixels:
+    """Images `[n, H, H, 1]` from one list of `H * H` numbers from 0 to 1 for each."""
     try:
-        x, y = np.array(samples["x"], dtype=np.float64), np.array(samples["y"])
-    except ValueError:
+        x = np.array(values, dtype=np.float64)
+    except (ValueError, TypeError, OverflowError):
         raise DataError(f"{where}: x: must have the same number of values for each image") from None
     side = isqrt(x.shape[-1])
     square = x.ndim == 2 and side * side == x.shape[1] > 0
     check(square, f"{where}: x", list(x.shape), "must be the pixels of square images, one row for each image")
     check(bool(((x >= 0) & (x <= 1)).all()), f"{where}: x", "a pixel out of range", "must be numbers from 0 to 1")
-    check(np.issubdtype(y.dtype, np.integer), f"{where}: y", y.dtype, "must be whole numbers")
-    return name, (x * 255).round().astype(np.uint8).reshape(-1, side, side, 1), y
+    return (x * 255).round().astype(np.uint8).reshape(-1, side, side, 1)
+
+
+def _labels(values: list[Any], where: str) -> NDArray[np.int64]:
+    wrong = next((value for value in values if type(value) is not int or not -(2**63) <= value < 2**63), None)
+    check(wrong is None, f"{where}: y", wrong, "must be whole numbers below 2^63")
+    return np.array(values, dtype=np.int64)

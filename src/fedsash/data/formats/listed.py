@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import csv
+import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from ...basics.errors import DataError, check
+from ...basics.paths import plain_file
+from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits
 
+LINE, DIGITS = 2**16, 18
+"""The longest first line of a list, in characters, and the longest number in it."""
 LAYOUTS = ("images/{0}.jpg", "train/{1}/{2}/{3}/{0}.jpg", "{0}.jpg")
 """Possible paths of the image with a given id: all in one folder, or as in the unpacked Google Landmarks v2."""
 
@@ -28,16 +33,16 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {split: [*its, *_places(folder, its[0])] for split, its in found.items() if its}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """The path of each image, its class and, if the list has the column `user_id`, its user."""
     parts = {}
     for split, (listed, *images) in files.items():
         values = _columns(listed)
-        wrong = next((value for value in values["class"] if not value.isdecimal()), None)
-        check(wrong is None, f"{listed}: class", wrong, "must be a whole number")
-        columns_ = {"y": np.array(values["class"]).astype(np.int64)}
+        wrong = next((value for value in values["class"] if not value.isdecimal() or len(value) > DIGITS), None)
+        check(wrong is None, f"{listed}: class", wrong, f"must be a whole number of at most {DIGITS} digits")
+        columns_ = {"y": np.array(list(map(int, values["class"])))}
         if "user_id" in values:
-            columns_["user"] = np.array(values["user_id"])
+            columns_["user"] = np.array(values["user_id"], dtype=object)
         parts[split] = ImageSplit(images, columns_, str(listed))
     return ImageSplits(parts)
 
@@ -48,13 +53,14 @@ def _lists(folder: Path, split: str) -> list[Path]:
 
 
 def _head(file: Path) -> list[str]:
-    with file.open(newline="", encoding="utf-8", errors="replace") as opened:
-        return next(csv.reader(opened), [])
+    with damages(file), plain_file(file).open(newline="", encoding="utf-8", errors="replace") as opened:
+        return next(csv.reader([opened.readline(LINE)]), [])
 
 
 def _columns(file: Path) -> dict[str, list[str]]:
-    with file.open(newline="", encoding="utf-8", errors="replace") as opened:
-        head, *rows = [row for row in csv.reader(opened) if row]
+    with damages(file):
+        text = content(file).decode("utf-8", errors="replace")
+        head, *rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     for number, row in enumerate(rows, 1):
         check(len(row) == len(head), f"{file}: row {number}", row, f"must have {len(head)} values, {','.join(head)}")
     return {name: [row[i] for row in rows] for i, name in enumerate(head)}
@@ -64,6 +70,8 @@ def _places(folder: Path, listed: Path) -> list[Path]:
     """The files of a list's images. The path of the first one decides which of `LAYOUTS` is used for all."""
     names = _columns(listed)["image_id"]
     check(len(names) > 0, str(listed), [], "must list at least one image")
+    outside = next((name for name in names if {"/", "\\", "\0"} & {*name}), None)
+    check(outside is None, f"{listed}: image_id", outside, "must be the name of an image, and no path")
     bases = [(base, layout) for base in (listed.parent, folder) for layout in LAYOUTS]
     for base, layout in bases:
         places = [base / layout.format(name, *name[:3].ljust(3)) for name in names]

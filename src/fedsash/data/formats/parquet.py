@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import DataError, SettingError, check, library, one_line
+from ...basics.errors import SettingError, check, library, one_line
+from ...basics.paths import plain_file
+from .memory import check_room, check_unpacked, damages
 from .pixels import EXTRA
 from .splits import Files, ImageSplit, ImageSplits, some, spellings
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
 USUAL = {"image": ("image", "img"), "y": ("label",), "domain": ("domain",), "user": (), "coarse": ()}
 """Default names of the columns. Images and labels are required."""
+ROWS = 64
+"""How many rows are read at a time, at most."""
 OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "coarse": "coarse"}
 
 
@@ -57,23 +61,20 @@ def hub(name: str, splits: Sequence[str]) -> Files:
     return {split: [Path(part["filename"]) for part in found[s].cache_files] for split, s in present.items() if s}
 
 
-def read(folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
+def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
     """The chosen columns. The images stay encoded. The names are those of the class labels in the metadata."""
-    import pyarrow as pa
-
     chosen = _choose(columns, present(files), folder)
     image = chosen.pop("image")
-    tables = {
-        split: pa.concat_tables(_read(file, list(chosen.values())) for file in its) for split, its in files.items()
-    }
-    features = _features(next(iter(tables.values())))
+    tables = {split: _table(its, list(chosen.values()), unpacked) for split, its in files.items()}
+    first = next(iter(files))
+    with damages(files[first][0]):
+        names = _names(tables[first], chosen)
     parts = {}
     for split, table in tables.items():
         where = f"column {image!r} of {split}"
         values = {key: _values(table[column], f"column {column!r} of {split}") for key, column in chosen.items()}
-        parts[split] = ImageSplit(Rows(files[split], image, where, len(table)), values, where)
-    known = {key: features.get(column, {}).get("names") for key, column in chosen.items()}
-    return ImageSplits(parts, {key: names for key, names in known.items() if names})
+        parts[split] = ImageSplit(Rows(files[split], image, where, len(table), unpacked), values, where)
+    return ImageSplits(parts, names)
 
 
 def present(files: Files) -> list[str]:
@@ -81,8 +82,8 @@ def present(files: Files) -> list[str]:
     with library("pyarrow", "these data", EXTRA):
         import pyarrow.parquet as pq
     file = next(iter(files.values()))[0]
-    with _readable(file):
-        return list(pq.read_schema(file).names if file.suffix == ".parquet" else _stream(file).schema.names)
+    with damages(file):
+        return list(pq.read_schema(plain_file(file)).names if file.suffix == ".parquet" else _stream(file).schema.names)
 
 
 def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -> dict[str, str]:
@@ -98,13 +99,36 @@ def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -
     return chosen
 
 
-def _read(file: Path, names: list[str]) -> pa.Table:
+def _table(files: Sequence[Path], names: list[str], unpacked: float) -> pa.Table:
+    import pyarrow as pa
+
+    tables = []
+    for file in files:
+        with damages(file):
+            tables.append(_read(file, names, unpacked))
+    with damages(files[-1]):
+        return pa.concat_tables(tables)
+
+
+def _read(file: Path, names: list[str], unpacked: float) -> pa.Table:
+    """The columns of a file, read a few rows at a time, since a Parquet file may hold a value once for many rows."""
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with _readable(file):
-        if file.suffix == ".parquet":
-            return pq.read_table(file, columns=names)
+    if file.suffix != ".parquet":
         return _stream(file).read_all().select(names)
+    with pq.ParquetFile(plain_file(file)) as opened:
+        schema = pa.schema([opened.schema_arrow.field(name) for name in names], opened.schema_arrow.metadata)
+        packed, taken, batches = file.stat().st_size, 0, []
+        sizes = _chunks(opened.metadata, names)
+        check_unpacked(sum(sizes), packed, unpacked, str(file))
+        check_room(sum(sizes), str(file))
+        rows = int(unpacked * 1e9) // max(sizes, default=1)
+        for batch in opened.iter_batches(max(1, min(rows, ROWS)), columns=names):
+            taken += batch.nbytes
+            check_unpacked(taken, packed, unpacked, str(file))
+            batches.append(batch)
+        return pa.Table.from_batches(batches, schema)
 
 
 def _stream(file: Path) -> pa.RecordBatchStreamReader:
@@ -114,25 +138,31 @@ def _stream(file: Path) -> pa.RecordBatchStreamReader:
     return pa.ipc.open_stream(pa.memory_map(str(file)))
 
 
-@contextmanager
-def _readable(file: Path) -> Iterator[None]:
-    import pyarrow as pa
-
-    try:
-        yield
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"{file} can't be read: {one_line(error)}") from error
+def _chunks(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
+    """The unpacked bytes of all pieces of these columns, as the footer has them. No value is longer than its piece."""
+    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
+    pieces = [group.column(i) for group in groups for i in range(group.num_columns)]
+    return [piece.total_uncompressed_size for piece in pieces if piece.path_in_schema.split(".")[0] in names]
 
 
-def _features(table: pa.Table) -> dict[str, Any]:
-    """The description of the columns in the table's metadata."""
+def _names(table: pa.Table, chosen: Mapping[str, str]) -> dict[str, list[str]]:
+    """The names of class labels in the metadata that `datasets` writes."""
     metadata = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
-    return dict(metadata.get("info", {}).get("features", {}))
+    features = dict(metadata.get("info", {}).get("features", {}))
+    known = {key: features.get(column, {}).get("names") for key, column in chosen.items()}
+    return {key: [str(name) for name in names] for key, names in known.items() if names}
 
 
 def _values(column: pa.ChunkedArray, where: str) -> Any:
+    import pyarrow as pa
+
     check(column.null_count == 0, where, None, "has missing values")
-    return column.to_numpy()
+    kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+    is_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+    fits = pa.types.is_integer(kind) or pa.types.is_boolean(kind) or is_text
+    check(fits, where, str(column.type), "must hold whole numbers or words")
+    with damages(where):
+        return column.to_numpy()
 
 
 class Rows(Sequence[bytes]):
@@ -141,8 +171,8 @@ class Rows(Sequence[bytes]):
     The bytes stay where Arrow has them: in mapped files, or in memory that forked processes share.
     """
 
-    def __init__(self, files: Sequence[Path], name: str, where: str, count: int) -> None:
-        self._files, self._name, self._where, self._count = files, name, where, count
+    def __init__(self, files: Sequence[Path], name: str, where: str, count: int, unpacked: float) -> None:
+        self._files, self._name, self._where, self._count, self._unpacked = files, name, where, count, unpacked
 
     def __len__(self) -> int:
         return self._count
@@ -154,7 +184,7 @@ class Rows(Sequence[bytes]):
     def _column(self) -> pa.ChunkedArray:
         import pyarrow as pa
 
-        column = pa.concat_tables(_read(file, [self._name]) for file in self._files)[self._name]
+        column = _table(self._files, [self._name], self._unpacked)[self._name]
         if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
             inner = column.type.field("bytes").type
             column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], type=inner)

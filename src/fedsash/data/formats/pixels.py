@@ -8,14 +8,16 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from ...basics.errors import DataError, check, library, one_line
+from ...basics.errors import DataError, FedsashError, check, library, one_line
+from ...basics.paths import plain_file
+from .memory import PIXEL, UNPACKED, check_room, check_unpacked
 from .splits import ImageSplit, Pixels, Place
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
 EXTRA = "fedsash[data]"
 MODES = {1: "L", 3: "RGB"}
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF", "PPM")
 
 
 @dataclass(frozen=True)
@@ -47,11 +50,13 @@ class Decoder:
     """Decodes images of a part on demand. The first image determines what `look` leaves open.
 
     Raises `DataError` for an image that can't be decoded, and `SettingError` for one whose size or channels differ from
-    the first one's. Both name the file or the row.
+    the first one's, or that would take more than `unpacked` GB of memory (see `memory.check_unpacked`). All name the
+    file or the row.
     """
 
     part: ImageSplit
     look: Look
+    unpacked: float = field(default=UNPACKED, metadata={"numbers": False})
 
     @property
     def ready(self) -> Pixels | None:
@@ -67,7 +72,7 @@ class Decoder:
         if (ready := self.ready) is not None:
             height, width, channels = ready.shape[1:]
             return height, width, channels
-        image = _open(self.part.images[0], self.part.where, 0, self.look)
+        image = _open(self.part.images[0], self.part.where, 0, self.look, self.unpacked)
         mode = image.mode if self.look.channels is None else MODES[self.look.channels]
         right = "images must be grey (L) or RGB: set channels to 1 or 3 to convert them"
         check(mode in MODES.values(), self.part.where, mode, right)
@@ -88,7 +93,7 @@ class Decoder:
 
     def _image(self, row: int) -> Image.Image:
         place, where = self.part.images[row], self.part.where
-        image = _open(place, where, row, self.look)
+        image = _open(place, where, row, self.look, self.unpacked)
         height, width, channels = self.shape
         if image.size != (width, height):
             right = f"must be {(width, height)}, as in row 0; set size to scale them all to one size"
@@ -100,18 +105,23 @@ class Decoder:
         return image
 
 
-def decode(parts: dict[str, ImageSplit], look: Look) -> dict[str, Pixels]:
-    """The pixels of each split, uint8 `[n, H, W, channels]`, with a progress bar. Raises errors as `Decoder` does."""
-    with progress("decoding images", sum(len(part.images) for part in parts.values())) as advance:
-        return {split: _decoded(part, look, advance) for split, part in parts.items()}
+def decode(decoders: dict[str, Decoder]) -> dict[str, Pixels]:
+    """The pixels of each split, uint8 `[n, H, W, channels]`, with a progress bar.
+
+    Raises errors as `Decoder` does, and `SettingError` if the pixels do not fit into the free memory.
+    """
+    for decoder in decoders.values():
+        check_room(decoder.bytes, f"{decoder.part.where}: decoded images {list(decoder.shape)}")
+    with progress("decoding images", sum(len(decoder.part.images) for decoder in decoders.values())) as advance:
+        return {split: _decoded(decoder, advance) for split, decoder in decoders.items()}
 
 
-def _decoded(part: ImageSplit, look: Look, advance: Callable[[int], None]) -> Pixels:
-    decoder, count = Decoder(part, look), len(part.images)
+def _decoded(decoder: Decoder, advance: Callable[[int], None]) -> Pixels:
+    count = len(decoder.part.images)
     if (ready := decoder.ready) is not None:
         advance(count)
-        return 255 - ready if look.negative else ready.copy()
-    out = _room((count, *decoder.shape), part.where)
+        return 255 - ready if decoder.look.negative else ready.copy()
+    out = np.empty((count, *decoder.shape), dtype=np.uint8)
 
     def decode_rows(start: int) -> None:
         rows = range(start, min(start + 256, count))
@@ -131,37 +141,61 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def _room(shape: tuple[int, ...], where: str) -> Pixels:
-    """Memory for the images. Raises `SettingError` if the machine has less: the system would kill the process later."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    needed = int(np.prod(shape))
-    right = f"decoded they take {needed / 1e9:.1f} GB, and this machine has {memory / 1e9:.1f} GB: set a smaller size"
-    check(needed < memory, f"{where}: shape", shape, right)
-    return np.empty(shape, dtype=np.uint8)
-
-
-def _open(place: Place, where: str, row: int, look: Look) -> Image.Image:
+def _open(place: Place, where: str, row: int, look: Look, unpacked: float) -> Image.Image:
     with library("Pillow", "these data", EXTRA):
         from PIL import Image
+    name = _name(place, where, row)
     try:
         if isinstance(place, np.ndarray):
             image = Image.fromarray(place.squeeze(-1) if place.shape[-1] == 1 else place)
         else:
-            image = Image.open(io.BytesIO(place) if isinstance(place, bytes) else place)
-            image.load()
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:
-        raise DataError(f"{_name(place, where, row)}: the image can't be decoded ({one_line(error)})") from error
-    return image if look.size is None else _resized(image, look.size, look.zoom, look.channels)
+            image = _loaded(place, unpacked, name)
+        return image if look.size is None else _resized(image, look, unpacked, name)
+    except FedsashError:
+        raise
+    except Exception as error:  # a damaged image can make its reader raise anything
+        raise DataError(f"{name}: the image can't be decoded ({one_line(error)})") from error
 
 
-def _resized(image: Image.Image, size: int, zoom: float, channels: int | None) -> Image.Image:
+def _loaded(place: bytes | Path, unpacked: float, name: str) -> Image.Image:
+    """The decoded image, if its header does not promise too many pixels."""
+    with io.BytesIO(place) if isinstance(place, bytes) else plain_file(place).open("rb") as opened:
+        image = _identified(opened)
+        packed = opened.seek(0, io.SEEK_END)
+        check_unpacked(PIXEL * image.width * image.height, packed, unpacked, name)
+        image.load()
+        return image
+
+
+def _identified(opened: IO[bytes]) -> Image.Image:
+    """The image with its header read. Of Pillow's readers only those of `FORMATS` are asked.
+
+    `Image.open` would ask all of them (that of EPS starts another program), and has a limit of its own for pixels,
+    which is a warning up to twice its value and holds for the whole process.
+    """
     from PIL import Image
 
+    Image.init()
+    head = opened.read(16)
+    for name in FORMATS:
+        factory, accepts = Image.OPEN.get(name, (None, None))
+        if factory is not None and accepts is not None and accepts(head) is True:
+            opened.seek(0)
+            return factory(opened, "")
+    raise OSError(f"it is none of {', '.join(FORMATS)}")
+
+
+def _resized(image: Image.Image, look: Look, unpacked: float, name: str) -> Image.Image:
+    from PIL import Image
+
+    size, channels = look.size or 0, look.channels
     if channels is not None and image.mode != MODES[channels]:
         image = image.convert(MODES[channels])  # before resizing, because a palette can't be interpolated
-    scale = zoom * size / min(image.size)
+    scale = look.zoom * size / min(image.size)
     if scale != 1:
-        image = image.resize((round(image.width * scale), round(image.height * scale)), Image.Resampling.BILINEAR)
+        width, height = round(image.width * scale), round(image.height * scale)
+        check_unpacked(PIXEL * width * height, PIXEL * image.width * image.height, unpacked, f"{name}, scaled")
+        image = image.resize((width, height), Image.Resampling.BILINEAR)
     left, top = (image.width - size) // 2, (image.height - size) // 2
     return image if image.size == (size, size) else image.crop((left, top, left + size, top + size))
 

@@ -61,8 +61,10 @@ class Form(Protocol):
     def files(self, folder: Path, splits: Sequence[str]) -> Files:
         """The files of each of these splits that exists. Raises `SettingError` if the first split has no files."""
 
-    def read(self, folder: Path, files: Files, columns: Mapping[str, str | None]) -> ImageSplits:
+    def read(self, folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
         """The content of the files. `columns` names the columns of files that have named columns.
+
+        A packed file may take `unpacked` GB of memory (see `memory.check_unpacked`).
 
         Raises `SettingError` or `DataError` for wrong or damaged files.
         """
@@ -90,10 +92,15 @@ def numbered(
     integers of unknown range) become their positions in the sorted list of all values. Raises `SettingError` for a
     number out of range, or if there are not `count` different values.
     """
-    whole = all(np.issubdtype(array.dtype, np.integer) for array in values.values())
+    kinds = {split: np.issubdtype(array.dtype, np.integer) for split, array in values.items()}
+    check(len(set(kinds.values())) == 1, NAMES[column], list(kinds), "must be numbers in all of them, or words in all")
+    if whole := all(kinds.values()):
+        for split, array in values.items():
+            check(int(array.max()) < 2**63, f"{NAMES[column]} of {split}", int(array.max()), "must be below 2^63")
+        values = {split: array.astype(np.int64) for split, array in values.items()}
     if not whole or (names is None and count is None):
         known = np.unique(np.concatenate(list(values.values())))
-        names = [str(value) for value in known]
+        names = [str(value).encode(errors="backslashreplace").decode() for value in known]
         values = {split: np.searchsorted(known, array) for split, array in values.items()}
     names = names or [str(i) for i in range(count or 0)]
     wanted = len(names) if count is None else count

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import check
+from ...basics.errors import check, check_count
 
 
 @runtime_checkable
@@ -49,7 +49,7 @@ class LabelRule(Partition, Protocol):
 
 def check_client_count(rule: str, clients: int) -> None:
     """Raise `SettingError` unless there is at least one client."""
-    check(clients >= 1, f"{rule}.clients", clients, "must be at least 1")
+    check_count(f"{rule}.clients", clients)
 
 
 def check_alpha(rule: str, alpha: float, name: str = "alpha") -> None:

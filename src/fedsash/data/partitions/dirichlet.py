@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError, check
+from ...basics.errors import DataError, check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import by_class, check_alpha, check_client_count, check_samples, equal_sizes, fill
@@ -86,7 +86,7 @@ class DirichletClasses:
         check_alpha("DirichletClasses", self.alpha)
         right = "must be at least 1 (leave it out for the number of classes)"
         check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
-        check(self.tries >= 1, "DirichletClasses.tries", self.tries, "must be at least 1")
+        check_count("DirichletClasses.tries", self.tries, most=1_000_000)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
+from ...basics.errors import check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import check_client_count, check_samples
@@ -50,7 +50,7 @@ class Shards:
 
     def __post_init__(self) -> None:
         check_client_count("Shards", self.clients)
-        check(self.classes >= 1, "Shards.classes", self.classes, "must be at least 1")
+        check_count("Shards.classes", self.classes)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import DataError, check
+from ...basics.errors import DataError, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import by_class, check_alpha, check_client_count, check_samples, fill
@@ -39,7 +39,7 @@ class Pachinko:
 
     def __post_init__(self) -> None:
         check_client_count("Pachinko", self.clients)
-        check(self.samples >= 1, "Pachinko.samples", self.samples, "must be at least 1")
+        check_count("Pachinko.samples", self.samples)
         check_alpha("Pachinko", self.alpha)
         check_alpha("Pachinko", self.beta, "beta")
 

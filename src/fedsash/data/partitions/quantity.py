@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
+from ...basics.errors import check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import check_alpha, check_client_count, check_samples
@@ -32,7 +32,7 @@ class Quantity:
     def __post_init__(self) -> None:
         check_client_count("Quantity", self.clients)
         check_alpha("Quantity", self.alpha)
-        check(self.min_size >= 1, "Quantity.min_size", self.min_size, "must be at least 1")
+        check_count("Quantity.min_size", self.min_size)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

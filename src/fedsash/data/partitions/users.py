@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
+from ...basics.errors import check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 
@@ -30,7 +30,7 @@ class Users:
     by: ClassVar[tuple[str, ...]] = ("user",)
 
     def __post_init__(self) -> None:
-        check(self.min_samples >= 1, "Users.min_samples", self.min_samples, "must be at least 1")
+        check_count("Users.min_samples", self.min_samples)
         right = "must be at least 1 (leave it out for all users)"
         check(self.max_users is None or self.max_users >= 1, "Users.max_users", self.max_users, right)
 

@@ -4,36 +4,59 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import version
 from typing import Any, NoReturn
 
-from ...basics.errors import FedsashError, one_line
+from ...basics.errors import FedsashError, one_line, shortened
+from .. import terminal
 from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
-from .common import WRONG, interrupted
+from .common import CLOSED, WRONG, stopped
 
 COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partition, listing)
 """The groups of commands, in the order of `fedsash --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code: 0, 2 for an error that the user can correct, 130 after Ctrl-C.
+    """Run a command and return the exit code (see `common`).
 
     An error that the user can correct is printed as one line on standard error. It is a `FedsashError`, or an `OSError`
     such as a missing file or a full disk. Any other exception is a bug in fedsash or in a user's own code. It keeps its
-    traceback (exit code 1).
+    traceback.
     """
-    sys.path.insert(0, os.getcwd())  # a user's own models and functions
-    given = _parser().parse_args(arguments)
+    terminal.show_warnings()
+    with _quiet_where_nobody_reads():
+        given = argparse.Namespace()
+        try:
+            code: int = _parser().parse_args(arguments, given).command(given)
+            return code
+        except KeyboardInterrupt as stop:
+            return stopped(given, getattr(stop, "number", signal.SIGINT), filter(None, [str(stop), *_notes(stop)]))
+        except BrokenPipeError:
+            return CLOSED
+        except (FedsashError, OSError) as error:
+            terminal.complain("; ".join([f"fedsash: {one_line(error)}", *_notes(error)]))
+            return WRONG
+
+
+@contextmanager
+def _quiet_where_nobody_reads() -> Iterator[None]:
+    """Say nothing if nobody reads the output any more, as in `fedsash list | head` and after a terminal was closed."""
     try:
-        code: int = given.command(given)
-        return code
-    except KeyboardInterrupt as stop:
-        return interrupted(given, stop)
-    except (FedsashError, OSError) as error:
-        print(f"fedsash: {one_line(error)}", file=sys.stderr)
-        return WRONG
+        yield
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except OSError:
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())  # Python writes once more as it ends
+
+
+def _notes(error: BaseException) -> list[str]:
+    return getattr(error, "__notes__", [])
 
 
 class _Layout(argparse.RawDescriptionHelpFormatter):
@@ -61,7 +84,8 @@ class _Parser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(WRONG, f"{self.prog}: {message} (see {self.prog} --help)\n")
+        terminal.complain(f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)")
+        self.exit(WRONG)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -83,5 +107,10 @@ examples:
   fedsash list                                      all that an experiment file can name
   fedsash list averages window                      what one of them does, and its options
 
-An error in the command or in a file is one line, with exit code 2. After Ctrl-C the exit code is 130.
+exit codes:
+  0    all is done
+  1    a bug in fedsash or in your own code, with a traceback
+  2    an error in the command or in a file, or a run of a sweep that failed: one line each
+  3    the run has diverged; the line below its table says in which round and why
+  129, 130, 143   stopped by SIGHUP (a closed terminal), Ctrl-C or SIGTERM (a queue): the round was finished and saved
 """

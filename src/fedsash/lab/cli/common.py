@@ -1,29 +1,72 @@
-"""What the commands share: exit codes, `--set`, and the line after Ctrl-C."""
+"""What the commands share: exit codes, `--set`, `--own-code`, and the line of a command that was stopped."""
 
 from __future__ import annotations
 
 import argparse
-import sys
+import signal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeAlias
+
+from .. import terminal
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
-OK, WRONG, INTERRUPTED = 0, 2, 130
+OK, WRONG, DIVERGED, STOPPED, CLOSED = 0, 2, 3, 128, 141
+"""The exit codes: all is done; the command, a file or a run is wrong; the run has diverged; stopped by a signal, whose
+number is added; nobody reads the output. A bug has 1, from Python."""
 
 
-def interrupted(given: argparse.Namespace, stop: KeyboardInterrupt | None = None) -> int:
-    """Print how to continue after Ctrl-C (`stop` may contain the line) and return the exit code."""
+def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterable[str] = ()) -> int:
+    """Print that a signal has stopped the command, and `how` to continue. Returns the exit code."""
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
-    how = f"go on with: fedsash resume {out}" if saved else str(stop or "")
-    print(f"stopped; {how}" if how else "stopped", file=sys.stderr)
-    return INTERRUPTED
+    known = [f"go on with: fedsash resume {out}"] if saved else []
+    terminal.complain("; ".join(["stopped", *(list(how) or known)]))
+    return STOPPED + number
+
+
+def finished(summary: Mapping[str, Any]) -> int:
+    """The exit code of a run that has come to its end; the table of its summary says where it has diverged."""
+    return DIVERGED if summary.get("diverged") else OK
+
+
+def ended(failed: Mapping[str, str], number: int) -> int:
+    """Print which runs of a sweep have failed, or that a signal has stopped it. Returns the exit code."""
+    if number:
+        terminal.complain("stopped; the same command continues")
+        return STOPPED + number
+    for name, reason in failed.items():
+        terminal.complain(f"fedsash: {name} failed: {reason}")
+    return WRONG if failed else OK
+
+
+def check_out(out: Path, new: bool) -> None:
+    """Refuse a folder of a run that can't be written or is in use, or that holds a run if this is a `new` one.
+
+    A command asks before it loads data.
+    """
+    from ...basics.paths import check_folder
+    from ..runs.folder import RunFolder
+    from ..runs.lock import check_free
+
+    check_folder(out)
+    check_free(out)
+    if new:
+        RunFolder(out).check_new()
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:
-    """Add `--set`, which changes a value of an experiment file."""
+    """Add `--set`, which changes a value of an experiment file, and `--own-code`."""
     line = "change one value of the experiment; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
+    add_own_code(parser)
+
+
+def add_own_code(parser: argparse.ArgumentParser) -> None:
+    """Add `--own-code`, which every command has that reads an experiment or a run."""
+    line = "run the code outside fedsash that the experiment names, such as package.module:function"
+    parser.add_argument("--own-code", action="store_true", help=line)
 
 
 def add_sharing(parser: argparse.ArgumentParser) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 
-from .common import OK, Commands
+from .. import terminal
+from .common import OK, WRONG, Commands
 
 
 def add(commands: Commands) -> None:
@@ -19,17 +19,19 @@ def add(commands: Commands) -> None:
 
 
 def _compare(given: argparse.Namespace) -> int:
-    import rich
-
     from ..report.comparison import compare, table
     from ..report.page.collect import collect
 
     found = collect(given.folders)
-    rich.print(table(compare(found.runs, given.against)))
-    notes = [*found.notes, *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items())]
+    terminal.show(table(compare(found.runs, given.against)))
+    notes = [
+        *found.notes,
+        *found.damaged,
+        *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
+    ]
     for note in notes:
-        print(f"fedsash: {note}", file=sys.stderr)
-    return OK
+        terminal.complain(f"fedsash: {note}")
+    return WRONG if found.damaged else OK
 
 
 COMPARE = """\

@@ -6,6 +6,7 @@ import argparse
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from .. import terminal
 from .common import OK, Commands
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ def add(commands: Commands) -> None:
 
 def _list(given: argparse.Namespace) -> int:
     if given.kind == "reproductions":
-        print(_reproductions() if given.name is None else _reproduction(given.name))
+        terminal.say(_reproductions() if given.name is None else _reproduction(given.name))
         return OK
     from ..config.errors import check_known
     from ..config.registries import REGISTRIES, find
@@ -33,10 +34,10 @@ def _list(given: argparse.Namespace) -> int:
         check_known(given.kind, [*REGISTRIES, "reproductions"], "there is no kind")
     if given.name is not None:
         registry = REGISTRIES[given.kind]
-        print(_details(given.name, find(registry, given.name, registry.key), registry))
+        terminal.say(_details(given.name, find(registry, given.name, registry.key), registry))
         return OK
     overviews = [_overview(registry) for title, registry in REGISTRIES.items() if given.kind in (None, title)]
-    print("\n\n".join(overviews + ([_reproductions()] if given.kind is None else [])))
+    terminal.say("\n\n".join(overviews + ([_reproductions()] if given.kind is None else [])))
     return OK
 
 

@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, interrupted
+from .. import terminal
+from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -31,7 +32,8 @@ def add(commands: Commands) -> None:
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
-    experiment = load(given.experiment, given.set)
+    check_out(given.out, new=True)
+    experiment = load(given.experiment, given.set, given.own_code)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
             "this experiment has neither [network] nor [scheduler]: start it with fedsash run",
@@ -44,8 +46,6 @@ def simulate(
     given: argparse.Namespace, experiment: NetworkExperiment, file: Path, go: Callable[..., Result | TimeStudy]
 ) -> int:
     """Run or resume an experiment on a network, and print its results."""
-    import rich
-
     from ..config.errors import prefixed
     from ..records import TensorBoard
     from ..table import table
@@ -56,11 +56,11 @@ def simulate(
         callbacks = [stack.enter_context(closing(board)) for board in boards]
         result = go(given.out, progress=given.progress, callbacks=callbacks)
     if result.interrupted:
-        return interrupted(given)
+        return stopped(given, result.signal)
     if experiment.network.learning:
-        rich.print(table(result.summary, experiment.evaluation))
-    print("\n".join(_lines(experiment, result)))
-    return OK
+        terminal.show(table(result.summary, experiment.evaluation))
+    terminal.say("\n".join(_lines(experiment, result)))
+    return finished(result.summary)
 
 
 def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[str]:

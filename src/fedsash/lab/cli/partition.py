@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from .. import terminal
 from .common import OK, Commands, add_set
 
 
@@ -24,13 +25,13 @@ def _partition(given: argparse.Namespace) -> int:
     from ..pictures.paper import draw
     from ..pictures.partition import partition
 
-    experiment = load(given.experiment, given.set)
+    experiment = load(given.experiment, given.set, given.own_code)
     with prefixed(given.experiment):
         data = experiment.federated_data()
-    print(table(data))
+    terminal.say(table(data))
     if given.picture is not None:
         draw(partition(record(data)), given.picture)
-        print(f"\npicture: {given.picture}")
+        terminal.say(f"\npicture: {given.picture}")
     return OK
 
 

@@ -6,7 +6,9 @@ import argparse
 import shlex
 from pathlib import Path
 
-from .common import OK, Commands
+from ...basics.paths import check_folder
+from .. import terminal
+from .common import OK, WRONG, Commands
 
 
 def add(commands: Commands) -> None:
@@ -19,22 +21,23 @@ def add(commands: Commands) -> None:
 
 
 def _report(given: argparse.Namespace) -> int:
-    from ..records import replace_file
+    from ..files import replace_file
     from ..report.page import collect, document
     from ..report.page.papers import draw
 
+    check_folder(given.page.parent)
     found = collect(given.folders)
     figures = [] if given.figures is None else ["--figures", str(given.figures)]
     command = ["fedsash", "report", *map(str, given.folders), "--out", str(given.page), *figures]
-    page = document(found, shlex.join(command)).encode()
+    page = document(found, shlex.join(command)).encode(errors="backslashreplace")
     given.page.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.page, page)
-    for note in found.notes:
-        print(f"note: {note}")
-    print(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
+    for note in (*found.notes, *found.damaged):
+        terminal.say(f"note: {note}")
+    terminal.say(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
     if given.figures is not None:
-        print(f"pictures: {draw(found, given.figures)} files in {given.figures}")
-    return OK
+        terminal.say(f"pictures: {draw(found, given.figures)} files in {given.figures}")
+    return WRONG if found.damaged else OK
 
 
 REPORT = """\

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .common import INTERRUPTED, OK, Commands, add_set, add_sharing
+from .. import terminal
+from .common import Commands, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -33,29 +33,25 @@ def add(commands: Commands) -> None:
 
 
 def _reproduce(given: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from ..reproductions import load
     from ..reproductions.reproduce import reproduce
 
     reproduction = load(given.reproduction)
     out = given.out or Path("runs") / f"{reproduction.name}-{given.scale}"
     settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
+    settings["own_code"] = given.own_code
     done = reproduce(reproduction, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
-    console = Console()
     for filled in done.tables:
-        print()
-        console.print(_table(filled))
+        terminal.say()
+        terminal.show(_table(filled))
         for line in filled["missing"]:
-            console.print(line, markup=False, highlight=False)
-    print()
-    console.print(done.note, markup=False, highlight=False)
+            terminal.show(line)
+    terminal.say()
+    terminal.show(done.note)
     for line in done.missing:
-        print(line)
-    print(f"\nruns, tables, analyses and pictures: {out}")
-    if done.interrupted:
-        print("stopped; the same command continues", file=sys.stderr)
-    return INTERRUPTED if done.interrupted else OK
+        terminal.say(line)
+    terminal.say(f"\nruns, tables, analyses and pictures: {out}")
+    return ended(done.failed, done.signal)
 
 
 def _command(given: argparse.Namespace) -> str:
@@ -69,18 +65,15 @@ def _command(given: argparse.Namespace) -> str:
 def _table(filled: dict[str, Any]) -> Table:
     """A filled table for the terminal. A row of the paper takes up to three lines."""
     from rich import box
-    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(
-        title=escape(filled["title"]), title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    table = Table(title=filled["title"], title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(filled["columns"]):
-        table.add_column(escape(column), overflow="fold", no_wrap=i == 1, justify="left" if i < 2 else "right")
+        table.add_column(column, overflow="fold", no_wrap=i == 1, justify="left" if i < 2 else "right")
     before = None
     for row, *cells in filled["rows"]:
         style = {"paper": "dim", "here": "bold"}.get(cells[0], "")
-        table.add_row("" if row == before else escape(row), *map(escape, cells), style=style)
+        table.add_row("" if row == before else row, *cells, style=style)
         before = row
     return table
 

@@ -14,9 +14,10 @@ from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
-from ...basics.errors import SettingError
+from ...basics.errors import SettingError, shortened
+from .. import terminal
 from ..studies import STUDIES
-from .common import OK, Commands
+from .common import OK, Commands, add_own_code
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -50,6 +51,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     for field in fields(study):
         _option(parser, field, hints[field.name])
     parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from the models or rounds)")
+    add_own_code(parser)
     parser.set_defaults(command=partial(_carry_out, study), verb=name)
 
 
@@ -79,7 +81,7 @@ def _read(kind: Any, none: str, text: str) -> Any:
         return None if none and text == none else _value(kind, text)
     except ValueError:
         right = f"{describe(kind)}, or {none}" if none else describe(kind)
-        raise argparse.ArgumentTypeError(f"{text!r} must be {right}") from None
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be {right}") from None
 
 
 def _value(kind: Any, text: str) -> Any:
@@ -105,9 +107,9 @@ def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
     with _naming_options(kind):
         study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
         for folders in [given.runs] if kind.takes == "together" else [[folder] for folder in given.runs]:
-            with _opened(folders) as runs:
+            with _opened(folders, given.own_code) as runs:
                 if lines := study.answer(runs):
-                    print("\n".join(lines))
+                    terminal.say("\n".join(lines))
                 else:
                     finished |= _found(study, runs, given)
     _show(finished)
@@ -142,35 +144,32 @@ def _naming_options(kind: type[Study]) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folders: Sequence[Path]) -> Iterator[list[OpenRun]]:
+def _opened(folders: Sequence[Path], own_code: bool) -> Iterator[list[OpenRun]]:
     from ..studies.opened import open_run
 
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(open_run(folder))) for folder in folders]
+        yield [stack.enter_context(closing(open_run(folder, own_code))) for folder in folders]
 
 
 @contextmanager
 def _bar(what: str) -> Iterator[OnProgress]:
     """A progress bar, if there is a terminal. It yields a function `progress(done, total)`."""
     from rich import progress
-    from rich.markup import escape
 
     columns = (
-        progress.TextColumn("{task.description}"),
+        progress.TextColumn("{task.description}", markup=False),
         progress.BarColumn(),
         progress.MofNCompleteColumn(),
         progress.TimeElapsedColumn(),
         progress.TimeRemainingColumn(),
     )
     with progress.Progress(*columns, transient=True, disable=not sys.stdout.isatty()) as bar:
-        task = bar.add_task(escape(what), total=None)
+        task = bar.add_task(terminal.visible(what), total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def _show(finished: Mapping[Path, Found]) -> None:
     """Draw the findings, on common scales if there are several, and print the tables and the paths."""
-    import rich
-
     from ..pictures.paper import draw
     from ..studies import pictures, study_of
 
@@ -178,21 +177,19 @@ def _show(finished: Mapping[Path, Found]) -> None:
         for ending in ("png", "pdf"):
             draw(picture, place.with_name(f"{place.name}.{ending}"))
     for place, found in finished.items():
-        print(found["title"])
-        rich.print(_table(*study_of(found).rows(found)))
-        print(f"\npictures: {place}.png, {place.name}.pdf\nnumbers:  {place}.json\n")
+        terminal.say(found["title"])
+        terminal.show(_table(*study_of(found).rows(found)))
+        terminal.say(f"\npictures: {place}.png, {place.name}.pdf\nnumbers:  {place}.json\n")
 
 
 def _table(heads: Sequence[str], *rows: Sequence[str]) -> Table:
-    from rich.markup import escape
-
     from ..table import empty_table
 
     table = empty_table()
     for i, head in enumerate(heads):
         table.add_column(head, justify="right" if i else "left", vertical="bottom", overflow="fold")
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*row)
     return table
 
 

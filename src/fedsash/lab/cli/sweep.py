@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.errors import RunError
-from .common import INTERRUPTED, OK, WRONG, Commands, add_set, add_sharing
+from .. import terminal
+from .common import OK, Commands, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from ..sweeps import Sweep
@@ -28,21 +28,18 @@ def add(commands: Commands) -> None:
 def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
 
-    sweep = load(given.sweep, given.only, given.set)
-    print(plan(sweep.runs), flush=True)
+    sweep = load(given.sweep, given.only, given.set, given.own_code)
+    terminal.say(str(plan(sweep.runs)))
     if given.plan:
         _show_legs(sweep)
         return OK
     if given.out is None:
         raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
     executed = execute(sweep, given.out, given.jobs, given.progress)
-    if executed.interrupted:
-        print("stopped; the same command continues", file=sys.stderr)
-        return INTERRUPTED
-    for name, reason in executed.failed.items():
-        print(f"fedsash: {name} failed: {reason}", file=sys.stderr)
-    print(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
-    return WRONG if executed.failed else OK
+    code = ended(executed.failed, executed.signal)
+    if not executed.signal:
+        terminal.say(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
+    return code
 
 
 def _show_legs(sweep: Sweep) -> None:
@@ -53,7 +50,7 @@ def _show_legs(sweep: Sweep) -> None:
     for leg in plan(sweep.runs).legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.folder.startswith("shared/") else leg.folder
-        print(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
+        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
 
 
 SWEEP = """\

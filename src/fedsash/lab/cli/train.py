@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .common import OK, Commands, add_set, interrupted
+from ...basics.errors import shortened
+from .. import terminal
+from .common import Commands, add_own_code, add_set, check_out, finished, stopped
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -31,6 +33,7 @@ def add(commands: Commands) -> None:
     resume = commands.add_parser("resume", help="continue a run", epilog=RESUME)
     resume.add_argument("out", type=Path, metavar="run", help="the run's folder")
     resume.add_argument("--rounds", type=int, help="train until this round (counted from the run's beginning)")
+    add_own_code(resume)
     resume.set_defaults(command=_resume)
     for command in (run, resume):
         line = "print neither progress nor notes"
@@ -41,9 +44,10 @@ def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError, load
 
+    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
-    experiment = load(given.experiment, [*given.set, *overrides])
+    experiment = load(given.experiment, [*given.set, *overrides], given.own_code)
     if experiment.simulated:
         raise ConfigError(
             "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
@@ -53,12 +57,11 @@ def _run(given: argparse.Namespace) -> int:
 
 def _resume(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import NetworkExperiment, load
+    from ..config import NetworkExperiment, load_run
 
-    file = given.out / "config.toml"
-    if not file.exists():
-        raise FileNotFoundError(f"{given.out} holds no run to resume: there is no {file}")
-    experiment = load(file, [] if given.rounds is None else [f"rounds={given.rounds}"])
+    check_out(given.out, new=False)
+    file, overrides = given.out / "config.toml", [] if given.rounds is None else [f"rounds={given.rounds}"]
+    experiment = load_run(given.out, overrides, given.own_code)
     if isinstance(experiment, NetworkExperiment):
         return simulate(given, experiment, file, experiment.resume)
     return _train(given, experiment, file, runs.resume)
@@ -66,8 +69,6 @@ def _resume(given: argparse.Namespace) -> int:
 
 def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train: Callable[..., Result]) -> int:
     """Train an experiment and print its results."""
-    import rich
-
     from ..config.errors import prefixed
     from ..records import TensorBoard
     from ..table import table
@@ -87,17 +88,17 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
             config=experiment.table(),
         )
     if result.interrupted:
-        return interrupted(given)
-    print()
-    rich.print(table(result.summary, experiment.evaluation))
-    print(f"\nmetrics, models and the picture of the curves: {result.folder}")
-    return OK
+        return stopped(given, result.signal)
+    terminal.say()
+    terminal.show(table(result.summary, experiment.evaluation))
+    terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
+    return finished(result.summary)
 
 
 def _fork(text: str) -> tuple[Path, int]:
     folder, _, round = text.rpartition("@")
-    if not folder or not round.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} must be RUN@ROUND, such as runs/a@300")
+    if not folder or not round.isdecimal() or len(round) > 18:
+        raise argparse.ArgumentTypeError(f"{shortened(text)!r} must be RUN@ROUND, such as runs/a@300")
     return Path(folder), int(round)
 
 
@@ -109,7 +110,7 @@ examples:
   fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
 
 A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),
-metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state is saved.
+metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state saved.
 A fork needs a round whose state is kept: one of the last two saved states, or one in checkpoint.keep.
 """
 
@@ -117,4 +118,11 @@ RESUME = """\
 examples:
   fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
   fedsash resume runs/a --rounds 1000   continue up to round 1000
+
+SIGTERM (a queue) and SIGHUP (a closed terminal) stop a run as Ctrl-C does: the round is finished and the state saved.
+A job script for SLURM, which kills a job that is still there some seconds after SIGTERM:
+  #SBATCH --signal=TERM@300             five minutes, so that a round can be finished
+  if [ -f runs/a/metrics.jsonl ]; then srun fedsash resume runs/a
+  else srun fedsash run experiment.toml --out runs/a; fi
+  [ $? = 143 ] && scontrol requeue $SLURM_JOB_ID
 """

@@ -4,6 +4,6 @@ from .errors import ConfigError
 from .experiment import Experiment, Recording
 from .model import Model
 from .network import NetworkExperiment
-from .parsing import load, parse
+from .parsing import load, load_run, parse
 
-__all__ = ["ConfigError", "Experiment", "Model", "NetworkExperiment", "Recording", "load", "parse"]
+__all__ = ["ConfigError", "Experiment", "Model", "NetworkExperiment", "Recording", "load", "load_run", "parse"]

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import FedsashError, LibraryError, SettingError, brief, one_line
+from ...basics.errors import FedsashError, LibraryError, SettingError, brief, one_line, shortened
 from .words import suggestion
 
 
@@ -28,7 +28,7 @@ class ConfigError(FedsashError, ValueError):
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Turn a `SettingError` from the `with` block into a `ConfigError` that names the key below `place`."""
+    """Turn an error of a user from the `with` block into a `ConfigError` that names the key below `place`."""
     try:
         yield
     except (ConfigError, LibraryError):
@@ -37,8 +37,8 @@ def located(place: str) -> Iterator[None]:
         key = _key(error, place)
         line = f"{key} = {brief(error.value)}: {error.right}" if key else f"{place}: {error}" if place else str(error)
         raise ConfigError(" ".join(line.split()), key or place) from error
-    except FedsashError as error:
-        line = one_line(error)
+    except (FedsashError, OSError) as error:
+        line = shortened(one_line(error), 300)
         raise ConfigError(f"{place}: {line}" if place else line, place) from error
 
 
@@ -60,6 +60,7 @@ def prefixed(path: str | Path) -> Iterator[None]:
 
 def join(place: str, key: str) -> str:
     """The key of a table, as an error names it: `local.lr`."""
+    key = shortened(key, 60)
     return f"{place}.{key}" if place else key
 
 
@@ -69,4 +70,4 @@ def check_known(name: Any, names: Iterable[str], what: str) -> None:
     if name not in names:
         close = suggestion(str(name), names)
         hint = f"did you mean {close}?" if close else f"there are {', '.join(names)}"
-        raise ConfigError(f"{what} {name}; {hint}", str(name))
+        raise ConfigError(f"{what} {shortened(str(name))}; {hint}", str(name))

@@ -8,7 +8,7 @@ from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, check_names
-from ...basics.errors import check
+from ...basics.errors import check, check_count
 from ...basics.layout import Layout
 from ...basics.typed import typed
 from ...broadcast import Broadcast
@@ -68,7 +68,7 @@ class Experiment:
     records: Recording = field(default_factory=Recording)
 
     def __post_init__(self) -> None:
-        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        check_count("rounds", self.rounds)
         for name in ("seed", "partition_seed"):
             check((getattr(self, name) or 0) >= 0, name, getattr(self, name), "must not be negative")
         check_names(self.averages)

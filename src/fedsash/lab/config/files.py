@@ -8,12 +8,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import one_line
-from .errors import ConfigError
+from ...basics.errors import one_line, shortened
+from .. import files
+from .errors import ConfigError, join
 
 TomlTable = Mapping[str, Any]
-KEY = re.compile(r"[\w-]+(\.[\w-]+)*")
+KEY = re.compile(r"[\w-]+(\.[\w-]+){0,15}")
 """A dotted key of an experiment, such as `local.lr`."""
+DEEPEST = 20
+"""How deep lists and tables may lie in each other."""
 SHORT = ""
 """The key, in a table, of the value that was written before in place of the table."""
 
@@ -21,13 +24,32 @@ SHORT = ""
 def read(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        table = tomllib.loads(files.read(Path(path)).decode())
     except FileNotFoundError:
         raise ConfigError("there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't be read: {one_line(error)}") from error
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"is not TOML: {error}") from error
+    except ValueError as error:  # not TOML, or an integer of more than 4,300 digits
+        raise ConfigError(f"is not TOML: {shortened(one_line(error), 200)}") from error
+    except RecursionError:
+        raise ConfigError(f"is nested deeper than {DEEPEST} levels") from None
+    check_content(table)
+    return table
+
+
+def check_content(table: TomlTable) -> None:
+    """Raise `ConfigError` for integers beyond 64 bits, and for lists and tables that are nested too deeply."""
+    left: list[tuple[str, Any, int]] = [("", table, 0)]
+    while left:
+        place, value, depth = left.pop()
+        if depth > DEEPEST:
+            raise ConfigError(f"{shortened(place)} is nested deeper than {DEEPEST} levels", place)
+        if isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise ConfigError(f"{place}: must be a number of up to 64 bits", place)
+        if isinstance(value, Mapping):
+            left += [(join(place, str(key)), inner, depth + 1) for key, inner in value.items()]
+        elif isinstance(value, list | tuple):
+            left += [(place, inner, depth + 1) for inner in value]
 
 
 def put(table: TomlTable, key: str, value: Any) -> dict[str, Any]:
@@ -52,10 +74,12 @@ def overridden(table: TomlTable, override: str) -> dict[str, Any]:
     """A table after `"key.key=value"`. The value is written as in TOML. If it is not TOML, it is a string."""
     name, equals, text = override.partition("=")
     if not equals or not KEY.fullmatch(name.strip()):
-        raise ConfigError(f"--set {override}: must be KEY=VALUE, such as local.lr=0.05")
+        raise ConfigError(f"--set {shortened(' '.join(override.split()))}: must be KEY=VALUE, such as local.lr=0.05")
+    if len(text.splitlines()) > 1:
+        raise ConfigError(f"--set {name.strip()}: must be one line; repeat --set for another key")
     try:
         value = tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text.strip()
     return put(table, name.strip(), value)
 

@@ -15,7 +15,7 @@ from ...basics.layout import Layout
 from ...data import FederatedData
 from .errors import ConfigError, located
 from .registry import REQUIRED, Make, Option, Registry, options
-from .words import show
+from .words import shown
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Model:
                 output = module.eval()(x.to(dtype))
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
             line = f"does not take the data's samples of shape {shape}: {one_line(error)}"
-            raise ConfigError(f"model.name = {show(self.name)}: {line}", "model.name") from error
+            raise ConfigError(f"model.name = {shown(self.name)}: {line}", "model.name") from error
         module.train(training)
         wanted, found = tuple(data.train.y[:2].shape), tuple(getattr(output, "shape", ()))
         if found[:-1] != wanted or found[-1] < data.classes:
             form = ", ".join(["samples", "places", "classes"] if len(wanted) > 1 else ["samples", "classes"])
             line = f"must answer [{form}] for {data.classes} classes; {len(x)} samples give {list(found)}"
-            raise ConfigError(f"model.name = {show(self.name)}: {line}", "model.name")
+            raise ConfigError(f"model.name = {shown(self.name)}: {line}", "model.name")
         return module
 
 

@@ -14,7 +14,6 @@ from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
 from ...sampling import Sampling, Uniform
 from .. import runs
-from ..records import Records
 from ..runs import Callback, Driver, Watch
 from ..runs.timing import TimeStudy, simulate
 from .errors import ConfigError, located
@@ -53,7 +52,7 @@ class NetworkExperiment(Experiment):
     ) -> runs.Result | TimeStudy:
         """Run the experiment, or study its time only. Raises `ConfigError` if its parts do not fit together."""
         if not self.network.learning:
-            return self._study(out, progress)
+            return self._study(out, progress, again=False)
         settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
         return runs.run(self.driver(), self.rounds, out=out, progress=progress, **settings)
 
@@ -62,8 +61,7 @@ class NetworkExperiment(Experiment):
     ) -> runs.Result | TimeStudy:
         """Go on with the run in `out`. A study of time starts again, because its time would have to be replayed."""
         if not self.network.learning:
-            Records(out).path.unlink(missing_ok=True)
-            return self._study(out, progress)
+            return self._study(out, progress, again=True)
         settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
         return runs.resume(self.driver(), self.rounds, out, progress=progress, **settings)
 
@@ -82,7 +80,7 @@ class NetworkExperiment(Experiment):
             del table["sampling"]
         return table
 
-    def _study(self, out: Path | str | None, progress: bool | Watch) -> TimeStudy:
+    def _study(self, out: Path | str | None, progress: bool | Watch, again: bool) -> TimeStudy:
         """Simulate the time only, without models."""
         network = self.network
         assert network.bytes is not None
@@ -96,4 +94,5 @@ class NetworkExperiment(Experiment):
             out=out,
             progress=progress,
             config=self.table(),
+            again=again,
         )

@@ -22,7 +22,7 @@ from ...servers import SERVERS, Server
 from .errors import ConfigError
 from .model import Model, ModelRegistry
 from .registry import Make, Registry
-from .words import show, suggestion
+from .words import shown, suggestion
 
 REGISTRIES: dict[str, Registry] = {
     "methods": Registry("method", METHODS, Method),
@@ -56,7 +56,7 @@ def find(registry: Registry, name: Any, place: str) -> Make:
         return registry.find(name)
     except SettingError as error:
         key = f"{place}.name"
-        raise ConfigError(f"{key} = {show(name)}: {error.right}{_hint(registry, name)}", key) from error
+        raise ConfigError(f"{key} = {shown(name)}: {error.right}{_hint(registry, name)}", key) from error
 
 
 def _hint(registry: Registry, name: Any) -> str:
@@ -66,4 +66,4 @@ def _hint(registry: Registry, name: Any) -> str:
     elsewhere = [other.key for other in REGISTRIES.values() if name in other.things]
     close = suggestion(name, registry.things)
     hint = f"; did you mean {close}?" if close else ""
-    return f"; there is {elsewhere[0]}.name = {show(name)}" if elsewhere else hint
+    return f"; there is {elsewhere[0]}.name = {shown(name)}" if elsewhere else hint

@@ -29,7 +29,7 @@ from .files import SHORT
 from .model import Model
 from .registries import find, registry_of
 from .registry import REQUIRED, Make, Option, Registry, options
-from .words import describe, show, suggestion
+from .words import describe, shown, suggestion
 
 _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
 
@@ -149,7 +149,7 @@ def _convert(value: Any, kind: Any, place: str) -> Any:
         return _adapter(kind).validate_json(json.dumps(value))
     except (ValidationError, TypeError):
         right = "finite" if isinstance(value, float) and not math.isfinite(value) else describe(kind)
-        raise ConfigError(f"{place} = {show(value)}: must be {right}", place) from None
+        raise ConfigError(f"{place} = {shown(value)}: must be {right}", place) from None
 
 
 @cache
@@ -165,8 +165,8 @@ def _mapping(value: Any, place: str) -> Mapping[str, Any]:
 
 
 def _no_table(value: Any, place: str, registry: Registry | None = None) -> ConfigError:
-    name = f" with name = {show(value)}" if isinstance(value, str) and registry else ""
-    return ConfigError(f"{place} = {show(value)}: must be a table, [{place}]{name}", place)
+    name = f" with name = {shown(value)}" if isinstance(value, str) and registry else ""
+    return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}", place)
 
 
 def _unknown(key: str, place: str, known: list[str]) -> ConfigError:

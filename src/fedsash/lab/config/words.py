@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import is_dataclass
 from typing import Any, get_origin
 
+from ...basics.errors import shortened
 from ...basics.typed import in_words
 
 
@@ -28,6 +29,11 @@ def _named(kind: Any, many: bool) -> str:
     return show(kind)
 
 
+def shown(value: Any) -> str:
+    """A value as in an experiment file, on one line; the end of a long one is left out."""
+    return shortened(show(value))
+
+
 def show(value: Any) -> str:
     """A value as in an experiment file, on one line."""
     if isinstance(value, Mapping):
@@ -41,7 +47,7 @@ def show(value: Any) -> str:
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The known name that is similar to `name` (`batch` for `batch_size`, `lr` for `learning_rate`), or ""."""
-    known = list(known)
+    known, name = list(known), name[:60]
     initials = "".join(word[:1] for word in name.split("_"))
     close = difflib.get_close_matches(name, known, n=1) or [k for k in known if k == initials]
     return close[0] if close else ""

@@ -9,7 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..records import replace_file
+from ..files import replace_file
 from .layers import draw_layer, numbers
 from .picture import Axis, Bars, Field, Line, Panel, Picture, Spans
 from .scales import common
@@ -47,7 +47,8 @@ HOUSE: Any = {
     "legend.labelcolor": INK,
     "savefig.dpi": 130,
 }
-"""The common style: a light grid and no frame."""
+"""The common style: a light grid and no frame. It changes matplotlib's defaults, and not the settings of a file
+`matplotlibrc`: one that lies in the working directory could have text set by LaTeX."""
 TITLE = 0.45
 """Inches for the title."""
 LETTER, HANDLE = 0.075, 0.6
@@ -61,19 +62,19 @@ def draw(picture: Picture, path: Path | str) -> None:
 
     Raises `ImportError` without matplotlib, and `ValueError` for an unknown extension.
     """
-    from matplotlib import rc_context
+    from matplotlib import style
 
     content = io.BytesIO()
-    with rc_context(HOUSE):
+    with style.context(["default", HOUSE]):
         figure(picture).savefig(content, format=Path(path).suffix[1:] or "png")
     replace_file(path, content.getvalue())
 
 
 def figure(picture: Picture) -> Figure:
     """The picture as a figure of matplotlib, with axes for each panel in their order."""
-    from matplotlib import rc_context
+    from matplotlib import style
 
-    with rc_context(HOUSE):
+    with style.context(["default", HOUSE]):
         return _figure(picture)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ...basics.errors import RunError
+from ...basics.errors import RunError, shortened
 from ..table import empty_table
 
 if TYPE_CHECKING:
@@ -84,17 +84,15 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows as a table to print with `rich.print`; accuracies in per cent, gains in points."""
-    from rich.markup import escape
-
+    """The rows as a table to print with `terminal.show`; accuracies in per cent, gains in points."""
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
     for axis in (*axes, "model"):
-        result.add_column(escape(axis), overflow="fold")
+        result.add_column(axis, overflow="fold")
     for head in ("seeds", "mean ± std", f"gain ({CONFIDENCE:.0%} interval)"):
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        words = [escape(word) for word in (*(row.labels.get(axis, MISSING) for axis in axes), row.model)]
+        words = [*(row.labels.get(axis, MISSING) for axis in axes), row.model]
         result.add_row(*words, str(len(row.values)), _percent(row), _points(row))
     return result
 
@@ -118,7 +116,7 @@ def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...],
     known = {(a, one) for labels in groups for a, one in labels}
     if (axis, label) not in known:
         there = ", ".join(sorted(f"{a}={one}" for a, one in known))
-        raise RunError(f"--against {against}: must be one of {there}")
+        raise RunError(f"--against {shortened(against)}: must be one of {there}")
     return axis, label
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ...basics.errors import FedsashError, RunError
 from ..config import Experiment
 from ..config.words import show
+from ..files import table as read_table
+from ..files import write_table
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.curves import curves
 from ..pictures.paper import draw as draw_picture
 from ..pictures.smoothing import smooth
 from ..progress import Progress
-from ..records import write_json
 from ..studies import pictures
 from ..sweeps import PlannedRun
 from .figures import AGAINST, Figure
@@ -78,7 +78,7 @@ def _values(figure: Figure, results: Results, command: str) -> list[Path]:
     rows = [[label, *(str(line[i]) for line in lines.values())] for i, label in enumerate(labels)]
     table = {"title": figure.title, "columns": [figure.label, *lines], "rows": rows, "note": "", "command": command}
     (results.out / "tables").mkdir(parents=True, exist_ok=True)
-    write_json(results.out / "tables" / f"{safe(figure.name)}.json", table)
+    write_table(results.out / "tables" / f"{safe(figure.name)}.json", table)
     path = _picture(results.out, figure.name)
     draw_picture(_plot(figure, labels, lines), path)
     return [path]
@@ -126,8 +126,9 @@ def _analysed(
 ) -> dict[str, Any]:
     """An analysis of some runs. If the same figure has made it before, it is read instead."""
     mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
-    if file.exists() and (found := json.loads(file.read_text())).get("made_for") == mark:
-        return dict(found)
+    with suppress(FileNotFoundError, RunError):  # if it is damaged, it is made again
+        if (found := read_table(file)).get("made_for") == mark:
+            return found
     from ..studies.opened import open_run
 
     opened = []
@@ -140,9 +141,8 @@ def _analysed(
     title = ", ".join([figure.title or figure.name, *_labels(runs[0], results)])
     analysis |= {"title": title, "made_for": mark}
     file.parent.mkdir(exist_ok=True)
-    write_json(file, analysis)
-    written: dict[str, Any] = json.loads(file.read_text())
-    return written
+    write_table(file, analysis)
+    return read_table(file)
 
 
 def _labels(run: PlannedRun, results: Results) -> list[str]:

@@ -9,7 +9,7 @@ from typing import Any
 from ..config import ConfigError
 from ..config.errors import check_known
 from ..config.tables import build
-from ..config.words import show
+from ..config.words import shown
 from ..studies import kinds
 from ..studies.study import Study
 from .pick import AxisLabels, Pick, several, text
@@ -91,5 +91,5 @@ def _study(kind: str, make: type[Study], settings: Mapping[str, Any], place: str
     nothing = {key: None for key in settings if key not in given}
     study: Study = replace(build(make, given, place), **nothing)
     if study.kind != kind:
-        raise ConfigError(f"{place}.kind = {show(kind)}: with these settings it is a {study.kind}")
+        raise ConfigError(f"{place}.kind = {shown(kind)}: with these settings it is a {study.kind}")
     return study

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..config import ConfigError
 from ..config.errors import check_known
-from ..config.words import show
+from ..config.words import shown
 
 Labels = Mapping[str, str]
 """A run's label on each axis."""
@@ -48,7 +48,7 @@ class Pick:
         where = {axis: labels(given, axis, axes, place) for axis, given in table.items() if axis not in OWN}
         model, statistic = (text(table.get(key, ""), f"{place}.{key}") for key in OWN)
         if statistic and statistic not in STATISTICS:
-            raise ConfigError(f"{place}.statistic = {show(statistic)}: must be one of {', '.join(STATISTICS)}")
+            raise ConfigError(f"{place}.statistic = {shown(statistic)}: must be one of {', '.join(STATISTICS)}")
         return cls(where, model, statistic)
 
     def __or__(self, other: Pick) -> Pick:
@@ -80,12 +80,12 @@ def labels(given: Any, axis: str, axes: AxisLabels, place: str) -> tuple[str, ..
 def mapping(value: Any, place: str) -> Mapping[str, Any]:
     """The value, which must be a table. Raises `ConfigError`."""
     if not isinstance(value, Mapping):
-        raise ConfigError(f"{place} = {show(value)}: must be a table")
+        raise ConfigError(f"{place} = {shown(value)}: must be a table")
     return value
 
 
 def text(value: Any, place: str) -> str:
     """The value, which must be a string. Raises `ConfigError`."""
     if not isinstance(value, str):
-        raise ConfigError(f"{place} = {show(value)}: must be a string")
+        raise ConfigError(f"{place} = {shown(value)}: must be a string")
     return value

@@ -7,10 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...basics.paths import check_folder
+from .. import terminal
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
-from ..records import replace_file, write_json
+from ..files import replace_file, write_table
+from ..runs.lock import held
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
 from .reproduction import SCALES, Reproduction
@@ -19,13 +22,17 @@ from .results import Results, safe
 
 @dataclass
 class Outcome:
-    """The tables of a reproduction, its pictures, and the reasons for what could not be made."""
+    """The tables of a reproduction, its pictures, and the reasons for what could not be made.
+
+    `failed` are the runs that failed, with the reason, and `signal` is the signal that asked to stop, or 0.
+    """
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     pictures: list[Path] = field(default_factory=list)
     note: str = ""
     missing: list[str] = field(default_factory=list)
-    interrupted: bool = False
+    failed: dict[str, str] = field(default_factory=dict)
+    signal: int = 0
 
 
 def reproduce(
@@ -36,20 +43,22 @@ def reproduce(
     data: Path = Path("data"),
     only: Iterable[str] = (),
     overrides: Iterable[str] = (),
+    own_code: bool = False,
     jobs: int | None = None,
     progress: bool = True,
     command: str = "",
-    say: Callable[[str], None] = print,
+    say: Callable[[str], None] = terminal.say,
 ) -> Outcome:
     """Train the runs of a reproduction into `out`, and write its tables, analyses and pictures there.
 
     `data` holds a folder for each data set, with the data set's name. Runs without their data are left out, and `say`
     is called with the reason. Runs that an earlier call has trained are not trained again. They are used even if this
-    call does not ask for them. `only` and `overrides` are those of `Reproduction.plan`. Raises `ConfigError` for
-    unknown labels and settings, and if `out` holds runs at another scale or with other settings.
+    call does not ask for them. `only`, `overrides` and `own_code` are those of `Reproduction.plan`. Raises
+    `ConfigError` for unknown labels and settings, and if `out` holds runs at another scale or with other settings.
     """
+    check_folder(out)
     overrides = list(overrides)
-    asked = reproduction.plan(scale, only, overrides)
+    asked = reproduction.plan(scale, only, overrides, own_code)
     whole = _whole(reproduction, scale, overrides, asked)
     for run in with_data(whole, data)[0].runs:
         check_same(run.experiment, out / "runs" / run.name)
@@ -60,22 +69,23 @@ def reproduce(
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress)
         missing |= executed.failed
-        done.interrupted = executed.interrupted
-    results = _results(whole, asked, out, missing)
-    warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
-    done.note = "\n".join(filter(None, [warning, reproduction.note]))
-    for table in reproduction.tables:
-        filled = table.filled(results) | {"command": command}
-        if not filled["rows"]:
-            continue
-        filled["title"] = filled["title"] or reproduction.title
-        filled["note"] = "\n".join([*filled["missing"], done.note])
-        done.tables.append(filled)
-        _write(out, table.name, filled)
-    for figure in [] if done.interrupted else reproduction.figures(scale):
-        title = figure.title or reproduction.title
-        figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
-        done.pictures += draw(figure, results, command, done.missing.append, progress)
+        done.failed, done.signal = executed.failed, executed.signal
+    with held(out, wait=say):  # another call may train other runs into the same folder
+        results = _results(whole, asked, out, missing)
+        warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
+        done.note = "\n".join(filter(None, [warning, reproduction.note]))
+        for table in reproduction.tables:
+            filled = table.filled(results) | {"command": command}
+            if not filled["rows"]:
+                continue
+            filled["title"] = filled["title"] or reproduction.title
+            filled["note"] = "\n".join([*filled["missing"], done.note])
+            done.tables.append(filled)
+            _write(out, table.name, filled)
+        for figure in [] if done.signal else reproduction.figures(scale):
+            title = figure.title or reproduction.title
+            figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
+            done.pictures += draw(figure, results, command, done.missing.append, progress)
     return done
 
 
@@ -158,7 +168,7 @@ def _write(out: Path, name: str, table: Mapping[str, Any]) -> None:
     """Write a table as JSON and as Markdown."""
     folder = out / "tables"
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / f"{safe(name)}.json", table)
+    write_table(folder / f"{safe(name)}.json", table)
     replace_file(folder / f"{safe(name)}.md", markdown(table).encode())
 
 

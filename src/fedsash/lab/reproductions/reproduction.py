@@ -12,7 +12,7 @@ from ...basics.errors import check
 from ..config import ConfigError, parse
 from ..config.errors import check_known, prefixed
 from ..config.files import merged, read
-from ..config.words import show
+from ..config.words import show, shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from .figures import Figure
@@ -112,7 +112,7 @@ class Reproduction:
         given = mapping(self.content.get("axes", {}), "axes")
         for axis, values in given.items():
             if not isinstance(values, list | Mapping):
-                raise ConfigError(f"axes.{axis} = {show(values)}: must be a list of values, or a table of labels")
+                raise ConfigError(f"axes.{axis} = {shown(values)}: must be a list of values, or a table of labels")
         return {axis: [_label(value) for value in values] for axis, values in given.items()}
 
     @cached_property
@@ -137,11 +137,18 @@ class Reproduction:
             for name, (place, table) in tables.items()
         ]
 
-    def plan(self, scale: str = "full", only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+    def plan(
+        self,
+        scale: str = "full",
+        only: Iterable[str] = (),
+        overrides: Iterable[str] = (),
+        own_code: bool = False,
+    ) -> Sweep:
         """The sweep at a scale.
 
         `only` has entries `"axis=label"`. For the axes that it names, it replaces the labels of the scale. `overrides`
-        such as `"rounds=50"` override everything else. Raises `ConfigError` for unknown scales, labels and settings.
+        such as `"rounds=50"` override everything else. With `own_code` they may name code outside fedsash. Raises
+        `ConfigError` for unknown scales, labels and settings.
         """
         check(scale in self.scales, "scale", scale, f"must be one of {', '.join(self.scales)}")
         chosen, only = self.scales[scale], list(only)
@@ -155,12 +162,12 @@ class Reproduction:
         for i, table in enumerate(chosen.changes):
             changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
         overrides = list(overrides)
-        return replace(found, runs=[_changed(run, changes, overrides) for run in found.runs])
+        return replace(found, runs=[_changed(run, changes, overrides, own_code) for run in found.runs])
 
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         given = self.content.get(key, [])
         if not isinstance(given, list):
-            raise ConfigError(f"{key} = {show(given)}: must be a list of tables, [[{key}]]")
+            raise ConfigError(f"{key} = {shown(given)}: must be a list of tables, [[{key}]]")
         for i, table in enumerate(given):
             yield f"{key}[{i}]", mapping(table, f"{key}[{i}]")
 
@@ -174,10 +181,11 @@ def _words(content: Mapping[str, Any], key: str) -> str:
     return " ".join(text(content.get(key, ""), key).split())
 
 
-def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str]) -> PlannedRun:
+def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str], own_code: bool) -> PlannedRun:
     """The run after the changes that select it, and then the overrides."""
     settings = [change.settings for change in changes if change.where.takes(run.labels)]
     if not settings and not overrides:
         return run
     with prefixed(run.name):
-        return replace(run, experiment=parse(reduce(merged, settings, run.experiment.table()), overrides))
+        table = reduce(merged, settings, run.experiment.table())
+        return replace(run, experiment=parse(table, overrides, own_code))

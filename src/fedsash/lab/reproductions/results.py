@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from .. import files
 from ..config import Experiment
 from ..records import Records, accuracies, summarise
 from ..sweeps import PlannedRun, Sweep
@@ -72,7 +72,7 @@ class Results:
     @cached_property
     def finished(self) -> frozenset[str]:
         """The names of the finished runs."""
-        return frozenset(run.name for run in self.sweep.runs if (self.folder(run) / "summary.json").exists())
+        return frozenset(run.name for run in self.sweep.runs if files.there(self.folder(run) / "summary.json"))
 
     def folder(self, run: PlannedRun) -> Path:
         """A run's folder."""
@@ -116,9 +116,9 @@ class Results:
     def _why(self, run: PlannedRun) -> str:
         """Why a run is missing, or how it has diverged."""
         if run.name in self.finished:
-            stopped = json.loads((self.folder(run) / "summary.json").read_text()).get("diverged")
+            stopped = files.table(self.folder(run) / "summary.json").get("diverged")
             return f"diverged in round {stopped['round']}: {stopped['why']}" if stopped else ""
-        begun = (self.folder(run) / "metrics.jsonl").exists()
+        begun = files.there(self.folder(run) / "metrics.jsonl")
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 
     def _rows(self, run: PlannedRun) -> list[dict[str, Any]]:

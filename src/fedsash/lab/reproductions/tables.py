@@ -10,7 +10,7 @@ from typing import Any
 from ...basics.errors import SettingError
 from ..config import ConfigError
 from ..config.errors import check_known
-from ..config.words import show
+from ..config.words import shown
 from .pick import SPEED_UPS, AxisLabels, Pick, mapping, several, text
 from .published import PrintedNumber, read_cell
 from .results import Measurement, Results
@@ -142,9 +142,9 @@ def _printed(
 ) -> tuple[tuple[PrintedNumber, ...], ...]:
     """The numbers that the paper prints in a row."""
     given = printed.get(row, ["?"] * len(columns))
-    place = f"{place}.published.{show(row)}"
+    place = f"{place}.published.{shown(row)}"
     if not isinstance(given, list) or len(given) != len(columns):
-        raise ConfigError(f"{place} = {show(given)}: must be a list of {len(columns)} cells, one a column")
+        raise ConfigError(f"{place} = {shown(given)}: must be a list of {len(columns)} cells, one a column")
     try:
         return tuple(read_cell(text(cell, place), form, len(cells)) for cell in given)
     except SettingError as error:

@@ -44,15 +44,21 @@ def run(
     """Train for `rounds` rounds, with evaluations in between.
 
     With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
-    `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/` and `state/`. It can be resumed from this
-    folder. `fork` starts from a saved state of another run. With `until`, the run stops after that round, as after
-    Ctrl-C. With `trajectory`, it saves running sums of its models in `trajectory/`; this does not affect the training.
-    `progress` is True for a bar, or a function that is called with the number of every finished round.
+    `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/`, `state/` and `files.json`, which has the
+    checksums of the others. It can be resumed from this folder. `fork` starts from a saved state of another run. With
+    `until`, the run stops after that round, as after Ctrl-C. With `trajectory`, it saves running sums of its models in
+    `trajectory/`; this does not affect the training. `progress` is True for a bar, or a function that is called with
+    the number of every finished round.
 
-    Raises `ValueError` if `out` holds a run already, or if the fork's state is missing, damaged or does not fit.
+    Ctrl-C, SIGTERM or SIGHUP let the run finish its round, save its state and return, with `Result.interrupted`. A
+    second signal raises `KeyboardInterrupt` at once. Any exception, such as one of a callback, leaves the last complete
+    state saved, and has a note that says how to resume. A callback is not called again for a round in which it raised.
+
+    Raises `ValueError` if `out` holds a run already or another process works in it, or if the fork's state is missing,
+    damaged or does not fit.
     """
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
-    return session.train(session.begin(fork))
+    return session.run(fork)
 
 
 def resume(
@@ -73,7 +79,8 @@ def resume(
     open keep the values with which the run began. `rounds` may differ from before, but the evaluation after the former
     last round stays in the metrics.
 
-    Raises `ValueError` if `out` holds no run, if all its states are damaged, or if they are of another experiment.
+    Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
+    are of another experiment.
     """
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
-    return session.train(session.reopen())
+    return session.resume()

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from ...averages import Average
 from ...broadcast import Broadcast
 from ...data.federated import FederatedData
 from ...evaluation import Evaluation, Metrics
@@ -31,6 +32,9 @@ class Driver(Protocol):
 
     @property
     def broadcast(self) -> Broadcast | None: ...
+
+    @property
+    def averages(self) -> Mapping[str, Average]: ...
 
     @property
     def local_data(self) -> FederatedData | None: ...

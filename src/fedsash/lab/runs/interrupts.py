@@ -1,36 +1,79 @@
-"""Ctrl-C as a request to stop: the current round is finished first."""
+"""Signals as requests to stop: the current round is finished first."""
 
 from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+
+from ...basics.signals import STOPS
+
+ECHO = 1.0
+"""A SIGTERM or SIGHUP so many seconds after a signal is no second request: shells and queues send them twice."""
+
+
+class StoppedError(KeyboardInterrupt):
+    """A second request to stop: the current round is given up. `number` is that of the signal."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+    def __str__(self) -> str:
+        return ""
+
+
+@dataclass
+class Stop:
+    """Whether somebody has asked to stop; `number` is that of the signal, or 0."""
+
+    number: int = 0
+
+    def __bool__(self) -> bool:
+        return self.number != 0
 
 
 @contextmanager
-def interrupt_flag(say: Callable[[str], None]) -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets. The second one interrupts at once."""
-    asked = threading.Event()
+def stop_flag(say: Callable[[str], None]) -> Iterator[Stop]:
+    """A flag that the first request to stop sets. The second one raises `StoppedError` at once."""
+    stop = Stop()
 
-    def act() -> None:
-        if asked.is_set():
-            raise KeyboardInterrupt
-        asked.set()
-        say("stopping after this round; press Ctrl-C again to stop at once")
+    def first(number: int) -> None:
+        stop.number = number
+        with suppress(RuntimeError):  # the signal came while a line was being printed
+            say("stopping after this round; press Ctrl-C again to stop at once")
 
-    with on_interrupt(act):
-        yield asked
+    def again(number: int) -> None:
+        raise StoppedError(number)
+
+    with on_stop(first, again):
+        yield stop
 
 
 @contextmanager
-def on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Call a function on every Ctrl-C instead of an interrupt. Outside the main thread this does nothing."""
-    if threading.current_thread() is not threading.main_thread():
+def on_stop(first: Callable[[int], None], again: Callable[[int], None]) -> Iterator[None]:
+    """Call `first` with the number of the first signal that asks to stop, and `again` with that of any later one.
+
+    Signals that this process ignores stay ignored (`nohup`). Outside the main thread this does nothing.
+    """
+    asked: list[float] = []
+
+    def act(number: int, frame: object) -> None:
+        now = time.monotonic()
+        if not asked:
+            asked.append(now)
+            first(number)
+        elif number == signal.SIGINT or now - asked[0] >= ECHO:
+            again(number)
+
+    with ExitStack() as stack:
+        if threading.current_thread() is threading.main_thread():
+            for number in STOPS:
+                before = signal.getsignal(number)
+                if before not in (signal.SIG_IGN, None):  # None: set by a program in which Python runs
+                    stack.callback(signal.signal, number, before)
+                    signal.signal(number, act)
         yield
-        return
-    before = signal.signal(signal.SIGINT, lambda number, frame: act())
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -9,7 +9,7 @@ from typing import Any
 from ..pictures.curves import curves
 from ..pictures.network import accuracy, link, timeline
 from ..pictures.paper import draw
-from ..records import accuracies, write_json
+from ..records import accuracies
 
 
 def draw_curves(folder: Path, history: list[dict[str, Any]], target: float, broadcast_start: int | None) -> None:
@@ -18,9 +18,8 @@ def draw_curves(folder: Path, history: list[dict[str, Any]], target: float, broa
         draw(curves(models, target=target, broadcast_start=broadcast_start), folder / "curves.png")
 
 
-def write_timeline(folder: Path, found: Mapping[str, Any], history: list[dict[str, Any]], target: float) -> None:
-    """Write `timeline.json` and the pictures of a run on a network."""
-    write_json(folder / "timeline.json", dict(found))
+def draw_timeline(folder: Path, found: Mapping[str, Any], history: list[dict[str, Any]], target: float) -> None:
+    """Draw the pictures of a run on a network."""
     draw(timeline(found), folder / "timeline.png")
     draw(link({folder.name: found}), folder / "link.png")
     if models := accuracies(history):

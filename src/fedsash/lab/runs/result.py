@@ -55,7 +55,8 @@ class Result:
 
     `result["wima"]` gives the numbers of a model, and `result.model("wima")` the model itself, as a new module.
     `models` lists the names of all models: the global model `"model"`, each average, and the best version of each so
-    far, such as `"wima-best"`. An unknown name raises `UnknownModelError`, a `KeyError`.
+    far, such as `"wima-best"`. An unknown name raises `UnknownModelError`, a `KeyError`. `interrupted` says that rounds
+    are left, and `signal` is the number of the signal that asked to stop, or 0.
     """
 
     history: list[dict[str, Any]]
@@ -64,6 +65,7 @@ class Result:
     federation: Driver = field(compare=False)
     folder: Path | None
     interrupted: bool = False
+    signal: int = 0
 
     def __getitem__(self, name: str) -> ModelResult:
         """The numbers of a model that was evaluated on a test set."""

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from ...averages.running import SUM, RunningSum
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_count
 from ...basics.typed import typed
 from ...state import State
-from ..records import replace_file
+from ..files import clear, replace_file
 
 FOLDER = "trajectory"
 NAME = "trajectory.sum"
@@ -33,7 +33,7 @@ class RunningSums:
     every: int = 0
 
     def __post_init__(self) -> None:
-        check(self.every >= 0, "RunningSums.every", self.every, "must be a number of rounds, or 0 for no running sums")
+        check_count("RunningSums.every", self.every, least=0)
 
 
 NEVER = RunningSums()
@@ -78,12 +78,17 @@ class Bookkeeper:
         """
         if self.folder is None:
             return
-        for path in self.folder.glob(".*.tmp"):
-            path.unlink()
+        clear(self.folder)
         last = -1 if state is None or self._forgot(state) else state.round
         for round in kept(self.folder):
             if round > last:
                 place(self.folder, round).unlink()
+
+    def check(self, source: Path, last: int) -> None:
+        """Raise `RunError` if a sum that a fork after the round `last` takes over is damaged."""
+        for round in kept(source / FOLDER) if self.every else ():
+            if round <= last:
+                read(source / FOLDER, round)
 
     def take(self, source: Path, state: State) -> None:
         """Copy the sums that a fork's source has saved up to the fork, if the state has their sum."""

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import platform
-import resource
-import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import MISSING, dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import numpy as np
-import torch
-
-from ...basics.errors import RunError, check
+from ...basics.errors import RunError, check, check_count, one_line
 from ...basics.fingerprint import differences
+from ...basics.paths import check_folder
 from ...basics.typed import fit
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
-from ..partition import record
 from ..progress import Progress
-from ..records import Mark, Records, chosen, diverged, mark, replace_file, summarise, write_json
+from ..records import Mark, Records, mark
+from .beyond import beyond
 from .driver import Driver
-from .interrupts import interrupt_flag
-from .pictures import draw_curves, write_timeline
+from .folder import RunFolder
+from .interrupts import stop_flag
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Callback, Checkpoint, Fork, Watch
+from .summary import summary
 
 log = logging.getLogger("fedsash")
 
 
 @dataclass
 class Session:
-    """One session of a run: from a state to the run's end, or to Ctrl-C."""
+    """One session of a run: from a state to the run's end, or to a request to stop.
+
+    `state` is the last complete state. If an exception ends the session, it is saved, unless the next round has spent
+    it. `saved` is the state that was saved last.
+    """
 
     federation: Driver
     rounds: int
@@ -54,16 +52,20 @@ class Session:
 
     def __post_init__(self) -> None:
         self._check_types()
-        check(self.rounds >= 1, "rounds", self.rounds, "must be at least 1")
+        check_count("rounds", self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.watch is True)
-        self.folder = None if self.out is None else Path(self.out)
-        self.records = None if self.folder is None else Records(self.folder)
-        self.sums = Bookkeeper(self.trajectory, self.folder)
+        self.folder = None if self.out is None else RunFolder(self.out)
+        self.place = None if self.folder is None else self.folder.path
+        if self.place is not None:
+            check_folder(self.place)
+        self.sums = Bookkeeper(self.trajectory, self.place)
         self.history: list[dict[str, Any]] = []
         self.mark: Mark = (0, 0)
         self.wrong = (False, False, "")
         self.over = False
+        self.state: State | None = None
+        self.saved: State | None = None
         self.chronicle: Chronicle | None = None
 
     def _check_types(self) -> None:
@@ -82,13 +84,26 @@ class Session:
             right,
         )
 
+    def run(self, fork: Fork | None) -> Result:
+        """Begin the run and train it. Nobody else works in its folder meanwhile."""
+        with nullcontext() if self.folder is None else self.folder.held():
+            return self.train(self.begin(fork))
+
+    def resume(self) -> Result:
+        """Go on with the run in the folder. Nobody else works there meanwhile."""
+        assert self.folder is not None
+        self.folder.check_begun()
+        with self.folder.held():
+            return self.train(self.reopen())
+
     def begin(self, fork: Fork | None) -> State:
         """The first state: a new one, or the state of another run, with that run's metrics so far."""
         check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
-        if self.records is not None and self.records.path.exists():
-            raise RunError(f"{self.folder} holds a run already: resume it, or choose another folder")
+        if self.folder is not None:
+            self.folder.check_new()
+            self.folder.clear()
         self.sums.cut()  # files of a run that was killed before it wrote its metrics
-        state = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
+        state = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
         return state if fork is None else self._take(fork, state)
 
     def _take(self, fork: Fork, state: State) -> State:
@@ -103,62 +118,88 @@ class Session:
             raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
         right = f"must be at least the {fork.round} of the fork's state"
         check(self.rounds >= fork.round, "rounds", self.rounds, right)
+        self.sums.check(source, fork.round)
         own = fork.round, state.lineage[0][1]
         names = {name: fork.names.get(name, name) for name in state.averages}
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
-            checkpoints.cut(self.folder / "state", -1)  # files of a run that was killed before it wrote its metrics
+            checkpoints.cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
             state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
+            self._hold(state)
             self._save(state)
         self.sums.take(source, state)
         return state
 
     def reopen(self) -> State:
         """The newest readable state of the run in the folder. Everything after it is removed."""
-        if self.folder is None or self.records is None or not self.records.path.exists():
-            raise RunError(f"{self.folder} holds no run to resume")
-        fresh = replace(self.sums.start(self.federation.start(self.folder)), lineage=((0, uuid4().hex),))
-        state, notes = checkpoints.load_newest(self.folder / "state", fresh)
+        assert self.folder is not None
+        self.folder.check_begun()  # it may have been removed before it was held
+        self.folder.clear()
+        fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
+        state, notes = checkpoints.load_newest(self.folder.states, fresh)
         for note in notes:
             log.warning(note)
         if other := differences(self.federation.fingerprint, state.fingerprint):
             lines = "; ".join(other)
-            raise RunError(f"{self.folder} holds a run of another experiment: {lines}. To change it on purpose, fork")
-        self.records.cut(state.round, state.records if state.round else None)
-        checkpoints.cut(self.folder / "state", state.round)
+            raise RunError(f"{self.place} holds a run of another experiment: {lines}. To change it on purpose, fork")
+        self.folder.records.cut(state.round, state.records if state.round else None)
+        checkpoints.cut(self.folder.states, state.round)
+        checkpoints.prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
         self.sums.cut(state)
-        state.oldest = min(checkpoints.saved_rounds(self.folder / "state"), default=0)
-        self.history = self.records.load()
+        state.oldest = min(checkpoints.saved_rounds(self.folder.states), default=0)
+        self.history = self.folder.records.load()
         self.mark = mark(self.history)
-        self._settle_engine(self.folder / "engine.json")
+        self.saved = state if checkpoints.saved_rounds(self.folder.states) else None
+        self.federation = self.folder.settled(self.federation)
         return state
 
     def train(self, state: State) -> Result:
-        """Train until the end or until Ctrl-C. After Ctrl-C the current round is finished and the state is saved."""
+        """Train until the end, or until a signal asks to stop: then the current round is finished and saved.
+
+        If an exception ends the training, the last complete state is saved, and a note of the exception says how to
+        resume.
+        """
         with ExitStack() as stack:
             stack.enter_context(self.federation)
-            stop = stack.enter_context(interrupt_flag(self.progress.say))
+            stop = stack.enter_context(stop_flag(self.progress.say))
             stack.enter_context(self.progress)
-            started = state.round < self.end or bool(state.executor)  # an executor with a saved state has a chronicle
+            # an executor with a saved state has a chronicle
+            started = state.round < self.end or state.evaluation_due or bool(state.executor)
             for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
                 self.progress.say(note)
+            for line in beyond(self.federation, self.checkpoint, self.rounds):
+                log.warning(line)
             self.progress.update(state.round)
-            self._write_beginning(state, started)
+            if self.folder is not None:
+                config = None if self.config is None else {**self.config, "rounds": self.rounds}
+                self.folder.write_beginning(self.federation, state, config, started, self.history)
             self.chronicle = self.federation.chronicle
-            while state.round < self.end and not stop.is_set() and not self.over:
-                state = self._round(state)
-            if self.folder is not None and state.round not in checkpoints.saved_rounds(self.folder / "state"):
-                self._save(state)
-            state = replace(self.federation.saved(state), records=self.mark)
-            summary = self._summary(state, _peak_memory() + self.federation.memory())
+            self._hold(state)
+            try:
+                if state.evaluation_due:
+                    state, _ = self._evaluate(state)
+                    self._save(state)
+                while state.round < self.end and not stop and not self.over:
+                    state = self._round(state)
+                return self._end(state, stop.number)
+            except BaseException as error:
+                self._rescue(error)
+                raise
+
+    def _end(self, state: State, signal: int) -> Result:
+        if state is not self.saved:
+            self._save(state)
+        state = self.federation.saved(state)
+        numbers = summary(self.federation, state, self.history, self.chronicle)
         interrupted = state.round < self.rounds and not self.over
-        result = Result(self.history, summary, state, self.federation, self.folder, interrupted)
-        self._write_end(result)
+        result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
+        if self.folder is not None:
+            self.folder.write_end(result)
         return result
 
     def _round(self, state: State) -> State:
@@ -171,25 +212,33 @@ class Session:
         ended = time.perf_counter()
         state.samples += outcome.samples
         state.training_seconds += ended - began
+        state.evaluation_due = self.federation.evaluation.due(state.round, self.rounds)
         self.sums.observe(state, outcome.moved)
         self._report(outcome)
+        self._hold(state)
         accuracies = None
-        if self.federation.evaluation.due(state.round, self.rounds):
-            metrics = self.federation.evaluate(state)
-            state, more = self.federation.learn(state, metrics)
-            metrics += more
-            rows = [m.row() for m in metrics]
-            self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
-            accuracies = {m.model: m.accuracy for m in metrics if m.split == "test"}
-            for callback in self.callbacks:
-                callback(state.round, metrics)
+        if state.evaluation_due:
+            state, accuracies = self._evaluate(state)
         state.seconds += time.perf_counter() - began
-        if self.folder is not None and self.checkpoint.due(state.round, self.rounds):
+        if self.checkpoint.due(state.round, self.rounds):
             self._save(state)
         self.progress.update(state.round, accuracies)
         if callable(self.watch):
             self.watch(state.round)
         return state
+
+    def _evaluate(self, state: State) -> tuple[State, dict[str, float]]:
+        """The state after its evaluation, and the accuracy of each model on the test set."""
+        metrics = self.federation.evaluate(state)
+        state, more = self.federation.learn(state, metrics)
+        metrics += more
+        rows = [m.row() for m in metrics]
+        self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
+        state = replace(state, evaluation_due=False)
+        self._hold(state)
+        for callback in self.callbacks:
+            callback(state.round, metrics)
+        return state, {m.model: m.accuracy for m in metrics if m.split == "test"}
 
     def _report(self, outcome: RoundReport) -> None:
         """Report problems of a round in the metrics and in the log. The log leaves out problems of the round before."""
@@ -204,87 +253,31 @@ class Session:
         self.wrong = wrong
 
     def _record(self, rows: list[dict[str, Any]]) -> None:
+        if self.folder is not None:
+            self.folder.records.append(rows)
         self.history += rows
         self.mark = mark(rows, self.mark)
-        if self.records is not None:
-            self.records.append(rows)
+
+    def _hold(self, state: State) -> None:
+        """Note that the state is complete, with all rows so far."""
+        state.records = self.mark
+        self.state = state
 
     def _save(self, state: State) -> None:
-        if self.folder is None:
+        if self.folder is not None:
+            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep)
+            self.saved = state
+
+    def _rescue(self, error: BaseException) -> None:
+        """Save the last complete state before an exception ends the session, and note how to resume."""
+        if self.folder is None or self.state is None:
             return
-        if self.records is not None and self.records.path.exists():
-            self.records.flush()
-        saved = replace(self.federation.saved(state), records=self.mark)
-        checkpoints.save(saved, self.folder / "state", self.checkpoint.keep)
-        state.oldest = checkpoints.saved_rounds(self.folder / "state")[0]
-
-    def _summary(self, state: State, memory: int) -> dict[str, Any]:
-        target = self.federation.evaluation.target
-        more = {} if self.chronicle is None else self.chronicle.summary(self.history, target)
-        return more | {
-            "models": summarise(self.history, self.federation.evaluation),
-            "chosen": chosen(self.history, self.federation.evaluation),
-            "diverged": diverged(self.history, state.round),
-            "rounds": state.round,
-            "seconds": state.seconds,
-            "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
-            "peak_memory_bytes": memory,
-            "versions": {
-                "python": platform.python_version(),
-                "fedsash": version("fedsash"),
-                "torch": str(torch.__version__),
-                "numpy": np.__version__,
-            },
-            "device": str(state.w.device),
-            "engine": self.federation.described(),
-            "seed": self.federation.seed,
-        }
-
-    def _settle_engine(self, file: Path) -> None:
-        """Use the engine with which the run began, for all settings that the federation's engine leaves open."""
-        if file.exists():
-            self.federation = self.federation.settled(json.loads(file.read_text()))
-
-    def _write_beginning(self, state: State, started: bool) -> None:
-        """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
-
-        The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
-        """
-        if self.folder is None or self.records is None:
-            return
-        self.folder.mkdir(parents=True, exist_ok=True)
-        engine = self.federation.described()
-        if started or not (self.folder / "engine.json").exists():
-            write_json(self.folder / "engine.json", engine)
-        if self.federation.local_data is not None:
-            write_json(self.folder / "partition.json", record(self.federation.local_data))
-        if self.config is not None:
-            import tomli_w
-
-            config = dict(self.config) | {"rounds": self.rounds, "engine": self.config.get("engine", {}) | engine}
-            replace_file(self.folder / "config.toml", tomli_w.dumps(config).encode())
-        if not self.records.path.exists():
-            if state.forked is None:
-                checkpoints.cut(self.folder / "state", -1)  # files of a run that was killed before it wrote its metrics
-            self.records.create(self.history)
-
-    def _write_end(self, result: Result) -> None:
-        if self.folder is None:
-            return
-        write_json(self.folder / "summary.json", result.summary)
-        (self.folder / "models").mkdir(exist_ok=True)
-        for name, w in result.vectors().items():
-            replace_file(self.folder / "models" / f"{name}.safetensors", self.federation.export(w))
-        target = self.federation.evaluation.target
-        if self.chronicle is not None:
-            write_timeline(self.folder, self.chronicle.timeline(), result.history, target)
-        draw_curves(self.folder, result.history, target, self._broadcast_start(result.state))
-
-    def _broadcast_start(self, state: State) -> int | None:
-        """The round after which clients receive the average instead of the model. None without a broadcast."""
-        broadcast = self.federation.broadcast
-        choice = state.choice or (broadcast.first() if broadcast else None)
-        return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)
+        try:
+            if self.state is not self.saved and not self.state.spent:
+                self._save(self.state)
+        except Exception as failure:
+            error.add_note(f"the state after round {self.state.round} could not be saved: {one_line(failure)}")
+        error.add_note(f"go on with: {self.folder.command}")
 
 
 def _renamed(state: State, names: Mapping[str, str]) -> State:
@@ -293,10 +286,3 @@ def _renamed(state: State, names: Mapping[str, str]) -> State:
     past = {names[name]: models for name, models in state.past.items()}
     best = {names.get(name, name): best for name, best in state.best.items()}
     return replace(state, averages=averages, past=past, best=best)
-
-
-def _peak_memory() -> int:
-    """The largest resident memory of this process so far, in bytes, plus the largest memory allocated on a GPU."""
-    unit = 1 if sys.platform == "darwin" else 1024
-    on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + on_gpu

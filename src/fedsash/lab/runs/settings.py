@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ...basics.errors import check
+from ...basics.errors import check_count
 from ...basics.typed import typed
 from ...evaluation import Metrics
 
@@ -21,7 +21,7 @@ Watch = Callable[[int], None]
 @dataclass(frozen=True)
 @typed
 class Checkpoint:
-    """When the state is saved: every `every` rounds, at the end and after Ctrl-C. The last two states are kept.
+    """When the state is saved: every `every` rounds, and when the run ends, is stopped or fails. The last two are kept.
 
     The states after the rounds in `keep` are also saved, and never removed, so that other runs can start from them.
     """
@@ -30,8 +30,9 @@ class Checkpoint:
     keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        check(self.every >= 1, "Checkpoint.every", self.every, "must be at least 1")
-        check(min(self.keep, default=1) >= 1, "Checkpoint.keep", self.keep, "must be rounds, 1 or more")
+        check_count("Checkpoint.every", self.every)
+        for round in self.keep:
+            check_count("Checkpoint.keep", round)
 
     def due(self, round: int, rounds: int) -> bool:
         """Whether the state after `round` is saved in a run of `rounds` rounds."""

@@ -11,7 +11,7 @@ from typing import Any
 
 from simpy import Environment
 
-from ...basics.errors import RunError, check
+from ...basics.errors import check
 from ...evaluation import Evaluation
 from ...network.chronicle import NetworkChronicle
 from ...network.events import begin, play
@@ -19,9 +19,11 @@ from ...network.learning import Timing
 from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.site import Site
+from .. import files
 from ..progress import Progress
-from ..records import Records, replace_file, write_json
-from .pictures import write_timeline
+from ..records import Records
+from .folder import RunFolder, config_files
+from .pictures import draw_timeline
 
 
 @dataclass
@@ -33,6 +35,7 @@ class TimeStudy:
     timeline: dict[str, Any]
     folder: Path | None
     interrupted: bool = False
+    signal: int = 0
 
 
 def simulate(
@@ -46,25 +49,50 @@ def simulate(
     out: Path | str | None = None,
     progress: bool | Callable[[int], object] = False,
     config: Mapping[str, Any] | None = None,
+    again: bool = False,
 ) -> TimeStudy:
     """Simulate the time only: run the scheduler for `rounds` steps, or until the network's `seconds` are over.
 
     A study of time saves no state: to resume it would mean to replay it, which takes as long as a new study. With `out`
     it writes `config.toml` (if `config` is given), `summary.json`, `timeline.json`, `timeline.png`, `link.png`, and
-    finally `metrics.jsonl`. The metrics are the network's measures after the steps at which `evaluation` is due.
-    `progress` is True for a bar, or a function that is called with the number of every step. The result depends on the
-    arguments only. Raises `ValueError` if `out` holds a run already.
+    finally `metrics.jsonl`. A study that is made `again` replaces the one in `out`. The metrics are the network's
+    measures after the steps at which `evaluation` is due. `progress` is True for a bar, or a function that is called
+    with the number of every step. The result depends on the arguments only.
+
+    Raises `ValueError` if `out` holds a run already, or if another process works in it.
     """
-    evaluation = evaluation or Evaluation()
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
-    folder = None if out is None else Path(out)
-    if folder is not None and Records(folder).path.exists():
-        raise RunError(f"{folder} holds a run already: choose another folder")
+    evaluation = evaluation or Evaluation()
+    if out is None:
+        return _simulate(network, scheduler, learner, rounds, evaluation, seed, None, progress, config)
+    folder = RunFolder(out)
+    with folder.held():
+        if not again:
+            folder.check_new()
+        folder.clear()
+        return _simulate(network, scheduler, learner, rounds, evaluation, seed, folder.path, progress, config)
+
+
+def _simulate(
+    network: Network,
+    scheduler: Scheduler,
+    learner: Timing,
+    rounds: int,
+    evaluation: Evaluation,
+    seed: int,
+    folder: Path | None,
+    progress: bool | Callable[[int], object],
+    config: Mapping[str, Any] | None,
+) -> TimeStudy:
+    """Simulate, and write into the folder, which is held."""
     site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
     process, chronicle = scheduler.run(site), NetworkChronicle(site)
     history: list[dict[str, Any]] = []
     began = time.perf_counter()
-    _write_config(folder, config)
+    if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
+        if config is not None:
+            files.write(folder, config_files(folder, config).items())
     with Progress(rounds, progress is True) as bar:
 
         def stepped(site: Site) -> None:
@@ -84,17 +112,8 @@ def simulate(
         "seed": seed,
     }
     if folder is not None:
-        write_json(folder / "summary.json", summary)
-        write_timeline(folder, chronicle.timeline(), history, evaluation.target)
+        found = {"summary.json": summary, "timeline.json": chronicle.timeline()}
+        files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
+        draw_timeline(folder, found["timeline.json"], history, evaluation.target)
         Records(folder).create(history)
     return TimeStudy(history, summary, chronicle.timeline(), folder)
-
-
-def _write_config(folder: Path | None, config: Mapping[str, Any] | None) -> None:
-    if folder is None:
-        return
-    folder.mkdir(parents=True, exist_ok=True)
-    if config is not None:
-        import tomli_w
-
-        replace_file(folder / "config.toml", tomli_w.dumps(config).encode())

@@ -8,10 +8,13 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
+from ...averages.profiles import exponent
 from ...basics.errors import check
+from ...basics.paths import check_folder
+from ..files import replace_file
 from ..pictures import Axis, Line, Panel, Picture, Rule, look
 from ..pictures.styles import QUIET
-from ..records import Records, accuracies, replace_file
+from ..records import Records, accuracies
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
@@ -64,6 +67,11 @@ Its error is the share of its weight that lies on another model of the same bloc
             check(
                 False, f"AveragesStudy.{second}", getattr(self, second), f"can't be asked for together with {given[0]}"
             )
+        check(self.ema is None or 0 <= self.ema < 1, "AveragesStudy.ema", self.ema, "must be at least 0 and below 1")
+        if self.power is not None:
+            exponent(self.power)
+        if self.out is not None:
+            check_folder(self.out.parent)
         right = "needs window, ema or power, which say what to write"
         check(self.out is None or bool(given), "AveragesStudy.out", str(self.out), right)
 

@@ -16,8 +16,8 @@ from ...data.federated import Samples
 from ...federation import Federation
 from ...network import Synchronous
 from ...state import State
-from .. import checkpoints
-from ..config import Experiment, NetworkExperiment, load
+from .. import checkpoints, files
+from ..config import Experiment, NetworkExperiment, load_run
 from ..config.errors import prefixed
 from .client_models import ClientModels, client_models
 
@@ -76,10 +76,10 @@ class OpenRun:
             wanted = "model" if saved[1] == "round:" else saved[1][:-1]
             self._check(wanted in there, name, f"round {state.round} has {', '.join(there)}")
             return there[wanted]
-        files = (self.folder / "models").glob("*.safetensors")
-        left = {path.stem: path for path in sorted(files, key=lambda path: path.stem)}
-        self._check(name in left, name, f"models/ has {', '.join(left) or 'none'}")
-        return read_model(left[name], self.federation)
+        file = self.folder / "models" / f"{name}.safetensors"
+        left = sorted(path.stem for path in file.parent.glob("*.safetensors"))
+        self._check(files.there(file), name, f"models/ has {', '.join(left) or 'none'}")
+        return read_model(file, self.federation)
 
     def samples(self, split: str, count: int | None = None) -> Samples:
         """`count` evenly spaced samples (None: all) of a `split`: the central test set, or all training samples."""
@@ -115,28 +115,27 @@ class OpenRun:
         return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
 
 
-def open_run(folder: Path | str) -> OpenRun:
-    """Open the run in `folder`. Raises `FileNotFoundError` if it holds none, `ConfigError` if it can't be built."""
+def open_run(folder: Path | str, own_code: bool = False) -> OpenRun:
+    """Open the run in `folder`. With `own_code` it may name any code, not only what was allowed when it was made here.
+
+    Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be built.
+    """
     folder = Path(folder)
-    file = folder / "config.toml"
-    if not file.exists():
-        raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
-    experiment = load(file)
+    experiment = load_run(folder, own_code=own_code)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
-    with prefixed(file):
+    with prefixed(folder / "config.toml"):
         return OpenRun(folder, experiment, experiment.federation())
 
 
 def read_model(file: Path, federation: Federation) -> Tensor:
     """The vector `[D]` of a state dict in a .safetensors file. Raises `ValueError` if it is of another architecture."""
     from safetensors import SafetensorError
-    from safetensors.torch import load_file
+    from safetensors.torch import load
 
-    if not file.is_file():
-        raise FileNotFoundError(f"there is no file {file}")
+    content = files.read(file)
     try:
-        tensors = load_file(file)
+        tensors = load(content)
     except SafetensorError as error:
         raise RunError(f"{file} can't be read: {one_line(error)}") from error
     layout: Layout = federation.layout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,8 +10,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...basics.errors import check
+from ..files import table, write_table
 from ..pictures import Picture
-from ..records import write_json
 from .opened import OpenRun
 
 Found = Mapping[str, Any]
@@ -97,15 +96,15 @@ class Study(ABC):
         folder = runs[0].folder
         draft, file = place(folder, name, "npz"), place(folder, name, "json")
         made = self.make(runs, progress, draft)
-        write_json(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
+        write_table(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
         draft.unlink(missing_ok=True)
-        written: Found = json.loads(file.read_text())
-        return written
+        return table(file)
 
 
 def place(folder: Path, name: str, ending: str) -> Path:
     """The path of a study's file. Raises `ValueError` unless `name` is a valid file name."""
-    check(bool(re.fullmatch(r"[\w-]+", name)), "name", name, "must be letters, digits, _ and -")
+    valid = re.fullmatch(r"[\w-]+", name) and len(name.encode()) <= 200
+    check(bool(valid), "name", name, "must be letters, digits, _ and -, at most 200 bytes")
     (folder / "analyses").mkdir(exist_ok=True)
     return folder / "analyses" / f"{name}.{ending}"
 

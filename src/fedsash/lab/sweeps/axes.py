@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ...basics.errors import shortened
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
 from ..config.errors import check_known, prefixed
 from ..config.files import KEY, TomlTable, merged, put, read
-from ..config.words import show
+from ..config.words import show, shown
 
 KEYS = ("title", "base", "axes", "zip")
+MOST_RUNS = 10_000
+LONGEST_NAME = 200
+"""Bytes of a run's name, which is that of its folder; file systems take 255."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,37 +64,44 @@ class Sweep:
     runs: list[PlannedRun]
 
 
-def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+def load(path: Path | str, only: Iterable[str] = (), overrides: Iterable[str] = (), own_code: bool = False) -> Sweep:
     """The sweep in a TOML file (see `parse`). Raises `ConfigError`, which names the file."""
     path = Path(path)
     with prefixed(path):
-        return parse(read(path), path.parent, only, overrides)
+        return parse(read(path), path.parent, only, overrides, own_code)
 
 
-def parse(table: TomlTable, folder: Path, only: Iterable[str] = (), overrides: Iterable[str] = ()) -> Sweep:
+def parse(
+    table: TomlTable,
+    folder: Path,
+    only: Iterable[str] = (),
+    overrides: Iterable[str] = (),
+    own_code: bool = False,
+) -> Sweep:
     """The sweep that the content of a file describes.
 
     `base` is an experiment's table, or the path of its file relative to `folder`. Each of the `axes` is either a dotted
     key of the experiment with a list of its values, or a name with a table of settings for each label. Axes that are
     listed together in `zip` vary together: their first labels form one run, and so on. All other axes are combined in
     every way. Later axes override earlier ones, and `overrides` such as `"rounds=3"` override all. `only` has entries
-    `"axis=label"`; it leaves out all other labels of these axes.
+    `"axis=label"`; it leaves out all other labels of these axes. With `own_code`, experiments may name code
+    outside fedsash.
 
     Raises `ConfigError`. If only one run is wrong, the message names the run.
     """
     unknown = [key for key in table if key not in KEYS]
     if unknown:
-        raise ConfigError(f"unknown key {unknown[0]}; a sweep has {', '.join(KEYS)}")
+        raise ConfigError(f"unknown key {shortened(unknown[0])}; a sweep has {', '.join(KEYS)}")
     axes = _axes(table.get("axes"))
     base = _base(table.get("base", {}), folder)
     chosen = _only(axes, only)
     zipped = _zipped(table.get("zip", []), axes)
     overrides = list(overrides)
-    runs = [_run(base, axes, labels, overrides) for labels in _combinations(axes, zipped) if _kept(labels, chosen)]
+    runs = [_run(base, axes, labels, overrides, own_code) for labels in _combinations(axes, zipped, chosen)]
     names = [run.name for run in runs]
     if not runs:
         raise ConfigError("no combination of the axes is left")
-    if twice := next((name for name in names if names.count(name) > 1), None):
+    if twice := next((name for name, count in Counter(names).items() if count > 1), None):
         raise ConfigError(f"axes: two runs would have the folder {twice}; name their labels more differently")
     labels = {name: [label for label in a.settings if _kept({name: label}, chosen)] for name, a in axes.items()}
     return Sweep(str(table.get("title", "")), labels, runs)
@@ -99,7 +112,7 @@ def _base(base: Any, folder: Path) -> TomlTable:
         with prefixed(folder / base):
             return read(folder / base)
     if not isinstance(base, Mapping):
-        raise ConfigError(f"base = {show(base)}: must be a table, [base], or the path of an experiment file")
+        raise ConfigError(f"base = {shown(base)}: must be a table, [base], or the path of an experiment file")
     return base
 
 
@@ -113,26 +126,26 @@ def _axis(name: str, values: Any) -> SweepAxis:
     if isinstance(values, list) and values and KEY.fullmatch(name):
         labels = [value if isinstance(value, str) else show(value) for value in values]
         if len(set(labels)) < len(labels):
-            raise ConfigError(f"axes.{name} = {show(values)}: must not name a value twice")
+            raise ConfigError(f"axes.{name} = {shown(values)}: must not name a value twice")
         return SweepAxis(dict(zip(labels, values, strict=True)), name)
     if isinstance(values, Mapping) and values and all(isinstance(settings, Mapping) for settings in values.values()):
         return SweepAxis(values)
     right = "a list of values of the key that the axis is called after, or a table of settings for each label"
-    raise ConfigError(f"axes.{name} = {show(values)}: must be {right}")
+    raise ConfigError(f"axes.{name} = {shown(values)}: must be {right}")
 
 
 def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
     """The axes in groups: axes that vary together, and every other axis alone."""
     if not isinstance(groups, list) or not all(isinstance(group, list) for group in groups):
         raise ConfigError(
-            f'zip = {show(groups)}: must be a list of lists of axes, such as [["local.lr", "local.batch"]]'
+            f'zip = {shown(groups)}: must be a list of lists of axes, such as [["local.lr", "local.batch"]]'
         )
     for group in groups:
         for axis in group:
             check_known(axis, axes, "zip: there is no axis")
         counts = {axis: len(axes[axis].settings) for axis in group}
         if len(set(counts.values())) > 1:
-            raise ConfigError(f"zip: axes that go together need as many labels each; there are {show(counts)}")
+            raise ConfigError(f"zip: axes that go together need as many labels each; there are {shown(counts)}")
     together = [axis for group in groups for axis in group]
     if twice := next((axis for axis in together if together.count(axis) > 1), None):
         raise ConfigError(f"zip: {twice} is in it twice")
@@ -144,12 +157,19 @@ def _zipped(groups: Any, axes: Axes) -> list[list[str]]:
     return found
 
 
-def _combinations(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[dict[str, str]]:
-    """Every combination of labels, in the order of the axes."""
-    choices = [list(zip(*(axes[axis].settings for axis in group), strict=True)) for group in zipped]
-    for chosen in product(*choices):
-        pairs = (zip(group, labels, strict=True) for group, labels in zip(zipped, chosen, strict=True))
-        found = {axis: label for pair in pairs for axis, label in pair}
+def _combinations(
+    axes: Axes, zipped: Sequence[Sequence[str]], chosen: Mapping[str, set[str]]
+) -> Iterator[dict[str, str]]:
+    """Every combination of the labels that are kept, in the order of the axes. Raises `ConfigError` for too many."""
+    together = [
+        [dict(zip(group, labels, strict=True)) for labels in zip(*(axes[axis].settings for axis in group), strict=True)]
+        for group in zipped
+    ]
+    choices = [[labels for labels in group if _kept(labels, chosen)] for group in together]
+    if (count := math.prod(map(len, choices))) > MOST_RUNS:
+        raise ConfigError(f"axes: they make {count:,} runs, and a sweep has at most {MOST_RUNS:,}", "axes")
+    for combined in product(*choices):
+        found = {axis: label for labels in combined for axis, label in labels.items()}
         yield {axis: found[axis] for axis in axes}
 
 
@@ -159,7 +179,7 @@ def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
     for choice in only:
         axis, equals, label = choice.partition("=")
         if not equals:
-            raise ConfigError(f"--only {choice}: must be AXIS=LABEL, such as seed=0")
+            raise ConfigError(f"--only {shortened(choice)}: must be AXIS=LABEL, such as seed=0")
         check_known(axis, axes, "--only: there is no axis")
         check_known(label, axes[axis].settings, f"--only: axis {axis} has no label")
         chosen.setdefault(axis, set()).add(label)
@@ -170,10 +190,12 @@ def _kept(labels: Mapping[str, str], chosen: Mapping[str, set[str]]) -> bool:
     return all(label in chosen.get(axis, {label}) for axis, label in labels.items())
 
 
-def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequence[str]) -> PlannedRun:
+def _run(base: TomlTable, axes: Axes, labels: dict[str, str], overrides: Sequence[str], own_code: bool) -> PlannedRun:
     table = base
     for axis, label in labels.items():
         table = axes[axis].applied(table, label)
     name = ",".join(axes[axis].part(label) for axis, label in labels.items())
+    if len(name.encode()) > LONGEST_NAME:
+        raise ConfigError(f"axes: the folder {shortened(name)} would have a name of more than {LONGEST_NAME} bytes")
     with prefixed(name):
-        return PlannedRun(name, labels, experiment(table, overrides))
+        return PlannedRun(name, labels, experiment(table, overrides, own_code))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from queue import SimpleQueue
 
-from ...basics.errors import check
+from ...basics.errors import RunError, check_count
+from ...basics.paths import check_folder
+from .. import files
 from ..checkpoints import saved_rounds
-from ..config import ConfigError, Experiment, load
+from ..config import ConfigError, Experiment, load_run
 from ..progress import Progress
-from ..runs.interrupts import on_interrupt
+from ..runs.interrupts import on_stop
 from . import index
 from .axes import Sweep
 from .plan import Leg, Plan, plan
@@ -21,11 +23,11 @@ from .process import Message, Process
 
 @dataclass
 class SweepReport:
-    """The result of a sweep: the runs that failed, with the reason, and whether it was interrupted."""
+    """The result of a sweep: the runs that failed, with the reason, and the signal that asked it to stop, or 0."""
 
     folder: Path
     failed: dict[str, str] = field(default_factory=dict)
-    interrupted: bool = False
+    signal: int = 0
 
 
 def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bool = True) -> SweepReport:
@@ -34,18 +36,20 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
     Finished runs are not trained again, and stopped runs continue. `jobs` is the number of runs that are trained at the
     same time, each on its share of the cores. By default it is the number of cores, or 1 on a GPU. If a run fails, it
     is reported with all runs that continue it, and the other runs go on. After Ctrl-C every run finishes its round and
-    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output.
+    saves its state. `out/sweep.json` lists the runs, and `out/logs` holds their output. Several processes may train
+    other runs into the same folder; one waits for legs that another one trains at the moment.
 
     Raises `ConfigError` if `out` holds another sweep, or a run of another experiment.
     """
-    check(jobs is None or jobs >= 1, "jobs", jobs, "must be at least 1")
+    check_count("jobs", jobs)
     out = Path(out)
+    check_folder(out)
     legs = plan(sweep.runs)
     for leg in legs.legs:
         check_same(leg.experiment, out / leg.folder)
     index.write(out, sweep, {})
     with Progress(legs.to_train, progress) as bar:
-        executed = _Foreman(out, legs, _slots(jobs or _side_by_side(sweep)), bar).work()
+        executed = _Foreman(out, legs, _slots(min(jobs or _side_by_side(sweep), len(legs.legs))), bar).work()
     index.write(out, sweep, executed.failed)
     return executed
 
@@ -64,8 +68,8 @@ class _Foreman:
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
     def work(self) -> SweepReport:
-        """Train until all legs are finished, or until Ctrl-C has stopped the running ones."""
-        with on_interrupt(self._stop):
+        """Train until all legs are finished, or until the running ones are stopped."""
+        with on_stop(self._stop, self._stop_now):
             self._show()
             self._start()
             while self.running:
@@ -81,6 +85,8 @@ class _Foreman:
         elif message.ended:
             self._end(message)
             self._start()
+        elif message.note:
+            self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
         elif message.round is not None:
             self.reached[self.running[message.sender][0].folder] = message.round
             self._show()
@@ -89,7 +95,7 @@ class _Foreman:
         """Start the legs that are ready. A leg gets all cores if it is the only one."""
         ready = [leg for leg in self.waiting if leg.parent is None or leg.parent.folder in self.done]
         share = len(self.slots) if len(ready) == 1 and not self.running else 1
-        while ready and len(self.slots) >= share and not self.executed.interrupted:
+        while ready and len(self.slots) >= share and not self.executed.signal:
             leg, slots = ready.pop(0), [self.slots.pop(0) for _ in range(share)]
             log = self.executed.folder / "logs" / f"{slots[0][0]}.txt"
             process = self.idle.pop() if self.idle else Process(log, self.heard)
@@ -97,6 +103,8 @@ class _Foreman:
             self.running[process] = leg, slots
             self.bar.say(f"{leg.folder}: {leg.span}")
             process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
+            if self.executed.signal:  # it came while the process was started
+                process.stop()
 
     def _end(self, message: Message) -> None:
         """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
@@ -106,17 +114,22 @@ class _Foreman:
         if message.reached == leg.last:
             self.done.add(leg.folder)
             self.bar.say(f"{leg.folder}: done{message.results}")
-        elif not self.executed.interrupted:
+        elif not self.executed.signal:
             self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
             self.waiting = [other for other in self.waiting if not set(other.runs) & set(leg.runs)]
             self.bar.say(f"{leg.folder}: failed: {message.reason}")
 
-    def _stop(self) -> None:
-        """Let every process finish its round. A second call ends the processes at once."""
-        self.executed.interrupted = True
-        self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+    def _stop(self, number: int) -> None:
+        """Let every process finish its round."""
+        self.executed.signal = number
         for process in self.running:
-            process.interrupt()
+            process.stop()
+        with suppress(RuntimeError):  # the signal came while a line was being printed
+            self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+
+    def _stop_now(self, number: int) -> None:
+        for process in self.running:
+            process.stop_now()
 
     def _show(self) -> None:
         self.bar.update(sum(self.reached.values()) - self.before)
@@ -124,20 +137,23 @@ class _Foreman:
 
 def check_same(experiment: Experiment, folder: Path) -> None:
     """Raise `ConfigError` if the folder holds a run of another experiment. The engine may differ."""
-    file = folder / "config.toml"
-    if file.exists() and replace(load(file), engine=experiment.engine) != experiment:
+    if (folder / "config.toml").exists() and replace(load_run(folder), engine=experiment.engine) != experiment:
         raise ConfigError(f"{folder} holds a run of another experiment: choose another folder, or remove this one")
 
 
 def _is_done(leg: Leg, out: Path) -> bool:
-    """Whether the leg's last state and summary are written. On a network a run may end before its last round."""
+    """Whether the leg's last state and all its results are written. On a network a run may end before its last round.
+
+    Otherwise its last session is repeated: it writes the results again and clears what a killed process has left.
+    """
     file = out / leg.folder / "summary.json"
-    if not file.exists():
+    try:
+        summary = files.table(file)
+    except (FileNotFoundError, RunError):
         return False
-    summary = json.loads(file.read_text())
-    last = summary["rounds"] if summary.get("ended_early") else leg.last
+    last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and bool(summary["rounds"] == last)
+    return saved and summary.get("rounds") == last and files.settled(file)
 
 
 def _side_by_side(sweep: Sweep) -> int:

@@ -2,40 +2,46 @@
 
 from __future__ import annotations
 
-import json
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...basics.errors import RunError
+from .. import files
 from ..config import ConfigError
-from ..records import write_json
+from ..runs.lock import held
 from .axes import Sweep
 
 NAME = "sweep.json"
+WORDS = {list: "lists", dict: "tables", str: "texts"}
+log = logging.getLogger("fedsash")
 
 
 def write(out: Path, sweep: Sweep, failed: Mapping[str, str]) -> None:
-    """Write the file. If an earlier command trained other labels of the same axes, its runs stay in the file.
+    """Write the file. Runs of the same axes that other commands have trained, or train now, stay in the file.
 
     Raises `ConfigError` if the folder holds a sweep over other axes.
     """
-    out.mkdir(parents=True, exist_ok=True)
-    before = (
-        read(out) if (out / NAME).exists() else {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "failed": {}}
-    )
-    if list(before["axes"]) != list(sweep.axes):
-        there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
-        raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
-    axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
-    runs = {run.name: run.labels for run in sweep.runs}
-    others = {name: reason for name, reason in before["failed"].items() if name not in runs}
-    write_json(
-        out / NAME,
-        {"title": sweep.title, "axes": axes, "runs": before["runs"] | runs, "failed": {**others, **failed}},
-    )
+    with held(out, wait=log.warning):
+        new: dict[str, Any] = {"axes": {axis: [] for axis in sweep.axes}, "runs": {}, "failed": {}}
+        before = read(out) if (out / NAME).exists() else new
+        if list(before["axes"]) != list(sweep.axes):
+            there, here = ", ".join(before["axes"]), ", ".join(sweep.axes)
+            raise ConfigError(f"{out} holds a sweep over {there}, not over {here}: choose another folder")
+        axes = {axis: list(dict.fromkeys([*before["axes"][axis], *labels])) for axis, labels in sweep.axes.items()}
+        runs = {run.name: run.labels for run in sweep.runs}
+        others = {name: reason for name, reason in before["failed"].items() if name not in runs}
+        known = {"runs": before["runs"] | runs, "failed": {**others, **failed}}
+        files.write_table(out / NAME, {"title": sweep.title, "axes": axes, **known})
 
 
 def read(out: Path) -> dict[str, Any]:
-    """What `write` wrote."""
-    found: dict[str, Any] = json.loads((out / NAME).read_text())
+    """What `write` wrote. Raises `RunError` if the file is damaged."""
+    file = out / NAME
+    found = files.table(file)
+    for key, kind in (("axes", list), ("runs", dict), ("failed", str)):
+        of_one = found.get(key)
+        if not isinstance(of_one, dict) or not all(isinstance(value, kind) for value in of_one.values()):
+            raise RunError(f"{file}: {key} must be a table of {WORDS[kind]}")
     return found

@@ -8,10 +8,14 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
-from collections.abc import Iterator, Mapping
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +26,23 @@ from ...executors import Engine, LocalEngine
 from .. import runs
 from ..config import Experiment, NetworkExperiment, parse
 from ..records import TensorBoard
-from ..runs import Fork
+from ..runs import Fork, Result
+from ..runs.folder import RunFolder, with_engine
+from ..runs.lock import POLL, InUseError
+from ..runs.timing import TimeStudy
 
 
 def main() -> None:
-    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`."""
+    """Train one leg after another: `experiment`, `folder`, `fork` (folder, round, names) or null, `until`, `cores`.
+
+    The experiments may name code of one's own. They come from the sweep itself, which has been allowed to use it.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # it comes from the sweep, which may ignore it itself
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
         try:
-            experiment, folder = parse(job["experiment"]), Path(job["folder"])
+            experiment, folder = parse(job["experiment"], own_code=True), Path(job["folder"])
             if isinstance(experiment, NetworkExperiment):
                 ended = simulate(experiment, folder)
             else:
@@ -46,18 +57,28 @@ def main() -> None:
 
 def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
     """Begin or resume the run in `folder` and return its result. It is finished if its simulated time is over."""
-    go = experiment.resume if (folder / "metrics.jsonl").exists() else experiment.run
+
+    def go(boards: list[TensorBoard]) -> Result | TimeStudy:
+        begin = experiment.resume if RunFolder(folder).begun else experiment.run
+        return begin(folder, progress=lambda round: tell({"round": round}), callbacks=boards)
+
     with _boards(experiment, folder) as boards:
-        result = go(folder, progress=lambda round: tell({"round": round}), callbacks=boards)
+        result = _when_free(partial(go, boards))
     reached = result.summary["rounds"] if result.interrupted else experiment.rounds
-    return {"reached": reached, "models": result.summary["models"]}
+    return _told(reached, result)
 
 
 def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
     """Begin or resume the run in `folder` up to the round `until`, and return its result."""
     origin = None if fork is None else Fork(**fork)
     experiment = replace(experiment, engine=_engine(experiment.engine, origin))
-    federation, begun = experiment.federation(), (folder / "metrics.jsonl").exists()
+    federation = experiment.federation()
+
+    def go(settings: dict[str, Any]) -> Result:
+        if RunFolder(folder).begun:
+            return runs.resume(federation, experiment.rounds, folder, **settings)
+        return runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
+
     with _boards(experiment, folder) as boards:
         settings: dict[str, Any] = {
             "checkpoint": experiment.checkpoint,
@@ -67,11 +88,26 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
             "config": experiment.table(),
             "until": until,
         }
-        if begun:
-            result = runs.resume(federation, experiment.rounds, folder, **settings)
-        else:
-            result = runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
-    return {"reached": result.state.round, "models": result.summary["models"]}
+        result = _when_free(partial(go, settings))
+    return _told(result.state.round, result)
+
+
+def _told(reached: int, result: Result | TimeStudy) -> dict[str, Any]:
+    why = signal.Signals(result.signal).name if result.signal else ""
+    return {"reached": reached, "models": result.summary["models"], "error": f"stopped by {why}" if why else ""}
+
+
+def _when_free(go: Callable[[], Any]) -> Any:
+    """Train a leg. If another sweep trains it at the moment, wait until that one has finished or stopped."""
+    told = False
+    while True:
+        try:
+            return go()
+        except InUseError as error:
+            if not told:
+                tell({"note": f"waiting: {one_line(error)}"})
+            told = True
+            time.sleep(POLL)
 
 
 @contextmanager
@@ -99,7 +135,8 @@ def _engine(engine: Engine, origin: Fork | None) -> Engine:
     engine = replace(engine, threads=1) if engine.threads == "auto" else engine
     if origin is None or engine.resolved:
         return engine
-    began = LocalEngine(**json.loads((Path(origin.folder) / "engine.json").read_text()))
+    began = with_engine(Path(origin.folder), LocalEngine(pieces=engine.pieces).settled)
+    assert isinstance(began, LocalEngine)
     return replace(began, workers=min(int(began.workers), torch.get_num_threads())) if began.resolved else engine
 
 
@@ -111,4 +148,9 @@ def _keep_to(cores: list[int]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception as error:
+        traceback.print_exc()
+        print(f"{type(error).__name__}: {one_line(error)}", file=sys.stderr)  # the sweep shows the last line
+        sys.exit(1)

@@ -13,6 +13,7 @@ from queue import SimpleQueue
 from threading import Thread
 from typing import Any
 
+from ...basics.signals import ending
 from .plan import Leg
 
 
@@ -20,7 +21,8 @@ from .plan import Leg
 class Message:
     """A message of a process: a finished round, or the end of its leg, with the round that it reached.
 
-    `reason` says why a leg failed, and `results` holds its models' accuracies. After a `crash` the process is gone.
+    `reason` says why a leg failed, and `results` holds its models' accuracies. `note` is a line for the user. After a
+    `crash` the process is gone.
     """
 
     sender: Process
@@ -29,13 +31,14 @@ class Message:
     reached: int | None = None
     results: str = ""
     reason: str = ""
+    note: str = ""
     crash: bool = False
 
 
 class Process:
     """Trains one leg after another, and puts its messages into the queue `heard`.
 
-    It runs in a session of the operating system of its own, so only `interrupt` sends it Ctrl-C. Its output goes into
+    It runs in a session of the operating system of its own, so no terminal sends it a signal. Its output goes into
     the file `log`.
     """
 
@@ -44,7 +47,7 @@ class Process:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as file:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "fedsash.lab.sweeps.job"],
+                [sys.executable, "-P", "-m", "fedsash.lab.sweeps.job"],  # -P: no file that lies here is a library
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=file,
@@ -60,8 +63,12 @@ class Process:
         job = {"experiment": leg.experiment.table(), "folder": str(out / leg.folder), "fork": fork, "until": leg.last}
         self._write(json.dumps(job | {"cores": cores}) + "\n")
 
-    def interrupt(self) -> None:
-        """Let it finish its round and save its state. A second call ends it at once."""
+    def stop(self) -> None:
+        """Let it finish its round and save its state."""
+        self._process.send_signal(signal.SIGTERM)
+
+    def stop_now(self) -> None:
+        """Let it give up its round and save its last state."""
         self._process.send_signal(signal.SIGINT)
 
     def close(self) -> None:
@@ -84,17 +91,17 @@ class Process:
             told = json.loads(line)
             ended = "reached" in told
             results, reason = _results(told.get("models", {})), told.get("error", "")
-            self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason))
+            note = told.get("note", "")
+            self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason, note))
         code = self._process.wait()
         self._heard.put(Message(self, ended=True, reason=self._why(code), crash=True))
 
     def _why(self, code: int) -> str:
         """Why a process has ended without a message."""
         if code < 0:
-            name = signal.Signals(-code).name
-            return f"killed by {name}" + (", out of memory perhaps" if -code == signal.SIGKILL else "")
+            return ending(code)
         said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{said[-1].strip() if said else f'exit code {code}'} (see {os.path.relpath(self._log)})"
+        return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(self._log)})"
 
 
 def _results(models: dict[str, Any]) -> str:

@@ -28,7 +28,7 @@ class FedAsync(Scheduler):
     b: float = 4.0
 
     def __post_init__(self) -> None:
-        check(0 <= self.alpha <= 1, "FedAsync.alpha", self.alpha, "must be between 0 and 1")
+        check(0 < self.alpha <= 1, "FedAsync.alpha", self.alpha, "must be above 0 and at most 1")
         check_strength("FedAsync.a", self.a)
         check_strength("FedAsync.b", self.b)
 

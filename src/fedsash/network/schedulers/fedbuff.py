@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ...basics.errors import check, check_strength
+from ...basics.errors import check_count, check_rate, check_strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
@@ -26,8 +26,8 @@ class FedBuff(Scheduler):
     a: float = 0.5
 
     def __post_init__(self) -> None:
-        check(self.size >= 1, "FedBuff.size", self.size, "must be at least 1")
-        check_strength("FedBuff.lr", self.lr)
+        check_count("FedBuff.size", self.size)
+        check_rate("FedBuff.lr", self.lr)
         check_strength("FedBuff.a", self.a)
 
     def run(self, site: Site) -> Steps:

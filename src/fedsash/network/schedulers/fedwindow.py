@@ -6,7 +6,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ...basics.errors import check
+from ...basics.errors import check, check_count
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
 from ..learning import AnyModel
 from ..site import Site, Steps
@@ -50,7 +50,7 @@ class FedWindow(Scheduler):
     pipelined: bool = False
 
     def __post_init__(self) -> None:
-        check(self.slide >= 1, "FedWindow.slide", self.slide, "must be at least 1")
+        check_count("FedWindow.slide", self.slide)
         check(not self.pipelined or self.slide == 1, "FedWindow.slide", self.slide, "must be 1 where it is pipelined")
 
     def run(self, site: Site) -> Steps:

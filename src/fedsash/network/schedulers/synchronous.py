@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...basics.errors import check
+from ...basics.errors import check_positive
 from ..site import Site, Steps
 from .base import Scheduler
 
@@ -24,7 +24,7 @@ class Synchronous(Scheduler):
     deadline: float | None = None
 
     def __post_init__(self) -> None:
-        check(self.deadline is None or self.deadline > 0, "Synchronous.deadline", self.deadline, "must be positive")
+        check_positive("Synchronous.deadline", self.deadline)
 
     def run(self, site: Site) -> Steps:
         """The rounds of a study of time. A federation makes its own rounds and calls `round` for each."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ....basics.errors import RunError
+from ....basics.errors import RunError, one_line
+from ....basics.paths import inside
 from ....evaluation import Evaluation
+from ...files import read, table, there
 from ...records import Records, accuracies, diverged, summarise
+from ...sweeps import index
 
 
 @dataclass(frozen=True)
@@ -78,28 +80,29 @@ class SweepOnPage:
 
 @dataclass
 class Collection:
-    """Everything that the page shows. `notes` say what could not be read."""
+    """Everything that the page shows. `notes` say what is not there. `damaged` says what is damaged and so left out."""
 
     runs: list[RunOnPage] = field(default_factory=list)
     sweeps: list[SweepOnPage] = field(default_factory=list)
     analyses: list[Analysis] = field(default_factory=list)
     tables: list[Analysis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    damaged: list[str] = field(default_factory=list)
 
 
 def collect(folders: Sequence[Path | str]) -> Collection:
     """The runs and sweeps in these folders. With several sweeps, runs have another axis `sweep`, with its folder.
 
-    Raises `ValueError` for a folder that is neither, and if its metrics, config.toml or sweep.json are damaged. Within
-    a sweep, a damaged run only gives a note. So do damaged partitions, summaries, analyses and tables.
+    Raises `ValueError` for a folder that is neither, and if one of its files is damaged (see `files.read`). Damaged
+    runs of a sweep, analyses and tables are left out, with a note.
     """
     found = Collection()
     paths = [Path(folder) for folder in folders]
-    sweeps = [folder for folder in paths if (folder / "sweep.json").exists()]
+    sweeps = [folder for folder in paths if (folder / index.NAME).exists()]
     for folder, name in zip(paths, _names(paths), strict=True):
         if folder in sweeps:
             _sweep(folder, name if len(paths) > 1 else "", {"sweep": name} if len(sweeps) > 1 else {}, found)
-        elif (folder / "metrics.jsonl").exists():
+        elif there(folder / "metrics.jsonl"):
             _run(folder, name, {}, found)
         else:
             raise RunError(f"{folder} is neither a run nor a sweep: it holds no metrics.jsonl and no sweep.json")
@@ -117,39 +120,30 @@ def _names(folders: Sequence[Path]) -> list[str]:
 
 
 def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) -> None:
-    content = _json(folder / "sweep.json")
-    axes, runs, failed = (_table(content, key, folder / "sweep.json") for key in ("axes", "runs", "failed"))
-    axes = {axis: [str(label) for label in labels] for axis, labels in axes.items()}
+    content = index.read(folder)
+    runs, failed = content["runs"], content["failed"]
+    axes = {axis: [str(label) for label in labels] for axis, labels in content["axes"].items()}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
     found.sweeps.append(SweepOnPage(title, folder, axes, reasons))
-    for run in runs:
-        labels = {axis: str(label) for axis, label in _table(runs, run, folder / "sweep.json").items()}
-        name = f"{prefix}/{run}" if prefix else run
-        if not (folder / "runs" / run / "metrics.jsonl").exists():
+    for run, labelled in runs.items():
+        labels = {axis: str(label) for axis, label in labelled.items()}
+        name, place = f"{prefix}/{run}" if prefix else run, inside(folder / "runs", run)
+        if not there(place / "metrics.jsonl"):
             if run not in failed:
                 found.notes.append(f"run {name} has not begun")
             continue
         try:
-            _run(folder / "runs" / run, name, where | labels, found)
+            _run(place, name, where | labels, found)
         except RunError as error:
-            found.notes.append(f"run {name} is left out: {error}")
-    found.tables += _results(folder / "tables", prefix or title, found.notes)
-    found.analyses += _results(folder / "analyses", prefix or title, found.notes)
-
-
-def _table(content: dict[str, Any], key: str, file: Path) -> dict[str, Any]:
-    value = content.get(key, {})
-    if not isinstance(value, dict):
-        raise RunError(f"{file}: {key} must be a table")
-    return value
+            found.damaged.append(f"run {name} is left out: {error}")
+    found.tables += _results(folder / "tables", prefix or title, found.damaged)
+    found.analyses += _results(folder / "analyses", prefix or title, found.damaged)
 
 
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
     """Read the folder of a run, finished or not."""
     rows = Records(folder).load()
-    if not all({"model", "split"} <= row.keys() and (row["split"] != "test" or "accuracy" in row) for row in rows):
-        raise RunError(f"{folder / 'metrics.jsonl'}: every row must have a model and a split, on test an accuracy")
     text, config = _config(folder / "config.toml")
     known = config.get("evaluation", {})
     try:
@@ -157,16 +151,16 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     except TypeError as error:
         raise RunError(f"{folder / 'config.toml'}: evaluation: {error}") from error
     last = max((row["round"] for row in rows), default=0)
-    summary = _optional(folder / "summary.json", found.notes) or {}
+    summary = _optional(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
         summary = {"models": summarise(rows, evaluation), "rounds": last, "diverged": diverged(rows, last)}
-    partition = _optional(folder / "partition.json", found.notes)
+    partition = _optional(folder / "partition.json")
     network = {row["round"]: row for row in rows if row["split"] == "network"}
-    timeline = _optional(folder / "timeline.json", found.notes)
-    read = RunOnPage(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
-    found.runs.append(replace(read, partition=partition, network=network, timeline=timeline))
-    found.analyses += _results(folder / "analyses", name, found.notes)
+    timeline = _optional(folder / "timeline.json")
+    run = RunOnPage(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
+    found.runs.append(replace(run, partition=partition, network=network, timeline=timeline))
+    found.analyses += _results(folder / "analyses", name, found.damaged)
 
 
 def _whole(summary: dict[str, Any]) -> bool:
@@ -176,38 +170,23 @@ def _whole(summary: dict[str, Any]) -> bool:
 
 
 def _config(file: Path) -> tuple[str, dict[str, Any]]:
-    if not file.exists():
+    if not there(file):
         return "", {}
-    text = file.read_text(errors="replace")
+    text = read(file).decode(errors="replace")
     try:
         return text, tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise RunError(f"{file}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{file}: {one_line(error)}") from error
 
 
-def _results(folder: Path, source: str, notes: list[str]) -> Iterator[Analysis]:
+def _results(folder: Path, source: str, damaged: list[str]) -> Iterator[Analysis]:
     for file in sorted(folder.glob("*.json"), key=lambda file: file.stem):
-        content = _optional(file, notes)
-        if content is not None:
-            yield Analysis(source, file, content)
+        try:
+            yield Analysis(source, file, table(file))
+        except RunError as error:
+            damaged.append(f"left out: {error}")
 
 
-def _optional(file: Path, notes: list[str]) -> dict[str, Any] | None:
-    """The content of an optional file. None, with a note, if it is damaged."""
-    if not file.exists():
-        return None
-    try:
-        return _json(file)
-    except RunError as error:
-        notes.append(f"left out: {error}")
-        return None
-
-
-def _json(file: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(file.read_bytes())
-    except ValueError as error:
-        raise RunError(f"{file} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise RunError(f"{file}: must be a JSON object")
-    return content
+def _optional(file: Path) -> dict[str, Any] | None:
+    """The content of a file that a run may not have written yet."""
+    return table(file) if there(file) else None

@@ -28,7 +28,7 @@ FEW = 6
 def document(found: Collection, command: str) -> str:
     """The page as HTML. `command` is the command that makes it. Raises `ImportError` without plotly or scipy."""
     pictures = _Pictures()
-    wrong = [*found.notes]
+    wrong = [*found.notes, *found.damaged]
     sections = [
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),

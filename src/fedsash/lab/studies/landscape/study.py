@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from ....basics.errors import check
+from ....basics.errors import check, check_count
 from ...pictures import Picture
 from ..opened import MODELS, OpenRun
 from ..study import UNKNOWN, Found, OnProgress, Rows, Study, names_of, number, option, share, unseen
@@ -54,7 +54,9 @@ Ctrl-C loses nothing: the same command continues.
         check(
             self.surface or len(self.models) in THROUGH.values(), "LandscapeStudy.models", ",".join(self.models), right
         )
-        check(self.points >= 2, "LandscapeStudy.points", self.points, "must be at least 2 a direction")
+        valid = 2 <= self.points <= 1000
+        check(valid, "LandscapeStudy.points", self.points, "must be at least 2 and at most 1,000 in a direction")
+        check_count("LandscapeStudy.seed", self.seed, least=0)
 
     @property
     def kind(self) -> str:

@@ -19,7 +19,7 @@ from ....basics.errors import check
 from ....data.federated import FederatedData, Samples
 from ....evaluation import Scorer
 from ....tasks import Loss
-from ...records import replace_file
+from ...files import replace_file
 from .sections import Section
 
 SAVING = 1.0

@@ -1,0 +1,64 @@
+"""Paths: only plain files are read, names stay in their folder, and an error in writing names the file."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from .errors import RunError
+
+KINDS = {
+    stat.S_IFDIR: "a folder",
+    stat.S_IFIFO: "a named pipe",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
+
+
+def plain_file(path: Path | str) -> Path:
+    """The path, if a plain file, or a link to one, is there.
+
+    To open anything else may wait for ever. Raises `OSError`, which names the path and what is there instead.
+    """
+    path = Path(path)
+    kind = stat.S_IFMT(path.stat().st_mode)
+    if kind != stat.S_IFREG:
+        raise OSError(f"{path} is {KINDS.get(kind, 'something else')}, and must be a file")
+    return path
+
+
+def check_folder(path: Path | str) -> None:
+    """Raise `OSError` if there can't be a folder with files of ours at `path`. Nothing is made."""
+    path = Path(path).absolute()
+    there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
+    if not there.is_dir():
+        raise NotADirectoryError(f"{there} is a file, and must be a folder")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise PermissionError(f"{there} can't be written")
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The path of a file of `folder`, by its name in another file, which somebody else may have written.
+
+    Raises `RunError` if the name leads out of the folder. A link in the folder may lead anywhere: whoever owns the
+    folder has put it there.
+    """
+    path = Path(name)
+    if path.anchor or ".." in path.parts or "\0" in name:
+        raise RunError(f"{folder} names the file {name!r}, which is not in this folder")
+    return folder / path
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Make an `OSError` from the `with` block name the file, such as "No space left on device"."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise type(error)(error.errno, error.strerror, str(path)) from error

@@ -1,0 +1,168 @@
+"""One worker process, seen from both ends of its pipe."""
+
+from __future__ import annotations
+
+import ctypes
+import pickle
+import signal
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import connection
+from multiprocessing.util import Finalize
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.multiprocessing
+
+from ..basics.arrays import Ints
+from ..basics.errors import one_line
+from ..basics.resolve import libraries_first
+from ..basics.signals import STOPS, ending
+from ..exchange import Job
+from ..local import Trainer
+from .buffers import Buffers
+
+Piece = tuple[int, Ints]
+"""Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
+
+
+class Worker:
+    """A process that makes its own trainer with `make` and answers pieces, with one thread.
+
+    `left` are the pieces that it has been asked and has not answered. A process that this one forks later inherits its
+    `pipe`; so `others`, the pipes of the workers so far, are closed there. It ignores signals that ask to stop: this
+    process decides when it ends, and it ends with this process.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        make: Callable[[], Trainer],
+        buffers: Buffers,
+        others: Sequence[connection.Connection],
+    ) -> None:
+        self.number, self.left = number, list[Piece]()
+        context: Any = torch.multiprocessing.get_context(buffers.start)
+        self.pipe, theirs = context.Pipe()
+        # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
+        inherited = [self.pipe, *others] if buffers.start == "fork" else []
+        self._process = context.Process(
+            target=_serve, args=(theirs, inherited, make, buffers), name=f"worker {number}", daemon=True
+        )
+        with warnings.catch_warnings(), libraries_first(), _signals_wait():
+            warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
+            self._process.start()
+            # At exit, Python would ask it to end by SIGTERM, and wait for ever.
+            self.close = Finalize(self, _end, (self._process, self.pipe), exitpriority=0)
+        theirs.close()
+
+    def ask(self, job: Job, round: int, pieces: list[Piece]) -> None:
+        """Ask it to answer pieces of a request. If it is dead, `answer` says so."""
+        self.left = list(pieces)
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.pipe.send((job, round, pieces))
+
+    def answer(self) -> int | None:
+        """The first place of the piece that it has answered next, or None if the process is dead.
+
+        Raises an exception of the training.
+        """
+        try:
+            answer = self.pipe.recv()
+        except (EOFError, OSError):
+            return None
+        if isinstance(answer, BaseException):
+            raise answer
+        self.left = [piece for piece in self.left if piece[0] != answer]
+        return int(answer)
+
+    def end(self) -> str:
+        """End the process, and say why it had ended if it had."""
+        self._process.join(timeout=1)
+        why = ending(self._process.exitcode)
+        self.close()
+        return why
+
+    def memory(self) -> int:
+        """Its own memory in bytes; 0 if the system does not tell it."""
+        file = Path(f"/proc/{self._process.pid}/smaps_rollup")
+        if not file.exists():
+            return 0
+        return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))
+
+
+def _end(process: Any, pipe: connection.Connection) -> None:
+    pipe.close()
+    process.kill()
+    process.join()
+
+
+@contextmanager
+def _signals_wait() -> Iterator[None]:
+    """Signals that ask to stop wait, here and in the processes that start; no signal is lost."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def keep_freed_memory() -> None:
+    """Ask glibc to keep freed memory: otherwise every step returns it to the system and must fetch it again."""
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return
+    trim_threshold, mmap_threshold, huge = -1, -3, 2**31 - 1
+    mallopt(trim_threshold, huge)
+    mallopt(mmap_threshold, huge)
+
+
+def _serve(
+    pipe: connection.Connection,
+    inherited: list[connection.Connection],
+    make: Callable[[], Trainer],
+    buffers: Buffers,
+) -> None:
+    """The main loop of a worker: answer the pieces that come through the pipe, until the other end closes it."""
+    for number in STOPS:
+        signal.signal(number, signal.SIG_IGN)
+    for other in inherited:
+        other.close()
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    trainer = make()
+    while True:
+        try:
+            job, round, pieces = pipe.recv()
+            for first, ids in pieces:
+                _answer_piece(job, round, first, ids, trainer, buffers)
+                pipe.send(first)
+        except (EOFError, BrokenPipeError, ConnectionResetError):
+            return
+        except Exception as error:  # of the training: the other process raises it
+            pipe.send(_sendable(error))
+
+
+def _answer_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+    rows = slice(first, first + len(ids))
+    reply = trainer.answer(buffers.request(job, round, rows, ids), np.arange(len(ids)))
+    buffers.give(job, rows, reply)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The exception itself if it survives the way to another process, else one with its text and its notes."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # its class depends on the exception
+        plain = RuntimeError(f"{type(error).__name__}: {one_line(error)}")
+        for note in getattr(error, "__notes__", []):
+            plain.add_note(note)
+        return plain
+    return error

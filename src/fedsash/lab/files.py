@@ -1,0 +1,216 @@
+"""Files: written completely or not at all, and checked when they are read again."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import zlib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..basics.errors import RunError, one_line
+from ..basics.paths import naming, plain_file
+
+INDEX = "files.json"
+CHECKSUM = "checksum"
+GROWING = frozenset({"metrics.jsonl"})
+"""Files to which rows are appended. Their entries are those of their beginning."""
+REMADE = ("partition.json", "summary.json", "timeline.json", "models/")
+"""Files that a resumed run writes again without reading them."""
+
+Seal = tuple[int, int]
+"""The size of a content in bytes, and its CRC-32 checksum."""
+
+
+def seal(content: bytes, before: Seal = (0, 0)) -> Seal:
+    """The seal of a content, or of the content of the seal `before` followed by this one."""
+    return before[0] + len(content), zlib.crc32(content, before[1])
+
+
+def read(path: Path) -> bytes:
+    """The content of a file. If `write` wrote it, it must be what was written.
+
+    Raises `FileNotFoundError`, and `RunError` if the file was removed, damaged or changed.
+    """
+    while True:
+        entry = _entry(path)
+        found = plain_file(path).read_bytes() if path.exists() else None
+        if entry is None and found is None:
+            raise FileNotFoundError(f"there is no file {path}")
+        if found is not None and (entry is None or any(_fits(path, found, known) for known in entry[1])):
+            return found
+        if entry is not None and entry == _entry(path):  # else it was written while it was read
+            raise RunError(f"{path} is {'missing' if found is None else 'damaged'}: {_what_to_do(path, entry[0])}")
+
+
+def there(path: Path) -> bool:
+    """Whether a file is there, or was written and has been lost. `read` then raises an error that says so."""
+    return path.exists() or _entry(path) is not None
+
+
+def settled(path: Path) -> bool:
+    """Whether `write` wrote the file and came to its end. It has not if its process was killed meanwhile."""
+    entry = _entry(path)
+    return entry is not None and len(entry[1]) == 1
+
+
+def table(path: Path) -> dict[str, Any]:
+    """The content of a JSON file, which must be an object. If it has a `checksum`, this must be that of the rest.
+
+    Raises `FileNotFoundError`, and `RunError` if it is damaged.
+    """
+    return _parsed(path, read(path))
+
+
+def write(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
+    """Write files of a folder, each completely or not at all, with their seals in `files.json`.
+
+    A name may have a folder, such as `models/a.safetensors`. While known files are replaced, `files.json` has their old
+    seal and the new one, so whenever the process is killed, the files are as `files.json` says. Raises `OSError`, for
+    example if the disk is full, and then leaves the old files.
+    """
+    ready: dict[str, Seal] = {}
+    try:
+        for name, content in contents:
+            _write_beside(folder / name, content)
+            ready[name] = seal(content)
+        known = _index(folder)
+        replaced = {name: [*known[name], new] for name, new in ready.items() if name in known}
+        if replaced:
+            _enter(folder, replaced)
+        for name in ready:
+            os.replace(_beside(folder / name), folder / name)
+    except BaseException:
+        for name in ready:
+            _beside(folder / name).unlink(missing_ok=True)
+        raise
+    _enter(folder, {name: [new] for name, new in ready.items()})
+
+
+def grown(folder: Path, name: str, beginning: Seal) -> None:
+    """Note the seal of a file to which something was appended."""
+    _enter(folder, {name: [beginning]})
+
+
+def clear(folder: Path) -> None:
+    """Remove what a killed process has left of a file that it was writing."""
+    for path in folder.glob(".*.tmp"):
+        if not path.is_dir():
+            path.unlink()
+
+
+def write_json(path: Path | str, data: Any) -> None:
+    """Write `data` as strict JSON, completely or not at all. Numbers that are not finite become `null`."""
+    replace_file(path, json_of(data))
+
+
+def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
+    """Write an object as `write_json` does, with a `checksum` of its own, which `table` checks and removes."""
+    found: dict[str, Any] = json.loads(json_of(data))
+    replace_file(path, json_of(found | {CHECKSUM: _checksum(found)}))
+
+
+def json_of(data: Any) -> bytes:
+    """Data as strict JSON. Numbers that are not finite become `null`."""
+    return (json.dumps(plain(data), indent=2, allow_nan=False) + "\n").encode()
+
+
+def plain(value: Any) -> Any:
+    """The value in the types of strict JSON: arrays become lists, NaN and infinity become None."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {key: plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def replace_file(path: Path | str, content: bytes) -> None:
+    """Write a file completely or not at all: a reader sees the old file or the new one, even after a crash.
+
+    Raises `OSError`, which names the file, for example if the disk is full.
+    """
+    path = Path(path)
+    try:
+        _write_beside(path, content)
+        os.replace(_beside(path), path)
+    except BaseException:
+        _beside(path).unlink(missing_ok=True)
+        raise
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f".{path.name}.tmp")
+
+
+def _write_beside(path: Path, content: bytes) -> None:
+    """Write the content of a file into a new file beside it."""
+    writing = _beside(path)
+    try:
+        with naming(path):
+            writing.unlink(missing_ok=True)  # a link there must not lead to another file
+            with writing.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+    except BaseException:
+        writing.unlink(missing_ok=True)
+        raise
+
+
+def _entry(path: Path) -> tuple[Path, list[Seal]] | None:
+    """The folder whose `files.json` knows the file, and its seals: one, or also the one before while it is replaced."""
+    for folder in list(path.parents)[:2]:
+        name = path.relative_to(folder).as_posix()
+        if name in (known := _index(folder)):
+            return folder, known[name]
+    return None
+
+
+def _index(folder: Path) -> dict[str, list[Seal]]:
+    """The seals of a folder's files, by name."""
+    file = folder / INDEX
+    try:
+        content = plain_file(file).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return {}
+    try:
+        listed = _parsed(file, content)["files"]
+        return {name: [(int(size), int(crc)) for size, crc in seals] for name, seals in listed.items()}
+    except (RunError, KeyError, TypeError, ValueError, AttributeError):
+        raise RunError(f"{file} is damaged: remove it, and the other files are no longer checked") from None
+
+
+def _enter(folder: Path, seals: Mapping[str, list[Seal]]) -> None:
+    known: dict[str, Any] = _index(folder) | dict(seals)
+    write_table(folder / INDEX, {"files": known})
+
+
+def _fits(path: Path, found: bytes, known: Seal) -> bool:
+    return known == seal(found[: known[0]] if path.name in GROWING else found)
+
+
+def _what_to_do(path: Path, folder: Path) -> str:
+    if path.relative_to(folder).as_posix().startswith(REMADE):
+        return f"write it again with fedsash resume {folder}"
+    return f"put the right one back, or remove {INDEX}, and the files of this folder are taken as they are"
+
+
+def _parsed(path: Path, content: bytes) -> dict[str, Any]:
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise RunError(f"{path} is not JSON: {one_line(error)}") from None
+    if not isinstance(found, dict):
+        raise RunError(f"{path} must be a JSON object")
+    checksum = found.pop(CHECKSUM, None)
+    if checksum not in (None, _checksum(found)):
+        raise RunError(f"{path} is damaged: its checksum is another one")
+    return found
+
+
+def _checksum(data: Mapping[str, Any]) -> int:
+    return zlib.crc32(json.dumps(data).encode())

@@ -1,0 +1,153 @@
+"""A run's folder: its files, who writes them and when."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, TypeVar
+
+from ...basics.errors import RunError, SettingError
+from ...state import State
+from .. import checkpoints, files, own_code
+from ..partition import record
+from ..records import Records
+from .driver import Driver
+from .lock import held
+from .pictures import draw_curves, draw_timeline
+from .result import Result
+
+T = TypeVar("T")
+
+
+class RunFolder:
+    """The folder of a run.
+
+    | file | written | holds |
+    |---|---|---|
+    | `config.toml` | at the beginning of each session | the complete experiment |
+    | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
+    | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
+    | `partition.json` | at the beginning | the clients' labels |
+    | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
+    | `state/` | while the run trains | see `checkpoints` |
+    | `trajectory/` | while the run trains | see `running_sums` |
+    | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `files.json` | with each of these files, and with each state | their sizes and checksums, see `files` |
+    | `lock` | while a session works in the folder | who that is, see `lock` |
+    | `timeline.json` and its pictures | at the end of each session on a network | events and times |
+    """
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.states = self.path / "state"
+        self.records = Records(self.path)
+
+    @property
+    def begun(self) -> bool:
+        """Whether it holds a run."""
+        return files.there(self.records.path)
+
+    @property
+    def command(self) -> str:
+        """How to go on with the run: a command, or a call if it was not begun from an experiment file."""
+        if (self.path / "config.toml").exists():
+            return shlex.join(["fedsash", "resume", str(self.path)])
+        return f"fedsash.resume(federation, rounds, {str(self.path)!r})"
+
+    def held(self) -> AbstractContextManager[None]:
+        """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
+        return held(self.path)
+
+    def check_new(self) -> None:
+        """Raise `RunError` if it holds a run."""
+        if self.begun:
+            raise RunError(f"{self.path} holds a run already: resume it, or choose another folder")
+
+    def check_begun(self) -> None:
+        """Raise `RunError` if it holds no run."""
+        if not self.begun:
+            raise RunError(f"{self.path} holds no run to resume")
+
+    def clear(self) -> None:
+        """Remove what a killed process has left of files that it was writing. The folder must be held."""
+        for folder in (self.path, self.path / "models"):
+            files.clear(folder)
+
+    def settled(self, federation: Driver) -> Driver:
+        """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
+        return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
+
+    def save(self, state: State, keep: tuple[int, ...]) -> int:
+        """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
+        if self.begun:
+            self.records.flush()
+        checkpoints.save(state, self.states, keep)
+        return checkpoints.saved_rounds(self.states)[0]
+
+    def write_beginning(
+        self, federation: Driver, state: State, config: Mapping[str, Any] | None, started: bool, history: list[Any]
+    ) -> None:
+        """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
+
+        The engine is known once training has `started`. A run that has nothing left to train keeps its engine.json.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        engine, contents = federation.described(), dict[str, bytes]()
+        if started or not (self.path / "engine.json").exists():
+            contents["engine.json"] = files.json_of(engine)
+        if federation.local_data is not None:
+            contents["partition.json"] = files.json_of(record(federation.local_data))
+        if config is not None:
+            contents |= config_files(self.path, dict(config) | {"engine": config.get("engine", {}) | engine})
+        files.write(self.path, contents.items())
+        if not self.begun:
+            if state.forked is None:
+                checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
+            self.records.create(history)
+
+    def write_end(self, result: Result) -> None:
+        """Write the results. The federation must still be at work, since its chronicle ends with it.
+
+        The summary comes last: it says to a sweep that nothing is left to do.
+        """
+        federation, folder = result.federation, self.path
+        timeline = None if federation.chronicle is None else federation.chronicle.timeline()
+        target = federation.evaluation.target
+        if timeline is not None:
+            draw_timeline(folder, timeline, result.history, target)
+        draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+        (folder / "models").mkdir(exist_ok=True)
+        files.write(folder, _results(result, timeline))
+
+
+def with_engine(folder: Path, settled: Callable[[Mapping[str, Any]], T]) -> T:
+    """What `settled` makes of the engine with which the run in `folder` began. Raises `RunError` if it is damaged."""
+    file = folder / "engine.json"
+    try:
+        return settled(files.table(file))
+    except SettingError as error:
+        raise RunError(f"{file} is damaged: {error}") from error
+
+
+def config_files(folder: Path, config: Mapping[str, Any]) -> dict[str, bytes]:
+    """`config.toml`, and with it a permit for the code of one's own that it names."""
+    import tomli_w
+
+    return {"config.toml": tomli_w.dumps(config).encode()} | own_code.permit(folder, config)
+
+
+def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tuple[str, bytes]]:
+    """The files of a run's end."""
+    for name, w in result.vectors().items():
+        yield f"models/{name}.safetensors", result.federation.export(w)
+    if timeline is not None:
+        yield "timeline.json", files.json_of(timeline)
+    yield "summary.json", files.json_of(result.summary)
+
+
+def _broadcast_start(federation: Driver, state: State) -> int | None:
+    """The round after which clients receive the average instead of the model. None without a broadcast."""
+    choice = state.choice or (federation.broadcast.first() if federation.broadcast else None)
+    return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)

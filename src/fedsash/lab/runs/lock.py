@@ -1,0 +1,165 @@
+"""Locks of folders: one session at a time works in a run's folder, and a lock ends with its process."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import getpass
+import logging
+import os
+import shlex
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ...basics.errors import RunError
+
+NAME = "lock"
+POLL = 0.2
+"""The seconds between two attempts to get a lock."""
+LONGEST = 400
+"""The number of bytes that are shown of the line in a lock's file."""
+WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
+"""The errors of a file system that has no locks."""
+
+log = logging.getLogger("fedsash")
+_here: set[tuple[int, int]] = set()
+"""The lock files that this process holds, by device and number: the system would let it lock them again."""
+_changing = threading.Lock()
+os.register_at_fork(after_in_child=_here.clear)
+
+
+class InUseError(RunError):
+    """Another process, or another session of this one, works in the folder."""
+
+
+@contextmanager
+def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[None]:
+    """Hold a folder. A missing folder is made. If it is still empty at the end, it is removed again.
+
+    The lock is a POSIX record lock on `folder/lock`. The operating system releases it when its process ends in any way,
+    worker processes do not inherit it, and network file systems have it. The file says who holds the lock.
+
+    Raises `InUseError`, which says who holds the folder. With `wait`, calls it once with this line instead, and waits.
+    If the file system has no locks, a line in the log says so, and the folder is held in this process only.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    file = _take(folder) if wait is None else _take_later(folder, wait)
+    try:
+        yield
+    finally:
+        with _changing:
+            _give_back(file, folder)
+        for place in missing:
+            with suppress(OSError):  # it is not empty
+                place.rmdir()
+
+
+def check_free(folder: Path) -> None:
+    """Raise `InUseError` if somebody holds the folder. Nothing is made or changed.
+
+    This answers before data are loaded. It does not hold the folder.
+    """
+    with _changing, suppress(FileNotFoundError):
+        _check_not_here(folder)
+        file = os.open(folder / NAME, os.O_RDWR | os.O_NOFOLLOW)
+        try:
+            _lock(file, folder)
+        finally:
+            os.close(file)
+
+
+def _take_later(folder: Path, wait: Callable[[str], object]) -> int:
+    told = False
+    while True:
+        try:
+            return _take(folder)
+        except InUseError as error:
+            if not told:
+                wait(str(error))
+            told = True
+            time.sleep(POLL)
+
+
+def _take(folder: Path) -> int:
+    """Lock the folder and return the open file."""
+    with _changing:
+        while True:
+            folder.mkdir(parents=True, exist_ok=True)
+            _check_not_here(folder)
+            with suppress(FileNotFoundError):  # another process has removed the empty folder: make it again
+                file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                try:
+                    _lock(file, folder)
+                    if _is_there(file, folder):  # else another process has removed the file before it was locked
+                        _sign(file)
+                        _here.add(_number(os.fstat(file)))
+                        return file
+                except BaseException:
+                    os.close(file)
+                    raise
+                os.close(file)
+
+
+def _give_back(file: int, folder: Path) -> None:
+    """Remove the file while it is locked, so that nobody loses a lock of his own, and release it."""
+    if _is_there(file, folder):
+        (folder / NAME).unlink()
+    _here.discard(_number(os.fstat(file)))
+    os.close(file)
+
+
+def _check_not_here(folder: Path) -> None:
+    """Raise `InUseError` if this process holds the folder. It must not open the file: closing it ends the lock."""
+    with suppress(FileNotFoundError):
+        if _number(os.lstat(folder / NAME)) in _here:
+            raise InUseError(f"{folder} is in use by another session of this process")
+
+
+def _lock(file: int, folder: Path) -> None:
+    try:
+        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN):
+            raise InUseError(f"{folder} is in use by {_holder(file)}") from None
+        if error.errno not in WITHOUT_LOCKS:
+            raise OSError(error.errno, error.strerror, str(folder / NAME)) from error
+        log.warning("%s is on a file system without locks: let only one process work in it", folder)
+
+
+def _is_there(file: int, folder: Path) -> bool:
+    """Whether the open file is the one in the folder."""
+    try:
+        return os.path.samestat(os.fstat(file), os.lstat(folder / NAME))
+    except FileNotFoundError:
+        return False
+
+
+def _number(found: os.stat_result) -> tuple[int, int]:
+    return found.st_dev, found.st_ino
+
+
+def _sign(file: int) -> None:
+    """Write into the locked file who holds it. A full disk is no reason to stop: the line only informs others."""
+    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    since = time.strftime("%Y-%m-%d %H:%M:%S")
+    line = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}: {command}"
+    with suppress(OSError):
+        os.ftruncate(file, 0)
+        os.pwrite(file, line.encode(), 0)
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError, ImportError):  # the system knows no name for the user's number
+        return str(os.getuid())
+
+
+def _holder(file: int) -> str:
+    """What the holder has written, or less if it has not written it yet."""
+    return " ".join(os.pread(file, LONGEST, 0).decode(errors="replace").split()) or "another process"

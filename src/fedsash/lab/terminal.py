@@ -1,0 +1,60 @@
+"""The one way to the terminal: names and messages come from files, and are shown as text whatever they hold."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from ..basics.errors import printable
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+
+
+def visible(text: str) -> str:
+    """The text with every character that is not printable as Python writes it (`\\x1b`), except for the ends of lines.
+
+    A terminal obeys control characters: they move the cursor, change its title, or hide what stands before them.
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def say(text: str = "") -> None:
+    """Print a text."""
+    print(visible(text), flush=True)
+
+
+def complain(line: str) -> None:
+    """Print one line on standard error, if somebody can still read it."""
+    with suppress(OSError):
+        print(visible(line.replace("\n", " ")), file=sys.stderr, flush=True)
+
+
+def show(thing: RenderableType) -> None:
+    """Print a table or another thing of rich."""
+    console().print(thing)
+
+
+def console(**settings: Any) -> Console:
+    """A console of rich that takes texts as they are: `[red]` in a name is no colour, and `:+1:` no picture."""
+    from rich.console import Console
+    from rich.text import Text
+
+    class Plain(Console):
+        def render_str(self, text: str, **more: Any) -> Text:
+            return super().render_str(visible(text), **more)
+
+    return Plain(markup=False, emoji=False, highlight=False, **settings)
+
+
+def show_warnings() -> None:
+    """Show the warnings of the log as text, too, where nobody has set up a log of their own."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_Visible())
+
+
+class _Visible(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))

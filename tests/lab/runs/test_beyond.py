@@ -1,0 +1,70 @@
+"""What lies beyond a run's length is a line of warning; a damaged engine.json is a line that names it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, RunError, Window, resume, run
+from support.observing import final, go_on, observed, start
+from support.worlds import SEQUENTIAL, federation
+
+
+def test_what_begins_after_the_last_round_is_said_once_and_a_longer_run_reaches_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def world() -> Any:
+        return federation(
+            averages={"late": SWA(5), "early": Window(2), "w": Window(2, start=6)}, broadcast=Broadcast("early", 4)
+        )
+
+    checkpoint = Checkpoint(2, keep=(1, 5, 6))
+    run(world(), 3, out=tmp_path / "short", checkpoint=checkpoint, progress=False)
+    ends = "this run ends after 3 rounds, so"
+    assert caplog.messages == [
+        f"averages.late.start = 5: {ends} it stays the model",
+        f"averages.w.start = 6: {ends} it stays the model",
+        f"broadcast.start = 4: {ends} clients receive the model",
+        f"checkpoint.keep = [5, 6]: {ends} these states are not saved",
+    ]
+    caplog.clear()
+    resume(world(), 6, tmp_path / "short", checkpoint=checkpoint, progress=False)
+    run(world(), 6, out=tmp_path / "long", checkpoint=checkpoint, progress=False)
+    assert caplog.messages == []
+    ours, theirs = final(tmp_path / "short"), final(tmp_path / "long")
+    assert {name: ours[name] for name in theirs if "metrics" not in name} == {
+        name: content for name, content in theirs.items() if "metrics" not in name
+    }
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "3", "{", '{"workers": 1', "[" * 5000, "1" * 5000, '[{"kind": "sequential"}]']
+)
+def test_an_engine_file_that_is_damaged_is_named(content: str, tmp_path: Path) -> None:
+    start(observed(engine=SEQUENTIAL), 2, tmp_path)
+    (tmp_path / "engine.json").write_text(content)
+    with pytest.raises(RunError, match=r"engine\.json (is damaged|is not JSON|must be a JSON object)"):
+        go_on(observed(engine=SEQUENTIAL), 3, tmp_path)
+
+
+def test_an_engine_file_with_values_that_no_engine_has_is_named(tmp_path: Path) -> None:
+    start(observed(engine=SEQUENTIAL), 2, tmp_path)
+    began = json.loads((tmp_path / "engine.json").read_text())
+    (tmp_path / "engine.json").write_text(json.dumps(began | {"workers": 10**30}))
+    with pytest.raises(RunError, match=r"engine\.json is damaged"):
+        go_on(observed(engine=LocalEngine()), 3, tmp_path)
+
+
+def test_more_workers_than_the_machine_can_use_are_not_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsash.executors.local_engine.PER_CORE", 1)
+    monkeypatch.setattr("fedsash.executors.local_engine.cores", lambda: 2)
+    before = set(multiprocessing.active_children())
+    engine = LocalEngine("sequential", workers=600, block=1, memory_format="contiguous", compile=False, threads=1)
+    with federation(engine=engine) as world:
+        world.prepare(1)
+        assert world.described()["workers"] == 600
+        assert len(set(multiprocessing.active_children()) - before) == 2

@@ -1,0 +1,117 @@
+"""States of processes that are killed while they write or remove them."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from fedsash.averages.trajectory import Trajectory
+from fedsash.lab.checkpoints import cut, load, load_newest, place, save, saved_rounds
+from fedsash.state import State
+from support.script import Script, tell
+from support.worlds import identical
+
+OPERATIONS = {"os.rename", "os.remove", "os.rmdir", "os.link", "os.mkdir", "os.truncate"}
+
+
+def kill_at(operation: int) -> None:
+    """Let this process be killed before its n-th operation on files."""
+    left = operation
+
+    def count(event: str, given: tuple[Any, ...]) -> None:
+        nonlocal left
+        writes = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+        if event in OPERATIONS or writes:
+            left -= 1
+            if not left:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.addaudithook(count)
+
+
+def saves_and_cuts(folder: str, operation: int) -> None:
+    kill_at(operation)
+    for round in range(1, 5):
+        save(_numbered(round), Path(folder), keep=(1,))
+    cut(Path(folder), 3)
+    save(_numbered(3), Path(folder), keep=(1,))
+
+
+@pytest.fixture(scope="module")
+def other() -> Iterator[Script]:
+    started = Script(__name__, "saves_and_cuts")
+    yield started
+    started.close()
+
+
+def test_a_kill_at_any_operation_leaves_only_whole_states(other: Script, tmp_path: Path) -> None:
+    operation, ended = 0, -signal.SIGKILL
+    while ended:
+        operation += 1
+        folder = tmp_path / str(operation)
+        other.begin(folder=folder, operation=operation)
+        ended = int(other.wait_for("ended"))
+        for round in saved_rounds(folder):
+            assert identical(load(place(folder, round), _numbered(0)), _numbered(round)), f"killed at {operation}"
+        save(_numbered(5), folder)
+        assert not list(folder.glob(".*")), "the next save clears up after a killed one"
+    assert operation > 40 and saved_rounds(folder) == [3, 5]
+
+
+def saves_until_killed(folder: str) -> None:
+    """Save one state after another. On Ctrl-C the process ends with the code 42."""
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
+        tell("begins")
+        for round in range(1, 10**6):
+            save(_numbered(round), Path(folder))
+    except KeyboardInterrupt:
+        os._exit(42)
+    finally:
+        os._exit(1)
+
+
+@pytest.fixture(scope="module")
+def script() -> Iterator[Script]:
+    started = Script(__name__, "saves_until_killed")
+    yield started
+    started.close()
+
+
+def _numbered(round: int) -> State:
+    """A state of which every number is its round."""
+    w = torch.full((500,), float(round), dtype=torch.float64)
+    past = Trajectory(8, w, "host").share()
+    past.fill(range(max(round - 7, 1), round + 1), lambda round: torch.full_like(w, round))
+    return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
+def test_a_write_that_is_stopped_at_any_moment_leaves_whole_states(
+    number: signal.Signals, script: Script, tmp_path: Path
+) -> None:
+    for attempt in range(12):
+        folder = tmp_path / str(attempt)
+        pid = script.begin(folder=folder)
+        script.wait_for("begins")
+        time.sleep(random.uniform(0, 0.1))
+        os.kill(pid, number)
+        assert int(script.wait_for("ended")) == (42 if number == signal.SIGINT else -signal.SIGKILL)
+        if number == signal.SIGINT:
+            assert not list(folder.glob(".*")), "an interrupted write leaves nothing behind"
+        newest = max(saved_rounds(folder), default=0)
+        state, notes = load_newest(folder, _numbered(0))
+        assert state.round == newest and not notes
+        if newest:
+            assert identical(state, _numbered(newest))
+        save(_numbered(newest + 1), folder)
+        assert not list(folder.glob(".*")), "the next save clears up after a killed one"

@@ -1,0 +1,76 @@
+"""Every key that an experiment file can have, from the classes themselves: a new key is found without a line here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, is_dataclass
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from fedsash.lab.config import NetworkExperiment
+from fedsash.lab.config.registries import REGISTRIES, registry_of
+from fedsash.lab.config.registry import REQUIRED, Option, options
+
+Place = tuple[str, ...]
+EXAMPLES: dict[Any, Any] = {int: 2, float: 0.5, str: "./nowhere", bool: True}
+"""What a required key gets, by its type."""
+
+
+@dataclass(frozen=True)
+class Key:
+    """A key of an experiment file: its place, its type, and the values of other keys without which it is unknown."""
+
+    place: Place
+    kind: Any
+    needs: Mapping[Place, Any]
+
+
+def keys() -> list[Key]:
+    """All keys, with those of every thing in every registry."""
+    return [key for option in options(NetworkExperiment).values() for key in _keys((option.name,), option.kind, {})]
+
+
+def _keys(place: Place, kind: Any, needs: Mapping[Place, Any], above: tuple[str, ...] = ()) -> Iterator[Key]:
+    """The key at a place, and those below. `above` are the registries around it, which end the descent."""
+    yield Key(place, kind, needs)
+    for member in get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,):
+        registry = registry_of(member)
+        if registry is not None:
+            yield Key((*place, "name"), str, needs)
+            for name in registry.things if registry.key not in above else ():
+                known, chosen = registry.options(name), {**needs, (*place, "name"): name}
+                yield from _of_options(place, known, chosen, (*above, registry.key))
+        elif is_dataclass(member):
+            yield from _of_options(place, options(member), needs, above)  # type: ignore[arg-type]
+        elif get_origin(member) is Mapping and registry_of(get_args(member)[1]) is not None:
+            yield from _keys((*place, "a"), get_args(member)[1], needs, above)
+
+
+def _of_options(
+    place: Place, known: Mapping[str, Option], needs: Mapping[Place, Any], above: tuple[str, ...]
+) -> Iterator[Key]:
+    required = {(*place, o.name): example(o.kind) for o in known.values() if o.default is REQUIRED and o.name != "**"}
+    for option in known.values():
+        if option.name != "**":
+            yield from _keys((*place, option.name), option.kind, {**needs, **required}, above)
+
+
+def example(kind: Any) -> Any:
+    """A value that fits a type."""
+    registry = registry_of(kind)
+    if registry is not None:
+        name = next(iter(registry.things))
+        given = {o.name: example(o.kind) for o in registry.options(name).values() if o.default is REQUIRED}
+        return {"name": name, **given}
+    origin, arguments = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return arguments[0]
+    if origin in (Union, UnionType):
+        return example(arguments[0])
+    if origin in (tuple, list):
+        return [example(arguments[0])]
+    return {} if origin in (dict, Mapping) or is_dataclass(kind) else EXAMPLES.get(kind, 1)
+
+
+NAMES = sorted({name for registry in REGISTRIES.values() for name in registry.things})
+"""Every registered name: right somewhere, and wrong almost everywhere."""

@@ -41,8 +41,9 @@ def numbers(values: Any, name: str) -> Tensor:
         right = "must be numbers: give categories as integers, and text as token ids (see fedsash.data.from_texts)"
         check(array.dtype.kind in "biuf", name, f"{array.dtype} {list(array.shape)}", right)
         values = torch.from_numpy(array)
-    kept = values.is_floating_point() or values.dtype in (torch.uint8, torch.bool)
-    return values if kept else values.to(torch.int64)
+    found: Tensor = values
+    kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
+    return found if kept else found.to(torch.int64)
 
 
 def indices(clients: Any, users: Any, n: int) -> Sequence[Any]:

@@ -19,6 +19,7 @@ from ...network.schedulers import SCHEDULERS, Scheduler
 from ...sampling import SAMPLINGS, Sampling
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...servers import SERVERS, Server
+from ...tasks import METRICS, TASKS, Metric, Task
 from .errors import ConfigError
 from .model import Model, ModelRegistry
 from .registry import Make, Registry
@@ -35,6 +36,8 @@ REGISTRIES: dict[str, Registry] = {
     "partitions": Registry("partition", PARTITIONS, Partition),
     "models": ModelRegistry("model", MODELS, Model),
     "datasets": Registry("data", DATASETS, Dataset),
+    "tasks": Registry("task", TASKS, Task),
+    "metrics": Registry("metrics.NAME", METRICS, Metric),
     "engines": Registry("engine", ENGINES, Engine),
     "schedulers": Registry("scheduler", SCHEDULERS, Scheduler),
     "client_windows": Registry("scheduler.window", CLIENT_WINDOWS, ClientWindow),

@@ -119,7 +119,7 @@ def resting(eta: float, rule: Aggregation) -> float:
     sizes = [1, 4, 9]
     cuts = np.split(np.arange(14), np.cumsum(sizes)[:-1])
     data = FederatedData.from_arrays(
-        np.repeat(B, sizes)[:, None], np.repeat(np.arange(3), sizes), cuts, classes=3, dtype=torch.float64
+        np.repeat(B, sizes)[:, None], np.repeat(np.arange(3), sizes), cuts, classes=3
     )
     loss, client = quadratics(torch.from_numpy(A)), LocalTraining(lr=eta, batch=1)
     f = federation(model=Point([START]), data=data, loss=loss, local=client, sampling=Uniform(3), aggregation=rule)

@@ -55,7 +55,7 @@ class Samples(Shown):
 
     @staticmethod
     def _check_tensor(x: Tensor | EncodedImages) -> None:
-        check(x.ndim > 0, "Samples.x", tuple(x.shape), "must hold at least one sample")
+        check(x.ndim > 0 and len(x) > 0, "Samples.x", tuple(x.shape), "must hold at least one sample")
         check(0 not in x.shape[1:], "Samples.x", tuple(x.shape), "a sample must hold at least one number")
         images = x.dtype != torch.uint8 or (x.ndim == 4 and x.shape[-1] <= 4)
         right = "uint8 data must be images [n, height, width, channels]; give other features as float"

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import EMA, SWA, Window
+from fedsash.evaluation import Evaluation
 from fedsash.lab.checkpoints import StateError, cut, load, load_newest, save, saved_rounds
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
@@ -18,6 +19,9 @@ from fedsash.state import Best, State
 from support.worlds import after, bits, clock, data, federation, identical, learned, listing, mlp, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
+
+CHOSEN = Evaluation(best_on="test")
+"""A best model is kept of each name."""
 
 KINDS: dict[str, dict[str, Any]] = {
     "nothing but the model": {},
@@ -46,9 +50,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, tmp_path: Path) -> None:
-    world = federation(**KINDS[kind])
+    world = federation(**KINDS[kind], evaluation=CHOSEN)
     state = after(world, 5)
     state = learned(world, state)
+    assert state.best.keys() == world.models(state).keys()
     state.samples, state.seconds, state.training_seconds, state.forked = 123, 0.1 + 0.2, 1 / 3, 2
     expected = record(state)
     loaded = load(save(state, tmp_path), world.start(tmp_path))
@@ -220,9 +225,9 @@ def _all_clients() -> Any:
 
 
 def test_averages_may_differ(tmp_path: Path) -> None:
-    there = federation(averages={"both": Window(2), "old": EMA(0.9)})
+    there = federation(averages={"both": Window(2), "old": EMA(0.9)}, evaluation=CHOSEN)
     state = trained(there, 2, tmp_path)
-    here = federation(averages={"both": Window(2), "new": Window(3)})
+    here = federation(averages={"both": Window(2), "new": Window(3)}, evaluation=CHOSEN)
     loaded, notes = load_newest(tmp_path, here.start())
     assert not notes and loaded.averages.keys() == {"both", "new"}
     assert {round: bits(w) for round, w in loaded.past["both"].items()} == {

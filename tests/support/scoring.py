@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -19,24 +18,16 @@ from fedsash.methods import FedAvg
 from fedsash.tasks import Loss
 
 
-def goal_of(
-    data: FederatedData,
-    loss: Loss | None,
-    metrics: Mapping[str, Any] | None = None,
-    evaluation: Evaluation | None = None,
-) -> Goal:
-    """The goal of a federation with these data."""
-    said = evaluation or Evaluation()
-    return Goal.of(data.problem.task, loss, metrics, decides=said.metric, target=said.target)
+def goal(data: FederatedData, loss: Loss | None = None, **metrics: Any) -> Goal:
+    """The goal of these data's task, with more metrics."""
+    return Goal.of(data.problem.task, loss, metrics)
 
 
-def evaluator(
-    data: FederatedData, module: nn.Module, loss: Loss | None, metrics: Mapping[str, Any] | None = None, **settings: Any
-) -> Evaluator:
+def evaluator(data: FederatedData, module: nn.Module, loss: Loss | None = None, **settings: Any) -> Evaluator:
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
-    scorer = Scorer(module, goal_of(data, loss, metrics, evaluation), data.problem, evaluation.batch)
-    return Evaluator(scorer, data.problem, len(data.clients), evaluation.splits(bool(data.held)))
+    scorer = Scorer(module, goal(data, loss), data.problem, evaluation.batch)
+    return Evaluator(scorer, len(data.clients), evaluation.splits(bool(data.held)))
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -50,13 +41,13 @@ def unasked(request: Request) -> Answers:
     yield
 
 
-def asking(data: FederatedData, module: nn.Module, loss: Loss | None, metrics: Mapping[str, Any] | None = None) -> Ask:
+def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> Ask:
     """Clients whose trainer answers one by one, each with a batch of its own."""
     both = Evaluation(clients=True).splits(bool(data.held))
     training = Training(
         module=module,
         problem=data.problem,
-        goal=goal_of(data, loss, metrics),
+        goal=goal(data, loss),
         method=FedAvg(),
         local=LocalTraining(),
         aggregation=WeightedMean(),

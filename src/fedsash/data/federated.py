@@ -150,6 +150,8 @@ class FederatedData(Shown):
     def _convert_labels(self) -> None:
         if self.task is None:
             return
+        if self.task.labels == "numbers":
+            object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):
             samples: Samples | None = getattr(self, name)
             if samples is not None and (y := self.task.labelled(samples.y)) is not samples.y:
@@ -277,7 +279,7 @@ class FederatedData(Shown):
         return replace(self, clients=[self.clients[row] for row in rows], held=held, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
-        """The number of labels of each class that each client holds, `[N, classes]`. Without classes `sizes`, `[N, 1]`."""
+        """How many labels of each class each client holds, `[N, classes]`; without classes `sizes`, `[N, 1]`."""
         if self.classes == 0:
             return self.sizes[:, None]
         task, y = self.problem.task, self.train.y.cpu()

@@ -16,12 +16,13 @@ from .goal import Goal
 
 
 def suited(module: nn.Module, data: FederatedData) -> FederatedData:
-    """The data with features and labels of the types that the module takes.
+    """The data on the module's device, with features and labels of the types that the module takes.
 
     Floating-point numbers get the type of the module's parameters. Integers become such numbers, too, unless the module
     takes only integers, as an embedding does. Raises `ModelError` if the module takes neither.
     """
     dtype, several = Layout(module).dtype, _has_integers(data.train)
+    data = data.to(next(module.parameters()).device)
     wrong: list[Exception] = []
     for integers in (False, True) if several else (True,):
         try:
@@ -60,7 +61,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
         except FedsashError:
             raise
         except Exception as error:
-            raise SettingError("", f"metrics.{name}", metric, f"can't be computed: {one_line(error)}") from error
+            raise SettingError("", "metrics", name, f"can't be computed: {one_line(error)}") from error
 
 
 @torch.no_grad()
@@ -70,7 +71,10 @@ def _output(module: nn.Module, problem: Problem, samples: Samples) -> Any:
 
 
 def _two(samples: Samples) -> Samples:
-    return samples[torch.arange(min(2, len(samples)), device=samples.y.device)]
+    """The first sample, and the first one with another label: some metrics are not defined without."""
+    other = (samples.y != samples.y[0]).flatten(1).any(1) if samples.y.dim() > 1 else samples.y != samples.y[0]
+    second = int(other.int().argmax()) or 1
+    return samples[torch.tensor([0, second][: len(samples)], device=samples.y.device)]
 
 
 def _has_integers(samples: Samples) -> bool:

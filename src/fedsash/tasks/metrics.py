@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats
-from ..basics.errors import SettingError, check, library
+from ..basics.errors import check
 from ..basics.typed import typed
 
 Better = Literal["higher", "lower"]
@@ -71,13 +69,15 @@ class Accuracy(Metric):
         check(self.top >= 1, "Accuracy.top", self.top, "must be at least 1")
 
     def sums(self, scored: Scored) -> Tensor:
-        right = scored.predicted == scored.y
+        right = _classes_said(self, scored) == scored.y
         if self.top > 1:
-            right = (scored.output.topk(self.top).indices == scored.y.unsqueeze(-1)).any(-1)
+            dim, y = _class_dim(scored.output), scored.y
+            check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
+            right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
         return torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1)
 
     def value(self, sums: Floats) -> Floats:
-        return _ratio(sums[..., 0], sums[..., 1])
+        return ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
@@ -89,9 +89,9 @@ class _ByClass(Metric):
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
-        one = scored.output.shape == scored.y.shape or scored.output.shape == (*scored.y.shape, 1)
-        classes = None if one else scored.output.shape[1 if scored.output.dim() == 4 else -1]
-        said, right = (_indicators(v, scored.counted, classes) for v in (scored.predicted, scored.y))
+        one = scored.output.shape == scored.y.shape
+        classes = None if one else scored.output.shape[_class_dim(scored.output)]
+        said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(self, scored), scored.y))
         counts = [said & right, said & ~right, right & ~said]
         return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
 
@@ -99,7 +99,7 @@ class _ByClass(Metric):
         hits, wrong, missed = np.split(sums, 3, axis=-1)
         found = self._of(hits, wrong, missed)
         occurs = hits + wrong + missed > 0
-        return _ratio(np.where(occurs, found, 0.0).sum(-1), occurs.sum(-1))
+        return ratio(np.where(occurs, found, 0.0).sum(-1), occurs.sum(-1))
 
     @abstractmethod
     def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
@@ -111,7 +111,7 @@ class F1(_ByClass):
     """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the class 1."""
 
     def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        return _ratio(2 * hits, 2 * hits + wrong + missed)
+        return ratio(2 * hits, 2 * hits + wrong + missed)
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ class MeanIoU(_ByClass):
     """Intersection over union, hits / (hits + wrong + missed): the mean over classes, as for segmentation."""
 
     def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        return _ratio(hits, hits + wrong + missed)
+        return ratio(hits, hits + wrong + missed)
 
 
 @dataclass(frozen=True)
@@ -129,11 +129,11 @@ class MeanAbsoluteError(Metric):
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        errors = _errors(scored).abs()
+        errors = _errors(self, scored).abs()
         return torch.stack([errors.mean(1), torch.ones_like(errors[:, 0])], dim=1)
 
     def value(self, sums: Floats) -> Floats:
-        return _ratio(sums[..., 0], sums[..., 1])
+        return ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
@@ -143,11 +143,11 @@ class RootMeanSquaredError(Metric):
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        errors = _errors(scored)
+        errors = _errors(self, scored)
         return torch.stack([errors.square().mean(1), torch.ones_like(errors[:, 0])], dim=1)
 
     def value(self, sums: Floats) -> Floats:
-        return np.sqrt(_ratio(sums[..., 0], sums[..., 1]))
+        return np.sqrt(ratio(sums[..., 0], sums[..., 1]))
 
 
 @dataclass(frozen=True)
@@ -158,12 +158,13 @@ class R2(Metric):
     """
 
     def sums(self, scored: Scored) -> Tensor:
-        errors, y = _errors(scored), _flat(scored.y)
-        return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1).double()
+        # In float32, large labels of a small variance would lose all digits. Apple's GPUs have no float64.
+        errors, y = _errors(self, scored).cpu().double(), _flat(scored.y).cpu().double()
+        return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1)
 
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
-        return np.asarray((1 - _ratio(errors, squares - _ratio(y * y, n))).mean(-1))
+        return np.asarray((1 - ratio(errors, squares - ratio(y * y, n))).mean(-1))
 
 
 @dataclass(frozen=True)
@@ -180,106 +181,10 @@ class Perplexity(Metric):
 
     def value(self, sums: Floats) -> Floats:
         with np.errstate(over="ignore"):
-            return np.exp(_ratio(sums[..., 0], sums[..., 1]))
+            return np.exp(ratio(sums[..., 0], sums[..., 1]))
 
 
-@dataclass(frozen=True)
-class Together(Metric):
-    """A metric of all samples of a set together, such as the area under a curve: `function(output, y)` gives a number.
-
-    `output` is what counts of the model's output. On held-out data it is the mean of the clients' own values, weighted
-    by their samples, since outputs do not leave the clients.
-    """
-
-    function: Callable[[Tensor, Tensor], Any]
-    direction: Better = "higher"
-
-    @property
-    def better(self) -> Better:  # type: ignore[override]
-        return self.direction
-
-    def sums(self, scored: Scored) -> Tensor:
-        """Not defined: a single sample has no such numbers."""
-        raise NotImplementedError("use of(output, y)")
-
-    def check_sums(self, scored: Scored) -> None:
-        self.of(scored.output.cpu(), scored.y.cpu())
-
-    def of(self, output: Tensor, y: Tensor) -> Floats:
-        """The value for these samples times their number, and their number, `[2]`; zeros without samples."""
-        return np.array([float(self.function(output, y)) * len(y), len(y)] if len(y) else [0.0, 0.0])
-
-    def value(self, sums: Floats) -> Floats:
-        return _ratio(sums[..., 0], sums[..., 1])
-
-
-@dataclass(frozen=True)
-class TorchMetric(Together):
-    """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
-
-    `options` are the arguments of this class. Raises `LibraryError` without torchmetrics.
-    """
-
-    function: Any = field(init=False, default=None, repr=False)
-    direction: Any = field(init=False, default="higher", repr=False)
-    metric: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        with library("torchmetrics", "these metrics", "torchmetrics"):
-            import torchmetrics
-        made: Any = torchmetrics
-        for part in self.metric.split("."):
-            made = getattr(made, part, None)
-        right = "must be a class of torchmetrics, such as classification.BinaryAUROC"
-        check(
-            isinstance(made, type) and issubclass(made, torchmetrics.Metric), "TorchMetric.metric", self.metric, right
-        )
-        try:
-            found = of_torchmetrics(made(**self.options))
-        except (TypeError, ValueError) as error:
-            raise SettingError("TorchMetric", "options", self.options, str(error)) from error
-        object.__setattr__(self, "function", found.function)
-        object.__setattr__(self, "direction", found.direction)
-
-
-def of_torchmetrics(metric: Any) -> Together:
-    """The metric for an object of torchmetrics. Its direction is `higher_is_better` of its class."""
-
-    def function(output: Tensor, y: Tensor) -> float:
-        own = deepcopy(metric)
-        own.reset()
-        own.update(output, y)
-        return float(own.compute())
-
-    return Together(function, "lower" if metric.higher_is_better is False else "higher")
-
-
-def as_metric(given: Any, name: str) -> Metric:
-    """A metric from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
-    if isinstance(given, Metric):
-        return given
-    if hasattr(given, "update") and hasattr(given, "compute"):
-        return of_torchmetrics(given)
-    right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
-    check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
-    return Together(given)
-
-
-METRICS: dict[str, type[Metric]] = {
-    "accuracy": Accuracy,
-    "f1": F1,
-    "mean_iou": MeanIoU,
-    "mae": MeanAbsoluteError,
-    "rmse": RootMeanSquaredError,
-    "r2": R2,
-    "perplexity": Perplexity,
-    "torchmetrics": TorchMetric,
-}
-"""The registered metrics by name."""
-
-
-def _ratio(a: Floats, b: Any) -> Floats:
+def ratio(a: Floats, b: Any) -> Floats:
     """a / b, NaN where b is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(b == 0, np.nan, np.divide(a, b))
@@ -295,9 +200,28 @@ def _flat(values: Tensor) -> Tensor:
     return values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
 
 
-def _errors(scored: Scored) -> Tensor:
+def _said(metric: Metric, scored: Scored) -> Tensor:
+    """The predictions; raises `SettingError` if they are not of the labels' shape."""
+    found, name = list(scored.predicted.shape), type(metric).__name__
+    right = f"needs predictions of the labels' shape {list(scored.y.shape)}: name a task in the data"
+    check(scored.predicted.shape == scored.y.shape, name, found, right)
+    return scored.predicted
+
+
+def _classes_said(metric: Metric, scored: Scored) -> Tensor:
+    """The predictions of classes; raises `SettingError` if the labels are no classes."""
+    check(not scored.y.is_floating_point(), type(metric).__name__, scored.y.dtype, "needs labels that are integers")
+    return _said(metric, scored)
+
+
+def _errors(metric: Metric, scored: Scored) -> Tensor:
     """The errors of all targets, `[B, targets]`."""
-    return _flat(scored.predicted - scored.y)
+    return _flat(_said(metric, scored) - scored.y)
+
+
+def _class_dim(output: Tensor) -> int:
+    """The dimension of the classes: the second one for images `[B, classes, H, W]`, else the last one."""
+    return 1 if output.dim() == 4 else -1
 
 
 def _indicators(values: Tensor, counted: Tensor, classes: int | None) -> Tensor:

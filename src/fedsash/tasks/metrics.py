@@ -226,7 +226,7 @@ class TorchMetric(Together):
     options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        with library("torchmetrics", "these metrics", "torchmetrics"):
+        with library("torchmetrics", "these metrics", "fedsash[metrics]"):
             import torchmetrics
         made: Any = torchmetrics
         for part in self.metric.split("."):

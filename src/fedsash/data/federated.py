@@ -277,7 +277,7 @@ class FederatedData(Shown):
         return replace(self, clients=[self.clients[row] for row in rows], held=held, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
-        """The number of labels of each class that each client holds, `[N, classes]`. Without classes `sizes`, `[N, 1]`."""
+        """How many labels of each class each client holds, `[N, classes]`. Without classes the `sizes`, `[N, 1]`."""
         if self.classes == 0:
             return self.sizes[:, None]
         task, y = self.problem.task, self.train.y.cpu()

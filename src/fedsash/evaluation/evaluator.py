@@ -17,6 +17,7 @@ from ..basics.shown import Shown
 from ..basics.typed import typed
 from ..data.federated import Problem, Samples
 from ..exchange import Answers, PartialSum, Reply, Request
+from ..tasks import Together
 from .scorer import Outcomes, Scorer, Scores, values_of
 
 Split = Literal["held_out", "clients"]
@@ -72,8 +73,8 @@ class Metrics(Shown):
 
     `metrics["accuracy"]` gives a metric by its name; shares lie in [0, 1].
 
-    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes`, and by domain, `domains`
-      (None where it is not defined);
+    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes` (unless it is a metric of all
+      samples together), and by domain, `domains` (None where it is not defined);
     - `"held_out"`: the clients' held-out samples;
     - `"clients"`: the unweighted mean over the clients, on their training samples. `more` holds `worst_tenth`, the mean
       criterion of the worst tenth of the clients (at least one client);
@@ -134,7 +135,8 @@ class Evaluator:
         outcomes = self._scorer.outcomes(w, test)
         numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
-        if test.y.dim() == 1 and self._problem.classes:
+        of_one_class = not isinstance(goal.metrics.get(goal.criterion.name), Together)
+        if test.y.dim() == 1 and self._problem.classes and of_one_class:
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))

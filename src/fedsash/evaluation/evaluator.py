@@ -78,8 +78,8 @@ class Metrics(Shown):
 
     `metrics["accuracy"]` gives a metric by its name; shares lie in [0, 1].
 
-    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes`, and by domain, `domains`
-      (None where it is not defined);
+    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes` (unless it is a metric of all
+      samples together), and by domain, `domains` (None where it is not defined);
     - `"held_out"`: the clients' held-out samples;
     - `"clients"`: the unweighted mean over the clients, on their training samples. `more` holds `worst_tenth`, the mean
       criterion of the worst tenth of the clients (at least one client);

@@ -107,8 +107,8 @@ class Federation(Shown):
     def _clients(self) -> Clients:
         if isinstance(self.data, FederatedData):
             device, held_out = pick_device(self.device), self.evaluation.held_out
-            data = suited(self.module, self.data.learning(self.loss).to(device))
-            return local_clients(data, self.engine, held_out=held_out, seed=self.seed)
+            data, notes = suited(self.module, self.data.learning(self.loss).to(device))
+            return local_clients(data, self.engine, held_out=held_out, seed=self.seed, notes=notes)
         check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData or Clients")
         return self.data
 

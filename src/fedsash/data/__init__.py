@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .datasets import DATASETS, Digits
-from .federated import FederatedData, Samples
+from .federated import FederatedData
 from .images import Images
 from .inputs import Inputs
+from .own_transform import OwnTransform
 from .partitions import (
     IID,
     PARTITIONS,
@@ -21,10 +22,11 @@ from .partitions import (
     Users,
 )
 from .published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
+from .samples import Samples
 from .source import Source
 from .table import Table
 from .text import Shakespeare
-from .transform import Transform
+from .transform import Transform, draws
 
 __all__ = [
     "CIFAR10",
@@ -48,6 +50,7 @@ __all__ = [
     "Images",
     "Inputs",
     "Landmarks",
+    "OwnTransform",
     "Pachinko",
     "Quantity",
     "Samples",
@@ -58,4 +61,5 @@ __all__ = [
     "TinyImageNet",
     "Transform",
     "Users",
+    "draws",
 ]

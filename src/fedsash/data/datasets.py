@@ -9,7 +9,6 @@ import torch
 
 from ..basics.errors import check, library
 from ..basics.typed import typed
-from .federated import Samples
 from .images import Images
 from .published import (
     CIFAR10,
@@ -23,6 +22,7 @@ from .published import (
     PublishedImages,
     TinyImageNet,
 )
+from .samples import Samples
 from .source import Source, hold_out
 from .table import Table
 from .text import Shakespeare

@@ -15,10 +15,10 @@ from ..basics.typed import typed
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features
-from .federated import Samples
 from .formats.memory import UNPACKED
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode
 from .formats.splits import numbered
+from .samples import Samples
 from .source import Source, hold_out
 from .transform import PLAIN, Transform
 

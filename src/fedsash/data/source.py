@@ -11,8 +11,9 @@ import torch
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Task
-from .federated import FederatedData, Samples
+from .federated import FederatedData
 from .partitions.common import Partition, assigned
+from .samples import Samples
 from .transform import Transform
 
 _HELD_OUT = 1  # makes this draw independent of the partition's draws

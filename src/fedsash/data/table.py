@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..basics.errors import DataError, check, library, one_line
 from ..basics.typed import typed
-from .federated import Samples
+from .samples import Samples
 from .source import Source, hold_out
 from .transform import PLAIN
 

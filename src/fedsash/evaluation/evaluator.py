@@ -15,7 +15,8 @@ from ..basics.arrays import Floats
 from ..basics.errors import check, check_count
 from ..basics.shown import Shown
 from ..basics.typed import typed
-from ..data.federated import Problem, Samples
+from ..data.federated import Problem
+from ..data.samples import Samples
 from ..exchange import Answers, PartialSum, Reply, Request
 from .scorer import Outcomes, Scorer, Scores
 

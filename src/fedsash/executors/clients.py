@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -16,6 +16,11 @@ from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..exchange import Executor
 from . import ClientWork, Engine, Training
+
+NO_TEST_SET = (
+    "there is no test set: no model is tested; give test samples, or hold some of the clients' back by "
+    "evaluation.held_out"
+)
 
 
 class Clients(Protocol):
@@ -57,11 +62,12 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LocalClients:
-    """Clients whose samples are in this process; an engine trains them."""
+    """Clients whose samples are in this process; an engine trains them. `notes` are lines about their data."""
 
     data: FederatedData
     engine: Engine
     remember: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def problem(self) -> Problem:
@@ -76,7 +82,8 @@ class LocalClients:
         return any(map(len, self.data.held))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return self.engine.open(ClientWork(training, self.data), rounds)
+        executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
+        return executor, [*self.notes, *notes]
 
     def settled(self, began: Mapping[str, Any]) -> LocalClients:
         return replace(self, engine=self.engine.settled(began))
@@ -95,12 +102,16 @@ class LocalClients:
         }
 
 
-def local_clients(data: FederatedData, engine: Engine, *, held_out: float, seed: int) -> LocalClients:
+def local_clients(
+    data: FederatedData, engine: Engine, *, held_out: float, seed: int, notes: Sequence[str] = ()
+) -> LocalClients:
     """Clients in this process; of each client's samples the fraction `held_out`, by `seed`, is held out.
 
-    Raises `ValueError` if `held_out` is above 0 and so small that no client has a held-out sample.
+    A line is added to the `notes` if there is neither a test set nor a held-out sample. Raises `ValueError` if
+    `held_out` is above 0 and so small that no client has a held-out sample.
     """
-    clients = LocalClients(data.hold_out(held_out, seed), engine)
+    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else []
+    clients = LocalClients(data.hold_out(held_out, seed), engine, notes=(*notes, *untested))
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients

@@ -73,10 +73,13 @@ from .data import (
     Shards as Shards,
     Source as Source,
     Table as Table,
+    Texts as Texts,
     TinyImageNet as TinyImageNet,
     Transform as Transform,
     Users as Users,
     draws as draws,
+    next_tokens as next_tokens,
+    tokenise as tokenise,
 )
 from .evaluation import (
     Evaluation as Evaluation,

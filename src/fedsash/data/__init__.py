@@ -26,6 +26,8 @@ from .samples import Samples
 from .source import Source
 from .table import Table
 from .text import Shakespeare
+from .texts import Texts
+from .tokens import next_tokens, tokenise
 from .transform import Transform, draws
 
 __all__ = [
@@ -58,8 +60,11 @@ __all__ = [
     "Shards",
     "Source",
     "Table",
+    "Texts",
     "TinyImageNet",
     "Transform",
     "Users",
     "draws",
+    "next_tokens",
+    "tokenise",
 ]

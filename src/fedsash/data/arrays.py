@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Ints
-from ..basics.errors import DataError, check, one_line
+from ..basics.errors import DataError, check
 from .inputs import Inputs
 
 Columns = dict[str, Any]
@@ -46,8 +46,8 @@ def numbers(values: Any, name: str) -> Tensor:
     if not isinstance(values, Tensor):
         try:
             array = np.require(values, requirements=["C", "W"])
-        except ValueError as error:  # samples of different shapes
-            raise DataError(f"{name} can't be one array: {one_line(error)}") from error
+        except ValueError as error:
+            raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
         found = f"{array.dtype} {list(array.shape)}"
         check(array.dtype.kind in "biuf", name, found, f"must be numbers: {NO_TEXT}")
         values = torch.from_numpy(array)

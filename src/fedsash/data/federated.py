@@ -90,6 +90,8 @@ class FederatedData(Shown):
             samples: Samples | None = getattr(self, name)
             if samples is not None and (y := self.task.labelled(samples.y)) is not samples.y:
                 object.__setattr__(self, name, replace(samples, y=y))
+                if self.task.labels == "integers":
+                    object.__setattr__(self, "classes", max(self.classes, self.task.classes(y)))
 
     def _check_samples(self, name: str, samples: Samples) -> None:
         place = f"FederatedData.{name}"

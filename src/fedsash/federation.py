@@ -237,7 +237,7 @@ class Federation(Shown):
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
         """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
-        return learned(state, metrics, partial(self.models, state), self.evaluation.every, self.goal.criterion)
+        return learned(state, metrics, partial(self.models, state), self.evaluation, self.goal.criterion)
 
     def export(self, w: Tensor) -> bytes:
         """The model `w` `[D]` as safetensors of a state dictionary that loads into the plain `nn.Module`."""

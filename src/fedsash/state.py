@@ -12,16 +12,17 @@ from .averages.trajectory import Past
 from .basics.arrays import Ints, Vectors
 from .basics.shown import Shown
 from .broadcast import Choice
-from .evaluation import Metrics
+from .evaluation import Evaluation, Metrics
 from .exchange import Lineage
 from .tasks import Criterion
 
 
 @dataclass(repr=False)
 class Best(Shown):
-    """The best model of one name so far: its criterion on the test set, its round, and its vector `w` `[D]`."""
+    """The best model of one name so far: its value, `by` which split and metric, its round, its vector `w` `[D]`."""
 
     value: float
+    by: str
     round: int
     w: Tensor
 
@@ -123,20 +124,25 @@ def files_of(past: Past) -> dict[int, str]:
 
 
 def learned(
-    state: State, metrics: Sequence[Metrics], models: Callable[[], Vectors], every: int, criterion: Criterion
+    state: State,
+    metrics: Sequence[Metrics],
+    models: Callable[[], Vectors],
+    evaluation: Evaluation,
+    criterion: Criterion,
 ) -> tuple[State, list[Metrics]]:
     """The state after an evaluation of `models`, and the records of an adaptive broadcast's decision.
 
-    The state keeps the best model of each name by the criterion on the test set (the first of equal ones). An adaptive
-    broadcast decides every `every` rounds.
+    The state keeps the best model of each name by the criterion on `evaluation.best_on` (the first of equal ones). An
+    adaptive broadcast decides every `evaluation.every` rounds.
     """
-    found = {m.model: m[criterion.name] for m in metrics if m.split == "test"}
-    before = {name: best.value for name, best in state.best.items()}
+    by = f"{evaluation.best_on}/{criterion.name}"
+    found = {m.model: m[criterion.name] for m in metrics if m.split == evaluation.best_on}
+    before = {name: best.value for name, best in state.best.items() if best.by == by}
     names = [name for name, value in found.items() if criterion.wins(value, before.get(name))]
     now = models() if names else {}
-    best = {name: Best(found[name], state.round, now[name].clone()) for name in names}
+    best = {name: Best(found[name], by, state.round, now[name].clone()) for name in names}
     state = replace(state, best=state.best | best)
-    if state.choice is None or state.round % every:
+    if state.choice is None or state.round % evaluation.every:
         return state, []
     choice, records = state.choice.heard(metrics, criterion)
     return replace(state, choice=choice), records

@@ -28,7 +28,7 @@ from .table import Table
 from .text import Shakespeare
 from .texts import Texts
 from .tokens import next_tokens, tokenise
-from .transform import Transform, draws
+from .transform import TRANSFORMS, Transform, draws
 
 __all__ = [
     "CIFAR10",
@@ -39,6 +39,7 @@ __all__ = [
     "MNIST",
     "PACS",
     "PARTITIONS",
+    "TRANSFORMS",
     "ClassPairs",
     "DigitFive",
     "Digits",

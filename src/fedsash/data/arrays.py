@@ -48,12 +48,12 @@ def numbers(values: Any, name: str) -> Tensor:
             array = np.require(values, requirements=["C", "W"])
         except ValueError as error:
             raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
-        found = f"{array.dtype} {list(array.shape)}"
-        check(array.dtype.kind in "biuf", name, found, f"must be numbers: {NO_TEXT}")
+        kind = f"{array.dtype} {list(array.shape)}"
+        check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
         values = torch.from_numpy(array)
-    tensor: Tensor = values
-    kept = tensor.is_floating_point() or tensor.dtype in (torch.uint8, torch.bool)
-    return tensor if kept else tensor.to(torch.int64)
+    found: Tensor = values
+    kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
+    return found if kept else found.to(torch.int64)
 
 
 def user_numbers(users: Any, n: int) -> Tensor:

@@ -157,6 +157,10 @@ PLAIN = Transform()
 """The default: images become numbers in [0, 1], features stay as they are."""
 
 
+TRANSFORMS: dict[str, type[Transform]] = {"images": Transform}
+"""The registered transforms by name."""
+
+
 @lru_cache(maxsize=32)
 def _affine(
     mean: tuple[float, ...], std: tuple[float, ...], width: int, channels: int, device: torch.device

@@ -18,7 +18,7 @@ from ..basics.typed import typed
 from ..data.federated import Problem
 from ..data.samples import Samples
 from ..exchange import Answers, PartialSum, Reply, Request
-from .scorer import Outcomes, Scorer, Scores
+from .scorer import Outcomes, Scorer, Scores, values_of
 
 Split = Literal["held_out", "clients"]
 """The client samples on which a model is scored: the held-out samples, or those on which clients train."""
@@ -35,6 +35,9 @@ class Evaluation:
     that reaches its `target` is reported; an accuracy has the target 0.8 by default. `clients` adds the metrics on the
     clients' own training samples. `batch` samples pass through the model at once. `held_out` is the fraction of each
     client's samples on which no client trains; models are compared on these samples, to choose between them.
+
+    The best model of each name so far is kept as `NAME-best` if it can be chosen on `best_on`: by default only on
+    held-out samples. With `"test"` it is chosen on the test set, and its own value there is too good.
     """
 
     every: int = 10
@@ -44,6 +47,7 @@ class Evaluation:
     clients: bool = False
     batch: int = 500
     held_out: float = 0.0
+    best_on: Literal["held_out", "test"] = "held_out"
 
     def __post_init__(self) -> None:
         check_count("Evaluation.every", self.every)
@@ -116,10 +120,10 @@ class Evaluator:
         for split in self._splits if answers else ():
             scores = {name: answers[scored(split, name)] for name in ("loss", *self._scorer.goal.metrics)}
             if split == "held_out":
-                values = self._values({name: sums.sum(0) for name, sums in scores.items()})
+                values = values_of(self._scorer.goal, {name: sums.sum(0) for name, sums in scores.items()})
                 more: dict[str, Any] = {}
             else:
-                each = self._values(scores)
+                each = values_of(self._scorer.goal, scores)
                 values = {name: _mean(own) for name, own in each.items()}
                 more = {"worst_tenth": self._worst_tenth(each[self._scorer.goal.criterion.name])}
             numbers = {name: float(value) for name, value in values.items()}
@@ -129,7 +133,7 @@ class Evaluator:
     def _central(self, test: Samples, w: Tensor, round: int, model: str) -> Metrics:
         goal = self._scorer.goal
         outcomes = self._scorer.outcomes(w, test)
-        numbers = {name: float(value) for name, value in self._values(outcomes.total(goal, slice(None))).items()}
+        numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
         if test.y.dim() == 1 and self._problem.classes:
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
@@ -138,20 +142,13 @@ class Evaluator:
             more["domains"] = dict(zip(names, self._by_group(outcomes, test.domain, len(names)), strict=True))
         return Metrics(round=round, model=model, split="test", more=more, **_parted(numbers))
 
-    def _values(self, scores: Scores) -> Scores:
-        """The loss and all metrics from their scores."""
-        metrics = self._scorer.goal.metrics
-        with np.errstate(invalid="ignore", divide="ignore"):
-            loss = np.divide(scores["loss"][..., 0], scores["loss"][..., 1])
-        return {"loss": loss} | {name: metric.value(scores[name]) for name, metric in metrics.items()}
-
     def _by_group(self, outcomes: Outcomes, groups: Tensor, count: int) -> list[float | None]:
         """The criterion in each of `count` groups of samples; None for an empty group."""
         goal, index = self._scorer.goal, groups.cpu().numpy()
         found: list[float | None] = []
         for group in range(count):
             rows = np.flatnonzero(index == group)
-            value = self._values(outcomes.total(goal, rows))[goal.criterion.name] if len(rows) else np.nan
+            value = values_of(goal, outcomes.total(goal, rows))[goal.criterion.name] if len(rows) else np.nan
             found.append(None if np.isnan(value) else float(value))
         return found
 

@@ -75,6 +75,11 @@ class Scorer:
         on_host = {name: sums.cpu().double().numpy() for name, sums in whole.items()}  # Apple's GPUs have no float64
         return Outcomes(on_host, _joined(kept) if kept else None)
 
+    def values(self, w: Tensor, samples: Samples) -> dict[str, float]:
+        """The mean loss and all metrics of the model on samples, by name."""
+        found = values_of(self.goal, self.outcomes(w, samples).total(self.goal, slice(None)))
+        return {name: float(value) for name, value in found.items()}
+
     def scores(self, w: Tensor, samples: Samples, groups: list[Ints]) -> Scores:
         """The scores of the model on each group of samples, `[groups, k]`; a sample in several groups passes once."""
         index = np.unique(np.concatenate([*groups, np.empty(0, dtype=np.int64)]))
@@ -94,6 +99,13 @@ class Scorer:
             if not isinstance(metric, Together):
                 found[name] = metric.sums(scored)
         return found
+
+
+def values_of(goal: Goal, scores: Scores) -> Scores:
+    """The loss and all metrics from their scores."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        loss = np.divide(scores["loss"][..., 0], scores["loss"][..., 1])
+    return {"loss": loss} | {name: metric.value(scores[name]) for name, metric in goal.metrics.items()}
 
 
 def _joined(kept: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,7 @@ from ..basics.errors import RunError
 from ..basics.paths import inside
 from ..state import Best, State, files_of
 
-FORMAT = 5
+FORMAT = 6
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 NUMBERS = (
     *("round", "forked", "samples", "seconds", "training_seconds", "lineage", "records", "fingerprint"),
@@ -95,7 +95,7 @@ def load(path: Path, state: State) -> State:
     state.executor = {name.removeprefix("executor/"): saved[name] for name in saved if name.startswith("executor/")}
     state.choice = state.choice and state.choice.loaded(manifest["choice"])
     state.best = {
-        name: Best(best["accuracy"], best["round"], saved[f"best/{name}"].to(state.w.device, copy=True))
+        name: Best(best["value"], best["by"], best["round"], saved[f"best/{name}"].to(state.w.device, copy=True))
         for name, best in manifest["best"].items()
         if name == "model" or name in state.averages
     }
@@ -183,7 +183,7 @@ def _write(state: State, writing: Path, before: Path) -> None:
         "versions": _versions(),
         **{name: getattr(state, name) for name in NUMBERS},
         "choice": state.choice and state.choice.saved(),
-        "best": {name: {"accuracy": best.accuracy, "round": best.round} for name, best in state.best.items()},
+        "best": {name: {"value": best.value, "by": best.by, "round": best.round} for name, best in state.best.items()},
         "tensors": _kinds(state),
         "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
         "files": files,

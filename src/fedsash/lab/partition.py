@@ -31,6 +31,8 @@ def table(data: FederatedData) -> str:
 def record(data: FederatedData) -> dict[str, Any]:
     """Clients x labels as in `partition.json`: `classes`, the names of the classes, and `counts` `[N, classes]`.
 
+    If labels are no classes, all samples count as one class, `samples`.
+
     If samples have domains, there are also `domains`, their names, and `domain_counts` `[N, domains]`.
     """
     found = {"classes": _names(data), "counts": data.counts().tolist()}
@@ -40,6 +42,9 @@ def record(data: FederatedData) -> dict[str, Any]:
 
 
 def _names(data: FederatedData) -> list[str]:
+    """The names of the classes. Labels that are no classes have one column for all samples."""
+    if not data.classes:
+        return ["samples"]
     return list(data.label_names) or [str(c) for c in range(data.classes)]
 
 
@@ -55,11 +60,13 @@ def _domains(data: FederatedData) -> tuple[Ints, list[str]] | None:
 def _summary(data: FederatedData, counts: Ints) -> list[str]:
     sizes = data.sizes
     times = np.bincount(np.concatenate(data.clients), minlength=len(data.train))
+    classes = f"{data.classes} classes, " if data.classes else ""
     lines = [
-        f"{len(sizes):,} clients, {data.classes} classes, {len(data.train):,} training samples",
+        f"{len(sizes):,} clients, {classes}{len(data.train):,} training samples",
         f"samples a client: {sizes.min():,} to {sizes.max():,}, median {np.median(sizes):,.0f}",
-        _held("classes", counts),
     ]
+    if data.classes:
+        lines.append(_held("classes", counts))
     if domains := _domains(data):
         lines.append(_held("domains", domains[0]))
     if (times != 1).any():

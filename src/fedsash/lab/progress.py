@@ -27,7 +27,7 @@ WIDEST_BAR = 40
 
 
 class Progress:
-    """Shows the round, the time taken and left, the pace and each model's last accuracy (%) while a `with` block runs.
+    """Shows the round, the time taken and left, the pace and each model's last value while a `with` block runs.
 
     On a terminal this is a bar, which a thread draws four times a second. Otherwise it is a plain line, at most every
     ten seconds, and one at the end. It shows nothing unless `enabled`, and nothing more once its terminal is closed.
@@ -37,7 +37,7 @@ class Progress:
     def __init__(self, rounds: int, enabled: bool = True) -> None:
         self._rounds, self._enabled = rounds, enabled
         self._round = 0
-        self._accuracies: Mapping[str, float] = {}
+        self._values: Mapping[str, str] = {}
         self._samples: deque[tuple[float, int]] = deque(maxlen=60)
         self._live: Live | None = None
         self._began = self._last_line = time.monotonic()
@@ -60,11 +60,11 @@ class Progress:
         elif self._unsaid:
             self._say_line()
 
-    def update(self, round: int, accuracies: Mapping[str, float] | None = None) -> None:
-        """`round` rounds are finished. `accuracies`, shares in [0, 1] by model, are shown until newer ones arrive."""
+    def update(self, round: int, values: Mapping[str, str] | None = None) -> None:
+        """`round` rounds are finished. `values`, as text by model, are shown until newer ones arrive."""
         self._round = round
-        if accuracies:
-            self._accuracies = accuracies
+        if values:
+            self._values = values
         now = time.monotonic()
         self._unsaid = True
         if now - self._last_sample >= SAMPLE:
@@ -95,8 +95,8 @@ class Progress:
             self._live.start(refresh=True)
 
     def _say_line(self) -> None:
-        accuracies = (f"{name} {_points(accuracy)}" for name, accuracy in self._accuracies.items())
-        self.say("  ".join((f"round {self._count()}", *self._clock(), *accuracies)))
+        values = (f"{name} {value}" for name, value in self._values.items())
+        self.say("  ".join((f"round {self._count()}", *self._clock(), *values)))
         self._unsaid = False
 
     def _bar(self, columns: int) -> Table:
@@ -105,12 +105,11 @@ class Progress:
         from rich.table import Column, Table
         from rich.text import Text
 
-        count, clock, accuracies = self._count(), self._clock(), self._accuracies
+        count, clock, values = self._count(), self._clock(), self._values
         room = columns - sum(len(word) + 1 for word in (count, *clock))
-        numbers = [_points(accuracy) for accuracy in accuracies.values()]
-        names = shorten(list(accuracies), room - BAR - 1 - sum(len(number) + 3 for number in numbers))
+        names = shorten(list(values), room - BAR - 1 - sum(len(value) + 3 for value in values.values()))
         text = Text("  ").join(
-            Text.assemble((name, "cyan"), " ", number) for name, number in zip(names, numbers, strict=True)
+            Text.assemble((name, "cyan"), " ", value) for name, value in zip(names, values.values(), strict=True)
         )
         text.truncate(room, overflow="ellipsis")
         width = min(room - len(text) - 1, WIDEST_BAR)
@@ -148,10 +147,6 @@ def shorten(names: Sequence[str], room: int) -> list[str]:
         longest = max(range(len(stems)), key=lambda i: len(stems[i]) * (3 if ends[i] and len(stems[i]) > 1 else 1))
         stems[longest] = stems[longest][:-1].rstrip(" -_=.") or stems[longest][:1]
     return [stem + end for stem, end in zip(stems, ends, strict=True)]
-
-
-def _points(accuracy: float) -> str:
-    return f"{100 * accuracy:.1f}"
 
 
 def _time(seconds: float) -> str:

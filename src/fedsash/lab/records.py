@@ -8,12 +8,11 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from statistics import fmean, pstdev
 from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import MOST, RunError, brief, library
 from ..basics.paths import naming, plain_file
-from ..evaluation import Evaluation, Metrics
+from ..evaluation import Metrics
 from . import files
 
 if TYPE_CHECKING:
@@ -28,26 +27,29 @@ def _is_number(value: Any) -> bool:
     return value is None or (isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf)
 
 
-def _is_share(value: Any) -> bool:
-    return value is None or (_is_number(value) and 0 <= value <= 1)
-
-
 def _is_round(value: Any) -> bool:
     return type(value) is int and 0 <= value <= MOST
 
 
-FORM: dict[str, tuple[Callable[[Any], bool], str]] = {
+Form = tuple[Callable[[Any], bool], str]
+"""What a value must be: a check, and words for it."""
+NUMBER: Form = (_is_number, "a number, or null")
+ANYTHING: Form = (lambda value: True, "anything")
+FORM: dict[str, Form] = {
     "round": (_is_round, "a round"),
     "model": (_is_text, "the name of a model"),
     "split": (_is_text, "the name of a split"),
-    "accuracy": (_is_share, "a number from 0 to 1, or null"),
-    "loss": (_is_number, "a number, or null"),
-    "time": (_is_number, "a number, or null"),
-    "trips": (_is_number, "a number, or null"),
+    "loss": NUMBER,
+    "time": NUMBER,
+    "trips": NUMBER,
     "skipped": (_is_text, "a text"),
-    "domains": (lambda value: isinstance(value, dict) and all(map(_is_share, value.values())), "accuracies by domain"),
+    "domains": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by domain"),
 }
-"""What the values of a row must be. Rows may have more keys."""
+"""What the values of a row must be. Rows may have more keys: those of metrics hold numbers, or null."""
+SCORED = ("test", "held_out", "clients")
+"""The splits whose rows have metrics."""
+OTHERS = ("classes",)
+"""The keys of such rows that are no metrics."""
 
 Mark = tuple[int, int]
 """The number of rows, and their CRC-32 checksum."""
@@ -130,85 +132,18 @@ class Records:
             row = None
         if not isinstance(row, dict):
             raise RunError(f"{self.path}, line {number}: must be a JSON object")
-        needed = ("round", "model", "split", "accuracy") if row.get("split") == "test" else ("round", "model", "split")
-        for key, (right, words) in FORM.items():
-            if (key in row or key in needed) and not right(row.get(key)):
+        for key in ("round", "model", "split", *row):
+            right, words = FORM.get(key, NUMBER if row.get("split") in SCORED and key not in OTHERS else ANYTHING)
+            if not right(row.get(key)):
                 raise RunError(f"{self.path}, line {number}: {key} = {brief(row.get(key))}: must be {words}")
         return row
-
-
-def accuracies(history: list[dict[str, Any]]) -> dict[str, dict[int, float]]:
-    """Each model's accuracy on the central test set by round, ascending. NaN if the accuracy was not finite."""
-    found: dict[str, dict[int, float]] = {}
-    for row in history:
-        if row["split"] == "test":
-            accuracy = row["accuracy"]
-            found.setdefault(row["model"], {})[row["round"]] = math.nan if accuracy is None else accuracy
-    return {model: dict(sorted(points.items())) for model, points in found.items()}
-
-
-def summarise(history: list[dict[str, Any]], evaluation: Evaluation) -> dict[str, dict[str, Any]]:
-    """The results of each model on the central test set.
-
-    - `accuracy`: at the last evaluation.
-    - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the accuracies at the last
-      `evaluation.last` evaluations, or at all if there are fewer. This is the spread over rounds, not over seeds.
-    - `best`: `{"round", "accuracy"}`, the first round with the highest accuracy.
-    - `rounds_to_target`: the first evaluated round with an accuracy of at least `evaluation.target`. None if there
-      is no such round.
-    - `gain`: `last_mean` minus the `last_mean` of `"model"`.
-
-    Accuracies are shares in [0, 1]. A number is None if a NaN accuracy makes it undefined.
-    """
-    summary = {model: _summarise(points, evaluation) for model, points in accuracies(history).items()}
-    base = summary.get("model", {}).get("last_mean")
-    for of_model in summary.values():
-        mean = of_model["last_mean"]
-        of_model["gain"] = None if mean is None or base is None else mean - base
-    return summary
-
-
-def chosen(history: list[dict[str, Any]], evaluation: Evaluation) -> str | None:
-    """The model with the highest mean accuracy on held-out data over the last evaluations. None without such data."""
-    points: dict[str, list[float]] = {}
-    for row in history:
-        if row["split"] == "held_out":
-            points.setdefault(row["model"], []).append(row["accuracy"] or 0.0)
-    return max(points, key=lambda name: fmean(points[name][-evaluation.last :]), default=None)
-
-
-def diverged(history: list[dict[str, Any]], rounds: int) -> dict[str, Any] | None:
-    """Where a run diverged, or None.
-
-    A run has diverged if it ends with rounds that had no usable update. The result is `{"round", "why"}`: the first
-    of these rounds, and the reason.
-    """
-    skipped = {row["round"]: row["skipped"] for row in history if row["split"] == "guard"}
-    first = rounds
-    while skipped.get(first - 1):
-        first -= 1
-    return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
-
-
-def _summarise(points: dict[int, float], evaluation: Evaluation) -> dict[str, Any]:
-    last = list(points.values())[-evaluation.last :]
-    defined = all(math.isfinite(accuracy) for accuracy in last)
-    finite = {round: accuracy for round, accuracy in points.items() if math.isfinite(accuracy)}
-    best = max(finite, key=finite.__getitem__, default=None)
-    return {
-        "accuracy": last[-1] if math.isfinite(last[-1]) else None,
-        "last_mean": fmean(last) if defined else None,
-        "last_std": pstdev(last) if defined else None,
-        "best": None if best is None else {"round": best, "accuracy": finite[best]},
-        "rounds_to_target": next((r for r, accuracy in finite.items() if accuracy >= evaluation.target), None),
-    }
 
 
 class TensorBoard:
     """A callback that writes the numbers of every evaluation for TensorBoard.
 
     Each model is a separate TensorBoard run under `folder`, so the curves of all models appear in the same charts:
-    `test/accuracy`, `test/loss` and so on. A resumed run overwrites what the folder holds from its first round on.
+    `test/loss`, `test/accuracy` and so on. A resumed run overwrites what the folder holds from its first round on.
     Raises `ImportError` if the package tensorboard is not installed.
     """
 
@@ -224,7 +159,7 @@ class TensorBoard:
         for m in metrics:
             if m.model not in self._writers:
                 self._writers[m.model] = self._open(str(self._folder / m.model), purge_step=round)
-            numbers = {"accuracy": m.accuracy, "loss": m.loss} | m.more
+            numbers = {"loss": m.loss} | m.values | m.more
             for name, value in numbers.items():
                 if isinstance(value, int | float):
                     self._writers[m.model].add_scalar(f"{m.split}/{name}", value, round)

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import Evaluation
+from ..evaluation import PLACES, Evaluation
+from ..tasks import Criterion
+from .summaries import metric_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 MISSING = "-"
-HEADS = ("at the end", "mean ± std", "best (round)", "rounds to target", "gain over the model")
-"""The column heads of `cells`."""
 
 
 def empty_table() -> Table:
@@ -24,50 +24,61 @@ def empty_table() -> Table:
 
 
 def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:
-    """A row for each of `summary["models"]` (see `records.summarise`). The highest mean is bold.
+    """A row for each of `summary["models"]` (see `summaries.summarise`). The best mean is bold.
 
-    With the run's `evaluation`, the heads name the number of evaluations and the target. Accuracies are in per cent,
+    With the run's `evaluation`, the heads name the number of evaluations and the target. Shares are in per cent, their
     gains in percentage points. Print it with `terminal.show`.
     """
-    last = "" if evaluation is None else f"\n(last {evaluation.last})"
-    target = "target" if evaluation is None else _percent(evaluation.target)
-    heads = ("at the end", f"mean ± std{last}", "best (round)", f"rounds\nto {target}", "gain over\nthe model")
+    criterion = metric_of(summary)
     result = empty_table()
     result.add_column("model", overflow="fold", vertical="bottom")
-    for head in heads:
+    for head in heads(summary, "" if evaluation is None else f"(last {evaluation.last})"):
         result.add_column(head, justify="right", no_wrap=True, vertical="bottom")
-
     models: dict[str, dict[str, Any]] = summary["models"]
-    means = [of_model["last_mean"] for of_model in models.values() if of_model["last_mean"] is not None]
+    lead = leader(models, criterion)
     for name, of_model in models.items():
-        leads = len(models) > 1 and of_model["last_mean"] is not None and of_model["last_mean"] == max(means)
-        result.add_row(name, *cells(name, of_model), style="bold" if leads else None)
+        result.add_row(name, *cells(name, of_model, criterion), style="bold" if name == lead else None)
     result.caption = "\n".join(notes(summary)) or None
     return result
 
 
-def notes(summary: dict[str, Any]) -> Iterator[str]:
-    """The lines below the table: no evaluation, the model chosen on held-out data, divergence."""
+def leader(models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> str | None:
+    """The model with the best mean. None if there is only one model."""
+    found: str | None = criterion.best({name: of["last_mean"] for name, of in models.items()})
+    return found if len(models) > 1 else None
+
+
+def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
+    """The column heads of `cells`. A head may have two lines."""
+    target = metric_of(summary)
+    to_target = "target" if target.target is None else target.text(target.target)
+    chosen_on = {of["best"]["chosen_on"] for of in summary["models"].values() if of["best"]}
+    best = f"best (round)\nchosen on {' or '.join(sorted(chosen_on)).replace('_', '-') or 'test'}"
+    return ["at the end", f"mean ± std\n{last}".strip(), best, f"rounds\nto {to_target}", "gain over\nthe model"]
+
+
+def notes(summary: Mapping[str, Any]) -> Iterator[str]:
+    """The lines below the table: which metric it shows, no evaluation, the model that was chosen, divergence."""
+    criterion, split = metric_of(summary), summary["metric"]["split"]
     if not summary["models"]:
-        yield "no evaluation on a test set"
-    if summary.get("chosen"):
+        yield "no evaluation: there is no test set, and evaluation.held_out is 0"
+    elif (criterion.name, split) != ("accuracy", "test"):
+        yield f"{criterion.name} on {PLACES[split]}; {criterion.better} is better"
+    if summary["chosen"]:
         yield f"the best on held-out data: {summary['chosen']}"
     if wrong := summary.get("diverged"):
         yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
 
 
-def cells(name: str, of_model: dict[str, Any]) -> list[str]:
-    """The numbers of a model as text, in the order of `HEADS`."""
-    mean, std, best = of_model["last_mean"], of_model["last_std"], of_model["best"]
-    rounds, gain = of_model["rounds_to_target"], of_model["gain"]
+def cells(name: str, of_model: Mapping[str, Any], criterion: Criterion) -> list[str]:
+    """The numbers of a model as text, in the order of `heads`."""
+    best, rounds, gain = of_model["best"], of_model["rounds_to_target"], of_model["gain"]
+    mean = criterion.spread(of_model["last_mean"], of_model["last_std"])
+    unit, points = (" %", " points") if criterion.share else ("", "")
     return [
-        _percent(of_model["accuracy"]),
-        MISSING if mean is None else f"{100 * mean:.1f} ± {100 * std:.1f} %",
-        MISSING if best is None else f"{_percent(best['accuracy'])} ({best['round']})",
+        criterion.text(of_model["value"]),
+        mean if mean == MISSING else f"{mean}{unit}",
+        MISSING if best is None else f"{criterion.text(best['value'])} ({best['round']})",
         MISSING if rounds is None else str(rounds),
-        MISSING if gain is None or name == "model" else f"{100 * gain:+.1f} points",
+        MISSING if gain is None or name == "model" else f"{criterion.spread(gain, None, sign='+')}{points}",
     ]
-
-
-def _percent(share: float | None) -> str:
-    return MISSING if share is None else f"{100 * share:.1f} %"

@@ -20,7 +20,7 @@ from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences, text
 from ..broadcast import Broadcast
 from ..data.federated import FederatedData
-from ..evaluation import Evaluation, Metrics
+from ..evaluation import Evaluation, Goal, Metrics
 from ..exchange import Ended, RoundReport
 from ..federation import Federation
 from ..state import State
@@ -62,6 +62,10 @@ class Asynchronous:
     @property
     def evaluation(self) -> Evaluation:
         return self.federation.evaluation
+
+    @property
+    def goal(self) -> Goal:
+        return self.federation.goal
 
     @property
     def seed(self) -> int:
@@ -212,4 +216,6 @@ class Asynchronous:
         if not self.network.gradients:
             return None
         federation = self.federation
-        return gradient_norm(federation.module, federation.training_data, federation.loss, federation.evaluation.batch)
+        return gradient_norm(
+            federation.module, federation.training_data, federation.goal.loss, federation.evaluation.batch
+        )

@@ -89,6 +89,10 @@ class Task(ABC):
         """The number of classes that labels show; 0 if they are no classes."""
         return 0 if y.is_floating_point() else 1 + int(y.max())
 
+    def occurrences(self, y: Tensor, classes: int) -> Tensor:
+        """How often each class occurs in the labels that count, `[classes]`."""
+        return torch.bincount(y[self.counted(y)].flatten(), minlength=classes)
+
     def width(self, y: Tensor, classes: int) -> int:
         """The number of outputs that a model needs."""
         return classes

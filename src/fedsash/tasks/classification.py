@@ -131,6 +131,10 @@ class MultiLabel(Task):
         """The number of labels."""
         return y.shape[1]
 
+    def occurrences(self, y: Tensor, classes: int) -> Tensor:
+        """How often each label is 1, `[labels]`."""
+        return y.sum(0)
+
 
 @dataclass(frozen=True)
 class Segmentation(Task):

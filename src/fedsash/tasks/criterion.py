@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..basics.typed import typed
 from .metrics import Better
 
 TARGET = 0.8
@@ -14,6 +15,7 @@ TARGET = 0.8
 
 
 @dataclass(frozen=True)
+@typed
 class Criterion:
     """The number that decides between models: its name, whether higher or lower is better, and a target.
 
@@ -25,13 +27,55 @@ class Criterion:
     share: bool = True
     target: float | None = TARGET
 
+    def text(self, value: float | None, digits: int = 1) -> str:
+        """The value as people read it: a share in per cent with `digits` digits, others with four significant ones."""
+        if value is None or math.isnan(value):
+            return "-"
+        return f"{100 * value:.{digits}f} %" if self.share else f"{value:.4g}"
+
+    @property
+    def scale(self) -> int:
+        """By what a value is multiplied where it is drawn: 100 for a share, else 1."""
+        return 100 if self.share else 1
+
+    def plain(self, value: float) -> str:
+        """The value with as many digits as it has, such as a target."""
+        return f"{100 * value:g} %" if self.share else f"{value:g}"
+
+    def spread(self, value: float | None, width: float | None, digits: int = 1, sign: str = "") -> str:
+        """`value ± width`, as `text` shows a single value, without a unit."""
+        if value is None or math.isnan(value):
+            return "-"
+        scale, form = (100, f".{digits}f") if self.share else (1, ".4g")
+        more = "" if width is None else f" ± {scale * width:{form}}"
+        return f"{scale * value:{sign}{form}}{more}"
+
+    def gain(self, value: float, over: float) -> float:
+        """How much better `value` is than `over`: positive if it is better."""
+        return value - over if self.better == "higher" else over - value
+
+    @property
+    def error(self) -> str:
+        """What should be low: 1 - a share that should be high, the negative of another such number, or the number."""
+        return (
+            "error"
+            if self.share and self.better == "higher"
+            else f"-{self.name}"
+            if self.better == "higher"
+            else self.name
+        )
+
+    def error_of(self, value: float) -> float:
+        """The number that `error` names."""
+        return value if self.better == "lower" else 1 - value if self.share else -value
+
     def wins(self, a: float | None, b: float | None) -> bool:
         """Whether `a` is better than `b`."""
         if a is None or math.isnan(a):
             return False
         return b is None or math.isnan(b) or (a > b if self.better == "higher" else a < b)
 
-    def best(self, values: Mapping[Any, float]) -> Any:
+    def best(self, values: Mapping[Any, float | None]) -> Any:
         """The first key with the best value; None if no value is a number."""
         best = None
         for key, value in values.items():

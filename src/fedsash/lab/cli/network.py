@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
+from ..summaries import metric_of
 from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
@@ -59,11 +60,11 @@ def simulate(
         return stopped(given, result.signal)
     if experiment.network.learning:
         terminal.show(table(result.summary, experiment.evaluation))
-    terminal.say("\n".join(_lines(experiment, result)))
+    terminal.say("\n".join(_lines(result)))
     return finished(result.summary)
 
 
-def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[str]:
+def _lines(result: Result | TimeStudy) -> list[str]:
     """The network's results, one per line."""
     summary, network = result.summary, result.summary["network"]
     lines = [
@@ -74,9 +75,11 @@ def _lines(experiment: NetworkExperiment, result: Result | TimeStudy) -> list[st
     ]
     if summary["ended_early"]:
         lines.append(f"ended early: {summary['ended_early']}")
-    target = f"{100 * experiment.evaluation.target:g} %"
+    criterion = metric_of(summary)
     for model, when in summary["target"].items():
-        lines.append(f"{model} at {target}: {when['trips']:,} trips, {when['time']:,.1f} s")
+        lines.append(
+            f"{model} at {criterion.plain(criterion.target or 0.0)}: {when['trips']:,} trips, {when['time']:,.1f} s"
+        )
     return ["", *lines, "", f"metrics, time line and pictures: {result.folder}"]
 
 
@@ -87,6 +90,6 @@ examples:
   fedsash network examples/network/fedwindow.toml --out runs/async --set scheduler.name=fedasync
 
 The folder will hold the files of any run, timeline.json, and three pictures: who trains, uploads and waits
-(timeline.png), the use of the link and the size of the client window (link.png), accuracy against time and client trips
-(accuracy.png). After Ctrl-C the round is finished and the state is saved; fedsash resume continues.
+(timeline.png), the use of the link and the size of the client window (link.png), the metric against time and client
+trips (progress.png). After Ctrl-C the round is finished and the state is saved; fedsash resume continues.
 """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
@@ -12,7 +12,7 @@ from ...basics.errors import check, check_count
 from ...basics.layout import Layout
 from ...basics.typed import typed
 from ...broadcast import Broadcast
-from ...data import Digits, Dirichlet, FederatedData
+from ...data import Digits, Dirichlet, FederatedData, Transform
 from ...data.partitions.common import Partition
 from ...data.source import Dataset
 from ...evaluation import Evaluation
@@ -22,6 +22,7 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
+from ...tasks import Metric, Task
 from ..runs import Checkpoint, RunningSums
 from . import tables
 from .errors import located
@@ -53,6 +54,8 @@ class Experiment:
     device: str = "auto"
     broadcast: Broadcast | None = None
     data: Dataset = field(default_factory=Digits)
+    transform: Transform | None = None
+    task: Task | None = None
     partition: Partition = field(default_factory=lambda: Dirichlet(clients=100, alpha=0.1))
     model: Model = field(default_factory=Model)
     local: LocalTraining = field(default_factory=LocalTraining)
@@ -61,6 +64,7 @@ class Experiment:
     server: Server = field(default_factory=ServerSGD)
     sampling: Sampling = field(default_factory=lambda: Uniform(10))
     averages: Mapping[str, Average] = field(default_factory=dict)
+    metrics: Mapping[str, Metric] = field(default_factory=dict)
     evaluation: Evaluation = field(default_factory=Evaluation)
     engine: Engine = field(default_factory=LocalEngine)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
@@ -90,6 +94,13 @@ class Experiment:
         """The data after the partition over the clients."""
         with located("data"):
             source = self.data.load()
+            if self.task is not None:
+                classes = source.classes if self.task.labels == "integers" else 0
+                source = replace(source, task=self.task, classes=classes)
+        if self.transform is not None:
+            with located("transform"):
+                self.transform.fits(source.train.x, source.train.y)
+                source = replace(source, transform=self.transform)
         with located("partition"):
             return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
 
@@ -113,6 +124,7 @@ class Experiment:
                 averages=self.averages,
                 broadcast=self.broadcast,
                 sampling=self.sampling,
+                metrics=self.metrics,
                 evaluation=self.evaluation,
                 engine=self.engine,
                 seed=self.seed,

@@ -6,16 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ... import models
-from ...basics.errors import check, one_line
-from ...basics.layout import Layout
+from ...basics.errors import check
 from ...data import FederatedData
-from .errors import ConfigError, located
+from .errors import located
 from .registry import REQUIRED, Make, Option, Registry, options
-from .words import shown
 
 
 @dataclass(frozen=True)
@@ -40,25 +37,11 @@ class Model:
 
     def build(self, data: FederatedData, seed: int) -> nn.Module:
         """The model for these data, with initial values that depend on `seed`. `ConfigError` if it doesn't fit."""
-        x = data.transform.prepare(data.train.x[:2])
-        shape = tuple(x.shape[1:])
+        problem, x = data.problem, data.transform.prepare(data.train.x[:2])
+        shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else ()
+        width = problem.task.width(data.train.y, data.classes)
         with located("model"):
-            module = models.build(self.name, self.options, shape=shape, classes=data.classes, seed=seed)
-            dtype = Layout(module).dtype
-        training = module.training
-        try:
-            with torch.no_grad():
-                output = module.eval()(x.to(dtype))
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            line = f"does not take the data's samples of shape {shape}: {one_line(error)}"
-            raise ConfigError(f"model.name = {shown(self.name)}: {line}", "model.name") from error
-        module.train(training)
-        wanted, found = tuple(data.train.y[:2].shape), tuple(getattr(output, "shape", ()))
-        if found[:-1] != wanted or found[-1] < data.classes:
-            form = ", ".join(["samples", "places", "classes"] if len(wanted) > 1 else ["samples", "classes"])
-            line = f"must answer [{form}] for {data.classes} classes; {len(x)} samples give {list(found)}"
-            raise ConfigError(f"model.name = {shown(self.name)}: {line}", "model.name")
-        return module
+            return models.build(self.name, self.options, shape=shape, classes=width, seed=seed)
 
 
 class ModelRegistry(Registry):

@@ -8,7 +8,7 @@ from typing import Any
 from ...aggregation import AGGREGATIONS, Aggregation
 from ...averages import AVERAGES, Average
 from ...basics.errors import SettingError
-from ...data import DATASETS, PARTITIONS
+from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
 from ...data.partitions.common import Partition
 from ...data.source import Dataset
 from ...executors import ENGINES, Engine
@@ -19,6 +19,7 @@ from ...network.schedulers import SCHEDULERS, Scheduler
 from ...sampling import SAMPLINGS, Sampling
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...servers import SERVERS, Server
+from ...tasks import METRICS, TASKS, Metric, Task
 from .errors import ConfigError
 from .model import Model, ModelRegistry
 from .registry import Make, Registry
@@ -35,6 +36,9 @@ REGISTRIES: dict[str, Registry] = {
     "partitions": Registry("partition", PARTITIONS, Partition),
     "models": ModelRegistry("model", MODELS, Model),
     "datasets": Registry("data", DATASETS, Dataset),
+    "transforms": Registry("transform", TRANSFORMS, Transform),
+    "tasks": Registry("task", TASKS, Task),
+    "metrics": Registry("metrics.NAME", METRICS, Metric),
     "engines": Registry("engine", ENGINES, Engine),
     "schedulers": Registry("scheduler", SCHEDULERS, Scheduler),
     "client_windows": Registry("scheduler.window", CLIENT_WINDOWS, ClientWindow),

@@ -1,12 +1,13 @@
-"""A run on a network: the clients' activities, the link and the client window, accuracy against time and trips."""
+"""A run on a network: the clients' activities, the link, the client window, the metric against time and trips."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .curves import Models, lines, panel
+from ...evaluation import Curves
+from .curves import capital, lines, panel
 from .picture import Axis, Line, Panel, Picture, Spans
 from .styles import BLUE, DASHES, GREEN, RED, SKY, Style, look
 
@@ -88,17 +89,20 @@ def _sizes(content: Mapping[str, Any]) -> tuple[list[float], list[float]]:
     return [*times, content["until"]], [*sizes, sizes[-1]]
 
 
-def accuracy(models: Models, moments: Mapping[int, Mapping[str, Any]], target: float | None = None) -> Picture:
-    """Each model's accuracy on the test set against simulated time and client trips.
+def progress(found: Curves, moments: Mapping[int, Mapping[str, Any]]) -> Picture:
+    """Each model's values against simulated time and client trips.
 
     `moments` has the `time` and the `trips` of each evaluated round.
     """
     panels = []
     for key, along in AGAINST.items():
         at = {round: row[key] for round, row in moments.items()}
-        one = panel(f"against {along}", lines(models, at=at), target, along=along)
+        one = panel(f"against {along}", lines(found, at=at), found.criterion, found.criterion.target, along=along)
         panels.append(replace(one, height=3.6))
-    return Picture("Accuracy over time and trips", panels, caption=ACCURACY)
+    return over_time(found, panels)
 
 
-ACCURACY = "Accuracy on the central test set against the time that the simulated network took, and client trips."
+def over_time(found: Curves, panels: Sequence[Panel]) -> Picture:
+    """The picture of panels against simulated time and client trips."""
+    caption = f"{capital(found.title)} against the time that the simulated network took, and client trips."
+    return Picture(f"{capital(found.criterion.name)} over time and trips", list(panels), caption=caption)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...basics.errors import RunError, shortened
+from ...evaluation import Curves
+from ...tasks import Criterion
 from ..table import empty_table
 
 if TYPE_CHECKING:
@@ -29,21 +31,24 @@ class ComparedRun(Protocol):
     @property
     def labels(self) -> Mapping[str, str]: ...
     @property
+    def curves(self) -> Curves: ...
+    @property
     def summary(self) -> Mapping[str, Any]: ...
 
 
 @dataclass(frozen=True)
 class Row:
-    """One model over the seeds of its group. `values` are its `last_mean` by seed: shares in [0, 1], None if undefined.
+    """One model over the seeds of its group. `values` are its `last_mean` by seed, None if undefined.
 
     `mean` and `std` (dividing by n - 1) are None if a value is undefined; `std` is also None for a single seed. `gain`
-    is the mean difference to the reference over the seeds that both have. `interval` is half the width of its
-    confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair.
+    says how much better it is than the reference, the mean over the seeds that both have. `interval` is half the width
+    of its confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair.
     """
 
     labels: dict[str, str]
     model: str
     values: dict[int, float | None]
+    criterion: Criterion
     gain: float | None = None
     interval: float | None = None
 
@@ -56,6 +61,14 @@ class Row:
     def std(self) -> float | None:
         defined = _defined(self.values)
         return stdev(defined) if len(defined) > 1 else None
+
+    def mean_text(self, digits: int) -> str:
+        """The mean and its standard deviation as text."""
+        return self.criterion.spread(self.mean, self.std, digits)
+
+    def gain_text(self, digits: int) -> str:
+        """The gain and half the width of its interval as text."""
+        return self.criterion.spread(self.gain, self.interval, digits, sign="+")
 
 
 def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row]:
@@ -70,8 +83,11 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
     for run, labels in zip(runs, _labels(runs), strict=True):
         rows, seed = groups.setdefault(tuple(labels.items()), {}), int(run.config.get("seed", 0))
+        criterion = replace(run.curves.criterion, target=None)
         for model, of_model in run.summary["models"].items():
-            row = rows.setdefault(model, Row(labels, model, {}))
+            row = rows.setdefault(model, Row(labels, model, {}, criterion))
+            if row.criterion != criterion:
+                raise RunError(f"{run.name}: {criterion.name} decides, and {row.criterion.name} in other runs")
             if seed in row.values:
                 raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
             row.values[seed] = of_model["last_mean"]
@@ -84,7 +100,7 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """The rows as a table to print with `terminal.show`; accuracies in per cent, gains in points."""
+    """The rows as a table to print with `terminal.show`; shares in per cent, their gains in percentage points."""
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
     for axis in (*axes, "model"):
@@ -93,7 +109,7 @@ def table(rows: Sequence[Row]) -> Table:
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         words = [*(row.labels.get(axis, MISSING) for axis in axes), row.model]
-        result.add_row(*words, str(len(row.values)), _percent(row), _points(row))
+        result.add_row(*words, str(len(row.values)), _with_unit(row), row.gain_text(2))
     return result
 
 
@@ -125,10 +141,10 @@ def _with_gain(row: Row, reference: Row | None) -> Row:
     if reference is None or reference is row:
         return row
     pairs = [(row.values[seed], reference.values[seed]) for seed in row.values if seed in reference.values]
-    gains = [own - other for own, other in pairs if own is not None and other is not None]
+    gains = [row.criterion.gain(own, other) for own, other in pairs if own is not None and other is not None]
     if not gains or len(gains) < len(pairs):
         return row
-    return Row(row.labels, row.model, row.values, fmean(gains), _interval(gains))
+    return replace(row, gain=fmean(gains), interval=_interval(gains))
 
 
 def _interval(gains: Sequence[float]) -> float | None:
@@ -145,13 +161,6 @@ def _defined(values: Mapping[int, float | None]) -> list[float]:
     return defined if len(defined) == len(values) else []
 
 
-def _percent(row: Row) -> str:
-    if row.mean is None:
-        return MISSING
-    return f"{100 * row.mean:.2f}" + ("" if row.std is None else f" ± {100 * row.std:.2f}") + " %"
-
-
-def _points(row: Row) -> str:
-    if row.gain is None:
-        return MISSING
-    return f"{100 * row.gain:+.2f}" + ("" if row.interval is None else f" ± {100 * row.interval:.2f}")
+def _with_unit(row: Row) -> str:
+    text = row.mean_text(2)
+    return f"{text} %" if row.criterion.share and row.mean is not None else text

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import FedsashError, RunError
+from ...evaluation import Curves
 from ..config import Experiment
 from ..config.words import show
 from ..files import table as read_table
@@ -48,7 +49,7 @@ def draw(figure: Figure, results: Results, command: str, say: Say, progress: boo
 
 
 def _curves(figure: Figure, results: Results) -> list[Path]:
-    """Accuracy by round: one line for each label, the mean over its runs if there are several."""
+    """The metric by round: one line for each label, the mean over its runs if there are several."""
     models = {}
     for label, pick in figure.lines.items():
         whole = figure.where | pick
@@ -60,9 +61,11 @@ def _curves(figure: Figure, results: Results) -> list[Path]:
         means = smooth(means) if figure.smooth else means
         # A line called "model" would be drawn in the quiet style of the global model.
         name = "the model" if label == "model" else label
-        models[name] = {round: mean / 100 for round, mean in zip(rounds, means, strict=True)}
+        models[name] = dict(zip(rounds, means, strict=True))
     path = _picture(results.out, figure.name)
-    draw_picture(curves(models, figure.title or figure.name, along=AGAINST[figure.by]), path)
+    criterion = replace(results.criterion(figure.where), target=None)
+    drawn = curves(Curves(criterion, "test", models), figure.title or figure.name, along=AGAINST[figure.by])
+    draw_picture(drawn, path)
     return [path]
 
 

@@ -15,9 +15,9 @@ Labels = Mapping[str, str]
 AxisLabels = Mapping[str, list[str]]
 
 STATISTICS = {
-    "last_mean": "mean accuracy of the last evaluations, %",
-    "accuracy": "accuracy at the end, %",
-    "best": "highest accuracy, %",
+    "last_mean": "mean of the last evaluations",
+    "value": "at the last evaluation",
+    "best": "the best round",
     "rounds_to_target": "first evaluated round at the target",
     "speed_up": "how many times fewer rounds to the target",
     "trips_to_target": "client trips until the target, on a network",

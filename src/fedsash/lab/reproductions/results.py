@@ -11,9 +11,12 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
+from ...evaluation import Curves
+from ...tasks import Criterion
 from .. import files
 from ..config import Experiment
-from ..records import Records, accuracies, summarise
+from ..records import Records
+from ..summaries import criterion_of, summarise
 from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
@@ -74,6 +77,10 @@ class Results:
         """The names of the finished runs."""
         return frozenset(run.name for run in self.sweep.runs if files.there(self.folder(run) / "summary.json"))
 
+    def criterion(self, pick: Pick) -> Criterion:
+        """The criterion of a pick's runs, which have the same."""
+        return criterion_of(self.folder(self.runs(pick)[0]))
+
     def folder(self, run: PlannedRun) -> Path:
         """A run's folder."""
         return self.out / "runs" / run.name
@@ -93,25 +100,24 @@ class Results:
         if counted and len(values) < len(found):
             return Measurement(runs=len(done), beyond=max(self._rows(run)[-1][counted] for run in done), why=why)
         if len(values) < len(found):
-            return Measurement(runs=len(done), why="its accuracy is not a number")
+            return Measurement(runs=len(done), why="its metric is not a number")
         std = stdev(values) if len(values) > 1 else None
         return Measurement(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
 
-    def curve(self, run: PlannedRun, model: str, by: str = "round") -> dict[int, float]:
-        """A model's accuracy in per cent, by evaluated round or by client trips."""
-        rows = _of(self._rows(run), model, run.experiment)
-        return {at: 100 * a for at, a in accuracies([row | {"round": row[by]} for row in rows]).get(model, {}).items()}
+    def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:
+        """A model's values by evaluated round or by client trips."""
+        criterion = criterion_of(self.folder(run))
+        rows = _of(self._rows(run), model, run.experiment, criterion)
+        return Curves.of([row | {"round": row[by]} for row in rows], criterion).models.get(model, {})
 
     def _number(self, run: PlannedRun, pick: Pick) -> float | None:
-        rows = _of(self._rows(run), pick.model, run.experiment)
+        criterion = criterion_of(self.folder(run))
+        rows = _of(self._rows(run), pick.model, run.experiment, criterion)
         if counted := TO_TARGET.get(pick.statistic):
-            target = run.experiment.evaluation.target
-            return next((float(row[counted]) for row in rows if (row["accuracy"] or 0.0) >= target), None)
-        summary = summarise(rows, run.experiment.evaluation).get(pick.model, {})
-        if pick.statistic == "best":
-            return 100 * summary["best"]["accuracy"] if summary.get("best") else None
-        found = summary.get(pick.statistic)
-        return None if found is None else 100 * float(found)
+            return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
+        summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
+        found = summary["best"] and summary["best"]["value"] if pick.statistic == "best" else summary[pick.statistic]
+        return None if found is None else criterion.scale * float(found)
 
     def _why(self, run: PlannedRun) -> str:
         """Why a run is missing, or how it has diverged."""
@@ -129,8 +135,8 @@ class Results:
         return self._read[run.name]
 
 
-def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment) -> list[dict[str, Any]]:
-    """The rows of a model on the test set. With several domains, its accuracy is their unweighted mean, as in IMA.
+def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment, criterion: Criterion) -> list[dict[str, Any]]:
+    """The rows of a model on the test set. With several domains, its value is their unweighted mean, as in IMA.
 
     `"sent"` is the model that clients receive: the global model, and the average from the broadcast's start on.
     """
@@ -145,13 +151,9 @@ def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment) -> list[
     for row in rows:
         source = model if model != "sent" else average if row["round"] >= start else "model"
         if row["split"] == "test" and row["model"] == source:
-            found.append(row | {"model": model, "accuracy": _accuracy(row)})
-    return found
-
-
-def _accuracy(row: Mapping[str, Any]) -> float | None:
-    domains = row.get("domains")
-    found: float | None = row["accuracy"] if not domains else fmean(domains.values())
+            domains = row.get("domains")
+            value = fmean(domains.values()) if domains else row.get(criterion.name)
+            found.append(row | {"model": model, criterion.name: value})
     return found
 
 

@@ -44,11 +44,11 @@ def run(
     """Train for `rounds` rounds, with evaluations in between.
 
     With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
-    `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/`, `state/` and `files.json`, which has the
-    checksums of the others. It can be resumed from this folder. `fork` starts from a saved state of another run. With
-    `until`, the run stops after that round, as after Ctrl-C. With `trajectory`, it saves running sums of its models in
-    `trajectory/`; this does not affect the training. `progress` is True for a bar, or a function that is called with
-    the number of every finished round.
+    `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/`,
+    `state/` and `files.json`, which has the checksums of the others. It can be resumed from this folder. `fork` starts
+    from a saved state of another run. With `until`, the run stops after that round, as after Ctrl-C. With `trajectory`,
+    it saves running sums of its models in `trajectory/`; this does not affect the training. `progress` is True for a
+    bar, or a function that is called with the number of every finished round.
 
     Ctrl-C, SIGTERM or SIGHUP let the run finish its round, save its state and return, with `Result.interrupted`. A
     second signal raises `KeyboardInterrupt` at once. Any exception, such as one of a callback, leaves the last complete

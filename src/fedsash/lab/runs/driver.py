@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ...averages import Average
 from ...broadcast import Broadcast
 from ...data.federated import FederatedData
-from ...evaluation import Evaluation, Metrics
+from ...evaluation import Evaluation, Goal, Metrics
 from ...exchange import Chronicle, RoundReport
 from ...state import State
 
@@ -26,6 +26,9 @@ class Driver(Protocol):
 
     @property
     def evaluation(self) -> Evaluation: ...
+
+    @property
+    def goal(self) -> Goal: ...
 
     @property
     def seed(self) -> int: ...

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ...basics.errors import RunError, SettingError
+from ...evaluation import Curves
 from ...state import State
 from .. import checkpoints, files, own_code
 from ..partition import record
 from ..records import Records
+from ..summaries import GOAL
 from .driver import Driver
 from .lock import held
 from .pictures import draw_curves, draw_timeline
@@ -29,6 +32,7 @@ class RunFolder:
     | `config.toml` | at the beginning of each session | the complete experiment |
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
+    | `goal.json` | at the beginning of each session | the metric that decides, see `Criterion` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
     | `state/` | while the run trains | see `checkpoints` |
@@ -97,6 +101,7 @@ class RunFolder:
         engine, contents = federation.described(), dict[str, bytes]()
         if started or not (self.path / "engine.json").exists():
             contents["engine.json"] = files.json_of(engine)
+        contents[GOAL] = files.json_of(asdict(federation.goal.criterion))
         if federation.local_data is not None:
             contents["partition.json"] = files.json_of(record(federation.local_data))
         if config is not None:
@@ -114,10 +119,10 @@ class RunFolder:
         """
         federation, folder = result.federation, self.path
         timeline = None if federation.chronicle is None else federation.chronicle.timeline()
-        target = federation.evaluation.target
+        curves = Curves.of(result.history, federation.goal.criterion)
         if timeline is not None:
-            draw_timeline(folder, timeline, result.history, target)
-        draw_curves(folder, result.history, target, _broadcast_start(federation, result.state))
+            draw_timeline(folder, timeline, result.history, curves)
+        draw_curves(folder, curves, _broadcast_start(federation, result.state))
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))
 

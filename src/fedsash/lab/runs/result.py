@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ...basics.errors import FedsashError
 from ...basics.shown import Shown, html_table, text_table
 from ...state import State
-from ..table import HEADS, cells, notes
+from ..summaries import metric_of
+from ..table import cells, heads, notes
 from .driver import Driver
 
 MOST_ROWS = 7
@@ -31,17 +32,18 @@ class UnknownModelError(FedsashError, KeyError):
 
 @dataclass(frozen=True, repr=False)
 class BestRound(Shown):
-    """The round after which a model was best, and its accuracy on the central test set, a share in [0, 1]."""
+    """The round after which a model was best on the split `chosen_on`, and its value of the metric that decides."""
 
     round: int
-    accuracy: float
+    value: float
+    chosen_on: str
 
 
 @dataclass(frozen=True, repr=False)
 class ModelResult(Shown):
-    """The results of one model of a run on the central test set. See `records.summarise` for each field."""
+    """The results of one model of a run, by the metric that decides. See `summaries.summarise` for each field."""
 
-    accuracy: float | None
+    value: float | None
     last_mean: float | None
     last_std: float | None
     best: BestRound | None
@@ -54,9 +56,10 @@ class Result:
     """The result of a run: every recorded metric, the summary, the last state, and the folder if there is one.
 
     `result["wima"]` gives the numbers of a model, and `result.model("wima")` the model itself, as a new module.
-    `models` lists the names of all models: the global model `"model"`, each average, and the best version of each so
-    far, such as `"wima-best"`. An unknown name raises `UnknownModelError`, a `KeyError`. `interrupted` says that rounds
-    are left, and `signal` is the number of the signal that asked to stop, or 0.
+    `models` lists the names of all models: the global model `"model"`, each average, and, if there are held-out data
+    (see `Evaluation.best_on`), the best version of each so far, such as `"wima-best"`. An unknown name raises
+    `UnknownModelError`, a `KeyError`. `interrupted` says that rounds are left, and `signal` is the number of the signal
+    that asked to stop, or 0.
     """
 
     history: list[dict[str, Any]]
@@ -68,7 +71,7 @@ class Result:
     signal: int = 0
 
     def __getitem__(self, name: str) -> ModelResult:
-        """The numbers of a model that was evaluated on a test set."""
+        """The numbers of a model that was evaluated."""
         found = self.summary["models"]
         if name not in found:
             raise UnknownModelError(name, list(found))
@@ -110,7 +113,8 @@ class Result:
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """The heads, and a row for each model. If there are many models, only the first ones."""
-        rows = [[name, *cells(name, found)] for name, found in self.summary["models"].items()]
+        criterion, head = metric_of(self.summary), [text.replace("\n", " ") for text in heads(self.summary)]
+        rows = [[name, *cells(name, found, criterion)] for name, found in self.summary["models"].items()]
         left = len(rows) - MOST_ROWS
-        more = [[f"and {left} more", *[""] * len(HEADS)]] if left > 0 else []
-        return ["model", *HEADS], rows[:MOST_ROWS] + more
+        more = [[f"and {left} more", *[""] * len(head)]] if left > 0 else []
+        return ["model", *head], rows[:MOST_ROWS] + more

@@ -15,6 +15,7 @@ from ...basics.errors import RunError, check, check_count, one_line
 from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
 from ...basics.typed import fit
+from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
@@ -216,19 +217,19 @@ class Session:
         self.sums.observe(state, outcome.moved)
         self._report(outcome)
         self._hold(state)
-        accuracies = None
+        values = None
         if state.evaluation_due:
-            state, accuracies = self._evaluate(state)
+            state, values = self._evaluate(state)
         state.seconds += time.perf_counter() - began
         if self.checkpoint.due(state.round, self.rounds):
             self._save(state)
-        self.progress.update(state.round, accuracies)
+        self.progress.update(state.round, values)
         if callable(self.watch):
             self.watch(state.round)
         return state
 
-    def _evaluate(self, state: State) -> tuple[State, dict[str, float]]:
-        """The state after its evaluation, and the accuracy of each model on the test set."""
+    def _evaluate(self, state: State) -> tuple[State, dict[str, str]]:
+        """The state after its evaluation, and the value of each model as text."""
         metrics = self.federation.evaluate(state)
         state, more = self.federation.learn(state, metrics)
         metrics += more
@@ -238,7 +239,9 @@ class Session:
         self._hold(state)
         for callback in self.callbacks:
             callback(state.round, metrics)
-        return state, {m.model: m.accuracy for m in metrics if m.split == "test"}
+        criterion = self.federation.goal.criterion
+        curves = Curves.of(rows, criterion)
+        return state, {model: criterion.text(points[state.round]) for model, points in curves.models.items()}
 
     def _report(self, outcome: RoundReport) -> None:
         """Report problems of a round in the metrics and in the log. The log leaves out problems of the round before."""

@@ -13,7 +13,7 @@ import torch
 
 from ...exchange import Chronicle
 from ...state import State
-from ..records import chosen, diverged, summarise
+from ..summaries import diverged, summarise
 from .driver import Driver
 
 
@@ -21,25 +21,27 @@ def summary(
     federation: Driver, state: State, history: list[dict[str, Any]], chronicle: Chronicle | None
 ) -> dict[str, Any]:
     """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted."""
-    more = {} if chronicle is None else chronicle.summary(history, federation.evaluation.target)
-    return more | {
-        "models": summarise(history, federation.evaluation),
-        "chosen": chosen(history, federation.evaluation),
-        "diverged": diverged(history, state.round),
-        "rounds": state.round,
-        "seconds": state.seconds,
-        "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
-        "peak_memory_bytes": _peak_memory() + federation.memory(),
-        "versions": {
-            "python": platform.python_version(),
-            "fedsash": version("fedsash"),
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-        },
-        "device": str(state.w.device),
-        "engine": federation.described(),
-        "seed": federation.seed,
-    }
+    more = {} if chronicle is None else chronicle.summary(history, federation.goal.criterion)
+    return (
+        more
+        | summarise(history, federation.evaluation, federation.goal.criterion)
+        | {
+            "diverged": diverged(history, state.round),
+            "rounds": state.round,
+            "seconds": state.seconds,
+            "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
+            "peak_memory_bytes": _peak_memory() + federation.memory(),
+            "versions": {
+                "python": platform.python_version(),
+                "fedsash": version("fedsash"),
+                "torch": str(torch.__version__),
+                "numpy": np.__version__,
+            },
+            "device": str(state.w.device),
+            "engine": federation.described(),
+            "seed": federation.seed,
+        }
+    )
 
 
 def _peak_memory() -> int:

@@ -12,16 +12,18 @@ from typing import Any
 from simpy import Environment
 
 from ...basics.errors import check
-from ...evaluation import Evaluation
+from ...evaluation import Curves, Evaluation
 from ...network.chronicle import NetworkChronicle
 from ...network.events import begin, play
 from ...network.learning import Timing
 from ...network.schedulers import Scheduler
 from ...network.settings import Network
 from ...network.site import Site
+from ...tasks import Criterion
 from .. import files
 from ..progress import Progress
 from ..records import Records
+from ..summaries import summarise
 from .folder import RunFolder, config_files
 from .pictures import draw_timeline
 
@@ -104,16 +106,19 @@ def _simulate(
 
         site.stepped = stepped
         play(site, process)
-    summary = chronicle.summary(history, evaluation.target) | {
-        "models": {},
-        "rounds": site.version,
-        "seconds": time.perf_counter() - began,
-        "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
-        "seed": seed,
-    }
+    summary = (
+        chronicle.summary([], Criterion())
+        | summarise([], evaluation, Criterion())
+        | {
+            "rounds": site.version,
+            "seconds": time.perf_counter() - began,
+            "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
+            "seed": seed,
+        }
+    )
     if folder is not None:
         found = {"summary.json": summary, "timeline.json": chronicle.timeline()}
         files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
-        draw_timeline(folder, found["timeline.json"], history, evaluation.target)
+        draw_timeline(folder, found["timeline.json"], history, Curves.of([], Criterion()))
         Records(folder).create(history)
     return TimeStudy(history, summary, chronicle.timeline(), folder)

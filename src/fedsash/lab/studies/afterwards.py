@@ -13,6 +13,7 @@ from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined
 from ...basics.errors import RunError, check
 from ...evaluation import Metrics
+from ...tasks import Criterion
 from ..runs import running_sums as trajectory
 from .opened import OpenRun
 
@@ -26,7 +27,7 @@ MISSING = "keeps no running sums of its models; a run does with trajectory.every
 class Judged:
     """An average and its metrics. `error` is the share of its weight that lies on other models (see `profiles`).
 
-    `held_out` is its accuracy on held-out data, a share in [0, 1], or None without such data.
+    `held_out` are those on held-out data, or None without such data.
     """
 
     w: Tensor
@@ -103,22 +104,22 @@ class Afterwards:
 
 
 def best_window(trail: Afterwards) -> int:
-    """The size of the window with the highest accuracy on held-out data. Among equal ones, the lowest loss decides.
+    """The size of the window that is best on held-out data. Among equal ones, the lowest loss decides.
 
     Raises `ValueError` if the run held out no data, since the choice must not use the test set.
     """
     right = "a choice needs a run with evaluation.held_out = 0.1, say: the test set is not for choosing"
     check(trail.run.federation.evaluation.held_out > 0, "window", "auto", right)
-    return best_of({size: trail.judge(w) for size, w in trail.windows()})
+    return best_of({size: trail.judge(w) for size, w in trail.windows()}, trail.run.federation.goal.criterion)
 
 
-def best_of(windows: Mapping[int, Judged]) -> int:
+def best_of(windows: Mapping[int, Judged], criterion: Criterion) -> int:
     """The size of the window that is best on held-out data."""
 
     def merit(size: int) -> tuple[float, float]:
         held_out = windows[size].held_out
         assert held_out is not None
-        return held_out.accuracy, -held_out.loss
+        return -criterion.error_of(held_out[criterion.name]), -held_out.loss
 
     return max(windows, key=merit)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -11,10 +11,12 @@ from ...averages import profiles
 from ...averages.profiles import exponent
 from ...basics.errors import check
 from ...basics.paths import check_folder
+from ...evaluation import Curves, Goal, Metrics
+from ...tasks import Criterion
 from ..files import replace_file
 from ..pictures import Axis, Line, Panel, Picture, Rule, look
 from ..pictures.styles import QUIET
-from ..records import Records, accuracies
+from ..records import Records
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
@@ -81,9 +83,12 @@ Its error is the share of its weight that lies on another model of the same bloc
         (run,) = runs
         what, judged = self._one(Afterwards(run, self.at))
         lines = [f"{run.folder.name}: {what}"]
-        lines += [f"accuracy  {share(judged.test.accuracy)}", f"loss      {number(judged.test.loss)}"]
+        width = max(map(len, ("error", "loss", *judged.test.values)))
+        lines += [f"{name:<{width}}  {text}" for name, text in _texts(run.federation.goal, judged.test).items()]
         if self.window is None:
-            lines.append(f"error     {100 * judged.error:.3g} % of the weight lies on other models of the same block")
+            lines.append(
+                f"{'error':<{width}}  {100 * judged.error:.3g} % of the weight lies on other models of the same block"
+            )
         if self.out is not None:
             replace_file(self.out, run.federation.export(judged.w))
             lines.append(f"model:    {self.out}")
@@ -107,7 +112,7 @@ Its error is the share of its weight that lies on another model of the same bloc
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
-        trail = Afterwards(run, self.at)
+        trail, criterion = Afterwards(run, self.at), run.federation.goal.criterion
         sizes, windows, emas = trail.sizes, {}, {}
         for size, w in trail.windows():
             windows[size] = trail.judge(w)
@@ -121,37 +126,40 @@ Its error is the share of its weight that lies on another model of the same bloc
             "kind": self.kind,
             "title": f"{run.folder.name}: averages after round {trail.round}",
             "split": "test",
+            "metric": asdict(criterion),
             "round": trail.round,
             "models": trail.count,
-            "model": accuracies(Records(run.folder).load()).get("model", {}).get(trail.round),
+            "model": Curves.of(Records(run.folder).load(), criterion, "test").models.get("model", {}).get(trail.round),
             "sizes": sizes,
-            "windows": _columns(windows),
-            "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas),
-            "chosen": best_of(windows) if run.federation.evaluation.held_out else None,
+            "windows": _columns(windows, criterion),
+            "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas, criterion),
+            "chosen": best_of(windows, criterion) if run.federation.evaluation.held_out else None,
         }
 
     @staticmethod
     def rows(found: Found) -> Rows:
         windows, emas, chosen = found["windows"], found["emas"], found["chosen"]
+        criterion = Criterion(**found["metric"])
         shown = [] if chosen is None else ["held\nout"]
         yield ["models", "window", "loss", *shown, "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
         for i, size in enumerate(found["sizes"]):
             yield [
                 f"{size} (chosen)" if size == chosen else f"{size}",
-                *(share(windows["accuracy"][i]), number(windows["loss"][i])),
-                *([] if chosen is None else [share(windows["held_out"][i])]),
-                *(f"{emas['decay'][i]:.4f}", share(emas["accuracy"][i]), number(emas["loss"][i])),
+                *(criterion.text(windows["value"][i], 2), number(windows["loss"][i])),
+                *([] if chosen is None else [criterion.text(windows["held_out"][i], 2)]),
+                *(f"{emas['decay'][i]:.4f}", criterion.text(emas["value"][i], 2), number(emas["loss"][i])),
                 share(emas["error"][i]),
             ]
 
     @staticmethod
     def picture(found: Found) -> Picture:
-        """Accuracy and loss of windows and of EMAs, by the number of models that they average."""
-        split, chosen = found["split"], found["chosen"]
+        """The metric and the loss of windows and of EMAs, by the number of models that they average."""
+        split, chosen, criterion = found["split"], found["chosen"], Criterion(**found["metric"])
         sizes = Axis("W, the number of models", ticks=_marks(found["sizes"]), log=True)
-        accuracy = [*_lines(found, "accuracy", 100), *_others(found)]
+        values = [*_lines(found, "value", criterion.scale), *_others(found, criterion.scale)]
+        label = f"{criterion.name} ({split}, %)" if criterion.share else f"{criterion.name} ({split})"
         panels = [
-            Panel("accuracy", sizes, Axis(f"accuracy ({split}, %)"), accuracy, width=6, height=4.4),
+            Panel(criterion.name, sizes, Axis(label), values, width=6, height=4.4),
             Panel("loss", sizes, Axis(f"loss ({split})"), _lines(found, "loss", 1), width=6, height=4.4),
         ]
         choice = "" if chosen is None else f" Held-out data choose the window of {chosen}."
@@ -169,15 +177,15 @@ def _lines(found: Found, key: str, factor: float) -> list[Line]:
     ]
 
 
-def _others(found: Found) -> list[Line | Rule]:
-    """More accuracies: those on held-out data, if they chose a window, and the accuracy of the model."""
+def _others(found: Found, scale: int) -> list[Line | Rule]:
+    """More values: those on held-out data, if they chose a window, and that of the model."""
     layers: list[Line | Rule] = []
     if found["chosen"] is not None:
-        held_out = _times(100, found["windows"]["held_out"])
+        held_out = _times(scale, found["windows"]["held_out"])
         layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
         layers.append(Rule(found["chosen"], "x", "chosen"))
     if found["model"] is not None:
-        layers.append(Rule(100 * found["model"], "y", "the model itself", "dash"))
+        layers.append(Rule(scale * found["model"], "y", "the model itself", "dash"))
     return layers
 
 
@@ -191,10 +199,17 @@ def _times(factor: float, values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else factor * value for value in values]
 
 
-def _columns(averages: Mapping[int, Judged]) -> dict[str, list[float | None]]:
-    judged = list(averages.values())
+def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, list[float | None]]:
+    judged, name = list(averages.values()), criterion.name
     return {
-        "accuracy": [of.test.accuracy for of in judged],
+        "value": [of.test[name] for of in judged],
         "loss": [of.test.loss for of in judged],
-        "held_out": [None if of.held_out is None else of.held_out.accuracy for of in judged],
+        "held_out": [None if of.held_out is None else of.held_out[name] for of in judged],
     }
+
+
+def _texts(goal: Goal, found: Metrics) -> dict[str, str]:
+    """All metrics and the loss as text."""
+    shares = {name: metric.share for name, metric in goal.metrics.items()}
+    texts = {name: share(value) if shares[name] else number(value) for name, value in found.values.items()}
+    return texts | {"loss": number(found.loss)}

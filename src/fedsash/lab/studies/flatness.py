@@ -187,7 +187,7 @@ class FlatnessStudy(Study):
         (run,) = runs
         federation, seen = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch
-        curvature = Curvature(federation.module, federation.training_data, seen, federation.loss, batch)
+        curvature = Curvature(federation.module, federation.training_data, seen, federation.goal.loss, batch)
         found = {}
         for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
             tick = partial(_tick, progress, done * STEPS, len(self.models) * STEPS)

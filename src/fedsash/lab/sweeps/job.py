@@ -94,7 +94,8 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
 
 def _told(reached: int, result: Result | TimeStudy) -> dict[str, Any]:
     why = signal.Signals(result.signal).name if result.signal else ""
-    return {"reached": reached, "models": result.summary["models"], "error": f"stopped by {why}" if why else ""}
+    shown = {key: result.summary[key] for key in ("metric", "models")}
+    return {"reached": reached, "summary": shown, "error": f"stopped by {why}" if why else ""}
 
 
 def _when_free(go: Callable[[], Any]) -> Any:

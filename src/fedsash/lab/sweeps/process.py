@@ -14,6 +14,7 @@ from threading import Thread
 from typing import Any
 
 from ...basics.signals import ending
+from ..summaries import metric_of
 from .plan import Leg
 
 
@@ -21,7 +22,7 @@ from .plan import Leg
 class Message:
     """A message of a process: a finished round, or the end of its leg, with the round that it reached.
 
-    `reason` says why a leg failed, and `results` holds its models' accuracies. `note` is a line for the user. After a
+    `reason` says why a leg failed, and `results` holds its models' values. `note` is a line for the user. After a
     `crash` the process is gone.
     """
 
@@ -90,7 +91,7 @@ class Process:
         for line in self._process.stdout:
             told = json.loads(line)
             ended = "reached" in told
-            results, reason = _results(told.get("models", {})), told.get("error", "")
+            results, reason = _results(told.get("summary", {})), told.get("error", "")
             note = told.get("note", "")
             self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason, note))
         code = self._process.wait()
@@ -104,7 +105,9 @@ class Process:
         return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(self._log)})"
 
 
-def _results(models: dict[str, Any]) -> str:
-    means = {name: of_model["last_mean"] for name, of_model in models.items()}
-    known = [f"{name} {100 * mean:.1f} %" for name, mean in means.items() if mean is not None]
+def _results(summary: dict[str, Any]) -> str:
+    if not summary:
+        return ""
+    criterion, means = metric_of(summary), {name: of["last_mean"] for name, of in summary["models"].items()}
+    known = [f"{name} {criterion.text(mean)}" for name, mean in means.items() if mean is not None]
     return f": {', '.join(known)}" if known else ""

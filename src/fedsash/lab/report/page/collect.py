@@ -10,9 +10,10 @@ from typing import Any
 
 from ....basics.errors import RunError, one_line
 from ....basics.paths import inside
-from ....evaluation import Evaluation
+from ....evaluation import Curves, Evaluation
 from ...files import read, table, there
-from ...records import Records, accuracies, diverged, summarise
+from ...records import Records
+from ...summaries import criterion_of, diverged, summarise
 from ...sweeps import index
 
 
@@ -35,7 +36,7 @@ class Analysis:
 
 @dataclass(frozen=True)
 class RunOnPage:
-    """A run. `accuracies` are its curves on the test set. `summary` comes from summary.json, or else from the metrics.
+    """A run with its curves. `summary` comes from summary.json, or else from the metrics.
 
     `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
     `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
@@ -46,7 +47,7 @@ class RunOnPage:
     folder: Path
     config: dict[str, Any]
     config_text: str
-    accuracies: dict[str, dict[int, float]]
+    curves: Curves
     summary: dict[str, Any]
     evaluation: Evaluation
     ended: bool
@@ -66,6 +67,14 @@ class RunOnPage:
     @property
     def finished(self) -> bool:
         return self.ended and (self.rounds >= (self.wanted or 0) or bool(self.summary.get("ended_early")))
+
+
+def by_metric(runs: Sequence[RunOnPage]) -> list[list[RunOnPage]]:
+    """The runs, those together that one metric on one split decides."""
+    groups: dict[str, list[RunOnPage]] = {}
+    for run in runs:
+        groups.setdefault(run.curves.title, []).append(run)
+    return list(groups.values())
 
 
 @dataclass(frozen=True)
@@ -143,7 +152,7 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
 
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
     """Read the folder of a run, finished or not."""
-    rows = Records(folder).load()
+    rows, criterion = Records(folder).load(), criterion_of(folder)
     text, config = _config(folder / "config.toml")
     known = config.get("evaluation", {})
     try:
@@ -154,11 +163,11 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     summary = _optional(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
-        summary = {"models": summarise(rows, evaluation), "rounds": last, "diverged": diverged(rows, last)}
+        summary = summarise(rows, evaluation, criterion) | {"rounds": last, "diverged": diverged(rows, last)}
     partition = _optional(folder / "partition.json")
     network = {row["round"]: row for row in rows if row["split"] == "network"}
     timeline = _optional(folder / "timeline.json")
-    run = RunOnPage(name, folder, config, text, accuracies(rows), summary, evaluation, ended, labels)
+    run = RunOnPage(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
     found.runs.append(replace(run, partition=partition, network=network, timeline=timeline))
     found.analyses += _results(folder / "analyses", name, found.damaged)
 
@@ -166,7 +175,8 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
 def _whole(summary: dict[str, Any]) -> bool:
     """Whether a summary is complete."""
     models, rounds = summary.get("models"), summary.get("rounds")
-    return isinstance(rounds, int) and isinstance(models, dict) and all("last_mean" in of for of in models.values())
+    each = models.values() if isinstance(models, dict) else ()
+    return isinstance(rounds, int) and isinstance(summary.get("metric"), dict) and all("last_mean" in of for of in each)
 
 
 def _config(file: Path) -> tuple[str, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Accuracy against rounds: every model of every run, raw and smoothed."""
+"""The metric that decides against rounds: every model of every run, raw and smoothed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...pictures import Line, Panel, Picture, look
-from ...pictures.curves import lines, panel
+from ...pictures.curves import capital, lines, panel
 from ...pictures.smoothing import ORDER, WINDOW
 from .collect import RunOnPage
 
@@ -17,26 +17,28 @@ MOST = 200_000
 
 
 def curves(runs: Sequence[RunOnPage]) -> Picture | None:
-    """The accuracies on the test set; None if no run has any.
+    """The curves of runs that one metric decides; None if no run was evaluated.
 
     With several runs there is a panel for each model, with one line for each run, and a panel for each run, with one
     line for each model.
     """
-    drawn = [run for run in runs if run.accuracies]
+    drawn = [run for run in runs if run.curves]
     if not drawn:
         return None
-    step = math.ceil(sum(len(points) for run in drawn for points in run.accuracies.values()) / MOST)
-    several = len(drawn) > 1
+    step = math.ceil(sum(len(points) for run in drawn for points in run.curves.models.values()) / MOST)
+    several, first = len(drawn) > 1, drawn[0].curves
     panels = [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
     if several:
         found = by_model(drawn, smoothed=True)
-        panels = [panel(f"{model}, every run", of, **_marks(having)) for model, having, of in found] + panels
+        of_models = [panel(f"{model}, every run", of, first.criterion, **_marks(having)) for model, having, of in found]
+        panels = of_models + panels
     thinned = f" One evaluation in {step} is drawn." if step > 1 else ""
     caption = (
-        "Accuracy on the central test set after each evaluated round. The smoothed lines are those of a Savitzky-Golay "
+        f"{capital(first.title)} after each evaluated round. The smoothed lines are those of a Savitzky-Golay "
         f"filter (window {WINDOW} evaluations, order {ORDER}); the numbers in the tables are never smoothed.{thinned}"
     )
-    return Picture("Accuracy over the rounds", [_thinned(of, step) for of in panels], caption=caption)
+    title = f"{capital(first.criterion.name)} over the rounds"
+    return Picture(title, [_thinned(of, step) for of in panels], caption=caption)
 
 
 def by_model(
@@ -46,7 +48,7 @@ def by_model(
 
     The lines are `against` a key of the network's rows, if one is given, else against rounds.
     """
-    drawn = ((run.name, lines(run.accuracies, at=_moments(run, against), smoothed=smoothed)) for run in runs)
+    drawn = ((run.name, lines(run.curves, at=_moments(run, against), smoothed=smoothed)) for run in runs)
     of_runs = {run: {line.name: line for line in of_run} for run, of_run in drawn}
     models = dict.fromkeys(model for of_run in of_runs.values() for model in of_run)
     for model in sorted(models, key=lambda model: model == "model"):
@@ -65,9 +67,9 @@ def _moments(run: RunOnPage, key: str) -> Mapping[int, float] | None:
 
 def _of_run(run: RunOnPage, runs: Sequence[RunOnPage], name: str) -> Panel:
     """A run's models, each in the style that it has in all runs."""
-    models = dict.fromkeys(model for run in runs for model in run.accuracies)
+    models = dict.fromkeys(model for run in runs for model in run.curves.models)
     averages = [model for model in models if model != "model"]
-    return panel(name, lines(run.accuracies, averages, smoothed=True), **_marks([run]))
+    return panel(name, lines(run.curves, averages, smoothed=True), run.curves.criterion, **_marks([run]))
 
 
 def _thinned(panel: Panel, step: int) -> Panel:
@@ -81,7 +83,7 @@ def _thinned(panel: Panel, step: int) -> Panel:
 
 def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
     """The target and the start of the broadcast, if they are the same in all runs."""
-    targets = {run.evaluation.target if run.config else None for run in runs}
+    targets = {run.curves.criterion.target for run in runs}
     starts = {_broadcast_start(run) for run in runs}
     target, start = ((of.pop() or None) if len(of) == 1 else None for of in (targets, starts))
     return {"target": target, "broadcast_start": start}

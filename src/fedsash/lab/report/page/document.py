@@ -15,7 +15,7 @@ from ...pictures.page import plotly
 from ..comparison import compare
 from . import network, tables
 from .analyses import drawn
-from .collect import Collection, RunOnPage
+from .collect import Collection, RunOnPage, by_metric
 from .curves import curves
 from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
 from .partition import partitions
@@ -154,11 +154,16 @@ def _what(found: Collection) -> Html:
 
 
 def _results(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html | None:
-    if not runs:
-        return None
+    evaluated = [run for run in runs if run.curves]
+    if not evaluated:
+        return tag("p", "No run was evaluated: there is no test set, and no held-out data.") if runs else None
+    return join([_by_one_metric(alike, pictures) for alike in by_metric(evaluated)])
+
+
+def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
+    """The results of runs that one metric decides."""
     picture = curves(runs)
-    if picture is None:
-        return tag("p", "No run was evaluated on a test set.")
+    assert picture is not None
     shown = [run for run in runs if run.summary["models"]]
     every = tables.results(shown)
     if len(runs) == 1:

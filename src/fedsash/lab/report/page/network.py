@@ -1,4 +1,4 @@
-"""Runs on a simulated network: time lines, the link and the window, accuracy against time and client trips."""
+"""Runs on a simulated network: time lines, the link and the window, and the metric against time and client trips."""
 
 from __future__ import annotations
 
@@ -7,16 +7,15 @@ from dataclasses import replace
 
 from ...pictures import Picture
 from ...pictures.curves import panel
-from ...pictures.network import ACCURACY, AGAINST, accuracy, link, timeline
-from .collect import RunOnPage
+from ...pictures.network import AGAINST, link, over_time, progress, timeline
+from .collect import RunOnPage, by_metric
 from .curves import by_model
 
 
 def pictures(runs: Sequence[RunOnPage], notes: list[str]) -> list[Picture]:
     """The pictures of the runs. A damaged time line gives a line in `notes`."""
     drawn = {run.name: run.timeline for run in runs if run.timeline is not None and _sound(run, notes)}
-    evaluated = [run for run in runs if run.accuracies]
-    found = [_accuracy(evaluated)] if evaluated else []
+    found = [_over_time(alike) for alike in by_metric([run for run in runs if run.curves])]
     if drawn:
         each = [timeline(content, name) for name, content in drawn.items()]
         found.append(replace(each[0], panels=[panel for picture in each for panel in picture.panels]))
@@ -34,14 +33,15 @@ def _sound(run: RunOnPage, notes: list[str]) -> bool:
     return True
 
 
-def _accuracy(runs: Sequence[RunOnPage]) -> Picture:
-    """Accuracy against simulated time and client trips: one line for each model, or for each run of several."""
+def _over_time(runs: Sequence[RunOnPage]) -> Picture:
+    """The metric against simulated time and client trips: one line for each model, or for each run of several."""
     if len(runs) == 1:
         (run,) = runs
-        return accuracy(run.accuracies, run.network, run.evaluation.target if run.config else None)
+        return progress(run.curves, run.network)
+    first = runs[0].curves
     panels = [
-        panel(f"{model} against {along}", lines, along=along)
+        panel(f"{model} against {along}", lines, first.criterion, along=along)
         for key, along in AGAINST.items()
         for model, _, lines in by_model(runs, against=key)
     ]
-    return Picture("Accuracy over time and trips", panels, caption=ACCURACY)
+    return over_time(first, panels)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ...pictures import Picture
 from ...pictures.curves import curves
-from ...pictures.network import accuracy, link, timeline
+from ...pictures.network import link, progress, timeline
 from ...pictures.paper import draw as draw_picture
 from .analyses import drawn
 from .collect import Collection, RunOnPage
@@ -30,11 +30,10 @@ def draw(found: Collection, folder: Path) -> int:
 def _of_run(run: RunOnPage) -> dict[str, Picture]:
     """A run's pictures by their names."""
     found: dict[str, Picture] = {}
-    target = run.evaluation.target if run.config else None
-    if run.accuracies:
-        found["curves"] = curves(run.accuracies, run.name, target=target)
+    if run.curves:
+        found["curves"] = curves(run.curves, run.name)
         if run.network:
-            found["accuracy"] = accuracy(run.accuracies, run.network, target)
+            found["progress"] = progress(run.curves, run.network)
     if run.timeline is not None:
         found |= {"timeline": timeline(run.timeline), "link": link({run.name: run.timeline})}
     return found

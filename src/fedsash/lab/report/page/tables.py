@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....basics.errors import RunError
+from ....evaluation import PLACES
+from ...pictures.curves import capital
+from ...table import leader
 from ..comparison import CONFIDENCE, Row
 from .collect import Analysis, RunOnPage
 from .markup import MISSING, Html, join, some, table, tag
@@ -25,30 +28,31 @@ def state(run: RunOnPage) -> str | None:
         return f"ended after round {run.rounds}{of}: {why}"
     if not run.finished:
         return f"not finished: running, or interrupted, after round {run.rounds}{of}; numbers are those so far"
-    if not run.accuracies:
-        return "no evaluation on a test set"
+    if not run.curves:
+        return "no evaluation: no test set, and no held-out data"
     return None
 
 
 def overview(runs: Sequence[RunOnPage]) -> Html:
-    """One row for each run: the mean accuracy of each model over the last evaluations."""
+    """One row for each run: the mean of each model over the last evaluations. One metric decides all runs."""
     models = list(dict.fromkeys(model for run in runs for model in run.summary["models"]))
     rows = []
     for run in runs:
         of_run = run.summary["models"]
-        lead = _lead(of_run)
-        rows.append([run.name, *(_best(_mean(of_run[m]), m == lead) if m in of_run else MISSING for m in models)])
-    caption = f"Accuracy in per cent, mean ± standard deviation over {_last(runs)}; each run's best in bold"
+        lead = leader(of_run, run.curves.criterion)
+        rows.append([run.name, *(_best(_mean(run, of_run[m]), m == lead) if m in of_run else MISSING for m in models)])
+    caption = f"{_unit(runs)}, mean ± standard deviation over {_last(runs)}; each run's best in bold"
     return table(caption, ["run", *models], [(None, rows)])
 
 
 def results(runs: Sequence[RunOnPage]) -> Html:
-    """A row for each model of each run."""
+    """A row for each model of each run. One metric decides all runs."""
     heads = ["model", "at the end", "mean ± std", "best", "in round", "gain", "rounds to target", "target"]
     groups = [(run.name if len(runs) > 1 else None, _rows(run)) for run in runs if run.summary["models"]]
     caption = (
-        f"Accuracy on the test set in per cent. Mean and standard deviation are those over {_last(runs)}, the gain is "
-        "that of the mean over the model itself, in percentage points."
+        f"{_unit(runs)}. Mean and standard deviation are those over {_last(runs)}, the gain is how much better that "
+        f"mean is than the model's own{', in percentage points' if runs[0].curves.criterion.share else ''}. "
+        f"The best round was chosen on {_chosen_on(runs)}."
     )
     return table(caption, heads, groups)
 
@@ -57,21 +61,16 @@ def over_seeds(rows: Sequence[Row]) -> Html:
     """The comparison of runs that differ only in their seed."""
     groups: dict[str, list[list[str]]] = {}
     for row in rows:
-        cells = [row.model, str(len(row.values)), _spread(row.mean, row.std), _spread(row.gain, row.interval, sign="+")]
+        mean, gain = (signed(text) for text in (row.mean_text(2), row.gain_text(2)))
+        cells = [row.model, str(len(row.values)), mean, gain]
         groups.setdefault(", ".join(f"{axis} {label}" for axis, label in row.labels.items()), []).append(cells)
     interval = f"gain, {100 * CONFIDENCE:g} % interval"
     caption = (
-        "Mean over the seeds of each run's mean accuracy, with the sample's standard deviation, in per cent. The gain "
-        "is that over the global model of the same run, in percentage points, with Student's interval over the seeds."
+        "Mean over the seeds of each run's mean, with the sample's standard deviation. The gain is how much better it "
+        "is than the global model of the same run, with Student's interval over the seeds. Shares are in per cent, "
+        "their gains in percentage points."
     )
     return table(caption, ["model", "seeds", "mean ± std", interval], groups.items())
-
-
-def _spread(middle: float | None, width: float | None, sign: str = "") -> str:
-    if middle is None:
-        return MISSING
-    text = f"{100 * middle:{sign}.2f}".replace("-", MINUS)
-    return text if width is None else f"{text} ± {100 * width:.2f}"
 
 
 def cost(runs: Sequence[RunOnPage]) -> Html:
@@ -164,9 +163,9 @@ def cell(value: Any) -> str:
     return f"{value:.6g}".replace("-", MINUS) if isinstance(value, float) else str(value)
 
 
-def percent(share: float | None) -> str:
-    """A share in per cent, without the per cent sign."""
-    return MISSING if share is None else f"{100 * share:.2f}"
+def signed(text: str) -> str:
+    """A number as text, with a true minus sign."""
+    return MISSING if text == "-" else text.replace("-", MINUS)
 
 
 def duration(seconds: float | None) -> str:
@@ -181,35 +180,41 @@ def duration(seconds: float | None) -> str:
 
 def _rows(run: RunOnPage) -> list[list[str]]:
     models: dict[str, dict[str, Any]] = run.summary["models"]
-    lead = _lead(models)
+    criterion = run.curves.criterion
+    lead, to_target = leader(models, criterion), criterion.target
     rows = []
     for name, model in models.items():
         best = model.get("best") or {}
-        gain, target = model.get("gain"), model.get("rounds_to_target")
+        gain, reached = None if name == "model" else model.get("gain"), model.get("rounds_to_target")
         rows.append(
             [
                 name,
-                percent(model.get("accuracy")),
-                _best(_mean(model), name == lead),
-                percent(best.get("accuracy")),
+                signed(criterion.spread(model.get("value"), None, 2)),
+                _best(_mean(run, model), name == lead),
+                signed(criterion.spread(best.get("value"), None, 2)),
                 str(best.get("round", MISSING)),
-                MISSING if gain is None or name == "model" else f"{100 * gain:+.2f}".replace("-", MINUS),
-                "not reached" if target is None else str(target),
-                f"{100 * run.evaluation.target:g} %",
+                signed(criterion.spread(gain, None, 2, sign="+")),
+                MISSING if to_target is None else "not reached" if reached is None else str(reached),
+                MISSING if to_target is None else criterion.plain(to_target),
             ]
         )
     return rows
 
 
-def _lead(models: dict[str, dict[str, Any]]) -> str | None:
-    """The model with the highest mean. None if there is only one model."""
-    known = {name: model["last_mean"] for name, model in models.items() if model.get("last_mean") is not None}
-    return max(known, key=known.__getitem__) if len(known) > 1 else None
+def _mean(run: RunOnPage, model: dict[str, Any]) -> str:
+    return signed(run.curves.criterion.spread(model.get("last_mean"), model.get("last_std"), 2))
 
 
-def _mean(model: dict[str, Any]) -> str:
-    mean, std = model.get("last_mean"), model.get("last_std")
-    return MISSING if mean is None else f"{100 * mean:.2f} ± {100 * (std or 0):.2f}"
+def _unit(runs: Sequence[RunOnPage]) -> str:
+    """What the numbers of runs are that one metric decides."""
+    first = runs[0].curves
+    return f"{capital(first.title)}{' in per cent' if first.criterion.share else ''}"
+
+
+def _chosen_on(runs: Sequence[RunOnPage]) -> str:
+    """The splits on which best rounds were chosen."""
+    each = [of["best"] for run in runs for of in run.summary["models"].values() if of.get("best")]
+    return " and ".join(PLACES[split] for split in sorted({best["chosen_on"] for best in each})) or PLACES["test"]
 
 
 def _best(text: str, best: bool) -> str:

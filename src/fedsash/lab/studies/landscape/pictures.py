@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ....tasks import Criterion
 from ...pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...pictures.scales import INNER
 from ..study import Found, split_in_words
@@ -11,16 +12,13 @@ from ..study import Found, split_in_words
 STRIP = 0.4
 """A plane is stretched if its width is below this share of its height, or its height below this share of its width."""
 
-SHOWN = {"loss": ("loss", 1.0), "error": ("error (%)", 100.0)}
-"""The measured quantities: the label, and the factor between the number and the shown value."""
-
 
 def of_line(found: Found) -> Picture:
     """Loss above error. The two models are marked."""
     a, b = (str(name) for name in found["models"])
     below = Axis(f"beta:  beta * {a} + (1 - beta) * {b}")
     panels = []
-    for place, (key, (label, factor)) in enumerate(SHOWN.items()):
+    for place, (key, (label, factor)) in enumerate(_shown(found).items()):
         line = Line("", found["beta"], _times(factor, found[key]), look(place))
         panels.append(
             Panel(label, below, Axis(label), [*(Rule(1, "x", a), Rule(0, "x", b)), line], width=7, height=2.7)
@@ -69,10 +67,18 @@ def of_surface(found: Found) -> Picture:
     return Picture(found["title"], panels, columns=2, caption=caption)
 
 
+def _shown(found: Found) -> dict[str, tuple[str, float]]:
+    """The measured quantities: the label, and the factor between the number and the shown value."""
+    criterion = Criterion(**found["metric"])
+    label = f"{criterion.error} (%)" if criterion.share else criterion.error
+    second = {} if criterion.name == "loss" else {"error": (label, float(criterion.scale))}
+    return {"loss": ("loss", 1.0)} | second
+
+
 def _fields(found: Found, relief: bool = False) -> list[Field]:
     return [
         Field(label, found["x"], found["y"], [_times(factor, row) for row in found[key]], relief)
-        for key, (label, factor) in SHOWN.items()
+        for key, (label, factor) in _shown(found).items()
     ]
 
 
@@ -87,7 +93,11 @@ def _extent(values: Sequence[float]) -> float:
 def _measured(found: Found) -> str:
     """The models' own losses and errors in words, if they are known."""
     known = dict(found.get("at_models") or {}) | ({"mean": found["at_mean"]} if found.get("at_mean") else {})
-    told = (f"{name}: loss {at['loss']:.4g}, error {100 * at['error']:.2f} %" for name, at in known.items())
+    criterion = Criterion(**found["metric"])
+    told = (
+        f"{name}: loss {at['loss']:.4g}, {criterion.error} {criterion.text(at['error'], 2)}"
+        for name, at in known.items()
+    )
     return f" {'; '.join(told)}." if known else ""
 
 

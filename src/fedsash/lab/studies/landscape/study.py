@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from ....basics.errors import check, check_count
+from ....tasks import Criterion
 from ...pictures import Picture
 from ..opened import MODELS, OpenRun
-from ..study import UNKNOWN, Found, OnProgress, Rows, Study, names_of, number, option, share, unseen
+from ..study import UNKNOWN, Found, OnProgress, Rows, Study, names_of, number, option, unseen
 from . import sections
 from .pictures import of_line, of_plane, of_surface
 from .sections import Section
@@ -72,7 +73,7 @@ Ctrl-C loses nothing: the same command continues.
         (run,) = runs
         federation, samples = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch
-        landscape = Landscape(federation.module, federation.training_data, samples, federation.loss, batch)
+        landscape = Landscape(federation.module, federation.training_data, samples, federation.goal, batch)
         section, names = self._section(run), names_of(self.models)
         relief = landscape.over(section, draft, progress)
         measured = [dict(zip(("loss", "error"), landscape.at(section.at(at)), strict=True)) for at in section.places]
@@ -81,6 +82,7 @@ Ctrl-C loses nothing: the same command continues.
             "title": f"{run.folder.name}: {self.kind} {_through(names)}",
             "split": self.split,
             "samples": len(samples),
+            "metric": asdict(federation.goal.criterion),
             **_described(names, relief),
             "at_models": dict(zip(names, measured, strict=False)),
             **({"at_mean": measured[3]} if self.kind == "plane" else {}),
@@ -98,12 +100,13 @@ Ctrl-C loses nothing: the same command continues.
     @staticmethod
     def rows(found: Found) -> Rows:
         kind = found["kind"]
-        yield ["in the plane" if kind == "plane" else f"on the {kind}", "loss", "error"]
+        criterion = Criterion(**found["metric"])
+        yield ["in the plane" if kind == "plane" else f"on the {kind}", "loss", criterion.error]
         for name, at in found["at_models"].items():
-            yield [name, number(at["loss"]), share(at["error"])]
+            yield [name, number(at["loss"]), criterion.text(at["error"], 2)]
         if mean := found.get("at_mean"):
-            yield ["their mean", number(mean["loss"]), share(mean["error"])]
-        yield _lowest(found)
+            yield ["their mean", number(mean["loss"]), criterion.text(mean["error"], 2)]
+        yield _lowest(found, criterion)
 
     @staticmethod
     def picture(found: Found) -> Picture:
@@ -126,7 +129,7 @@ def _through(names: Sequence[str]) -> str:
     return f"around {names[0]}" if len(names) == 1 else f"through {', '.join(names[:-1])} and {names[-1]}"
 
 
-def _lowest(found: Found) -> list[str]:
+def _lowest(found: Found, criterion: Criterion) -> list[str]:
     """The row of the point with the lowest finite loss."""
     loss, error = np.array(found["loss"], dtype=float), np.array(found["error"], dtype=float)
     if not np.isfinite(loss).any():
@@ -136,4 +139,4 @@ def _lowest(found: Found) -> list[str]:
         place = f"beta = {found['beta'][index[0]]:.3g}"
     else:
         place = f"({found['x'][index[1]]:.3g}, {found['y'][index[0]]:.3g})"
-    return [f"lowest, at {place}", number(loss[index]), share(error[index])]
+    return [f"lowest, at {place}", number(loss[index]), criterion.text(float(error[index]), 2)]

@@ -18,8 +18,7 @@ from ....basics.arrays import Floats
 from ....basics.errors import check
 from ....data.federated import FederatedData
 from ....data.samples import Samples
-from ....evaluation import Scorer
-from ....tasks import Loss
+from ....evaluation import Goal, Scorer
 from ...files import replace_file
 from .sections import Section
 
@@ -29,7 +28,7 @@ SAVING = 1.0
 
 @dataclass(frozen=True, eq=False)
 class Relief:
-    """Mean `loss` and `error` (1 - accuracy) at the points of a section, each of the grid's shape.
+    """Mean `loss` and `error` (see `Criterion.error`) at the points of a section, each of the grid's shape.
 
     The first `done` points have been evaluated (the last index varies fastest); the others are NaN. `axes` and `places`
     are those of the section. `mark` is a checksum of the models and samples that the numbers belong to.
@@ -61,22 +60,19 @@ class Relief:
 class Landscape:
     """Evaluates the points of sections on `samples` of the federated `data`: its test set, or some that train.
 
-    `loss(output, y)` returns one number for each sample. By default it is the loss of the data's task. `batch` samples
-    pass through the model at once. Module, samples and sections must be on one device. The numbers at a point are equal
-    to those of an evaluation of its model. Points are evaluated one by one, because stacked models would need grouped
-    convolutions, which are slower.
+    `goal` has the loss and the metric that decides. `batch` samples pass through the model at once. Module, samples and
+    sections must be on one device. The numbers at a point are equal to those of an evaluation of its model. Points are
+    evaluated one by one, because stacked models would need grouped convolutions, which are slower.
     """
 
-    def __init__(
-        self, module: nn.Module, data: FederatedData, samples: Samples, loss: Loss | None = None, batch: int = 500
-    ) -> None:
-        self._scorer = Scorer(module, loss or data.task.loss, data.problem, batch)
-        self._samples = samples
+    def __init__(self, module: nn.Module, data: FederatedData, samples: Samples, goal: Goal, batch: int = 500) -> None:
+        self._scorer = Scorer(module, goal, data.problem, batch)
+        self._samples, self._criterion = samples, goal.criterion
 
     def at(self, w: Tensor) -> tuple[float, float]:
         """Mean loss and error of the model `w` `[D]`."""
-        right, counted, losses = self._scorer.outcomes(w, self._samples)
-        return float(losses.mean()), 1 - float(right.sum() / counted.sum())
+        found = self._scorer.values(w, self._samples)
+        return found["loss"], self._criterion.error_of(found[self._criterion.name])
 
     def over(
         self, section: Section, file: Path | None = None, progress: Callable[[int, int], None] | None = None

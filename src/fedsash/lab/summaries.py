@@ -1,0 +1,101 @@
+"""What the rows of a run say about its models: curves, means over the last evaluations, best rounds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean, pstdev
+from typing import Any
+
+from ..basics.errors import RunError, SettingError
+from ..evaluation import Curves, Evaluation
+from ..tasks import Criterion
+from . import files
+
+GOAL = "goal.json"
+"""The file of a run that says which number decides: the fields of `Criterion`."""
+
+
+def criterion_of(folder: Path) -> Criterion:
+    """The criterion of the run in a folder; that of a classification if the folder does not say it.
+
+    Raises `RunError` if the file is damaged.
+    """
+    file = folder / GOAL
+    if not files.there(file):
+        return Criterion()
+    try:
+        return Criterion(**files.table(file))
+    except (TypeError, SettingError):
+        raise RunError(f"{file} is damaged: it must have the fields name, better, share and target") from None
+
+
+def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criterion: Criterion) -> dict[str, Any]:
+    """What a run's rows say: `metric`, the results of all `models`, and the model that was `chosen` on held-out data.
+
+    `metric` has the fields of the criterion, and the `split` on which models are compared. Each model has:
+
+    - `value`: at the last evaluation.
+    - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the values at the last
+      `evaluation.last` evaluations, or at all if there are fewer. This is the spread over rounds, not over seeds.
+    - `best`: `{"round", "value", "chosen_on"}`, the first round that is best on `evaluation.best_on`, or on the test
+      set if there are no held-out data, and the value of this round.
+    - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
+    - `gain`: how much better `last_mean` is than that of `"model"`.
+
+    A number is None if a value that is not finite makes it undefined. `chosen` is the model with the best mean on
+    held-out data over the last evaluations, and None without such data.
+    """
+    rows = list(rows)
+    curves, held_out = Curves.of(rows, criterion), Curves.of(rows, criterion, "held_out")
+    deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
+    models = {}
+    for model, points in curves.models.items():
+        best = _best(points, deciding.models.get(model, {}), criterion)
+        chosen_on = best and best | {"chosen_on": deciding.split}
+        models[model] = _summarise(points, evaluation.last, criterion) | {"best": chosen_on}
+    base = models.get("model", {}).get("last_mean")
+    for of_model in models.values():
+        mean = of_model["last_mean"]
+        of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
+    means = {model: fmean(list(points.values())[-evaluation.last :]) for model, points in held_out.models.items()}
+    metric = asdict(criterion) | {"split": curves.split}
+    return {"metric": metric, "models": models, "chosen": criterion.best(means)}
+
+
+def metric_of(summary: Mapping[str, Any]) -> Criterion:
+    """The criterion of a summary."""
+    return Criterion(**{name: value for name, value in summary["metric"].items() if name != "split"})
+
+
+def diverged(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | None:
+    """Where a run diverged, or None.
+
+    A run has diverged if it ends with rounds that had no usable update. The result is `{"round", "why"}`: the first
+    of these rounds, and the reason.
+    """
+    skipped = {row["round"]: row["skipped"] for row in rows if row["split"] == "guard"}
+    first = rounds
+    while skipped.get(first - 1):
+        first -= 1
+    return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
+
+
+def _summarise(points: Mapping[int, float], last: int, criterion: Criterion) -> dict[str, Any]:
+    values = list(points.values())[-last:]
+    defined = all(math.isfinite(value) for value in values)
+    return {
+        "value": values[-1] if math.isfinite(values[-1]) else None,
+        "last_mean": fmean(values) if defined else None,
+        "last_std": pstdev(values) if defined else None,
+        "rounds_to_target": next((round for round, value in points.items() if criterion.reached(value)), None),
+    }
+
+
+def _best(points: Mapping[int, float], deciding: Mapping[int, float], criterion: Criterion) -> dict[str, Any] | None:
+    """The round that is best by the deciding values, and its value."""
+    round = criterion.best({round: value for round, value in deciding.items() if round in points})
+    value = math.nan if round is None else points[round]
+    return {"round": round, "value": value} if math.isfinite(value) else None

@@ -37,11 +37,11 @@ def similar(path: Path | str) -> str:
     path = Path(path).expanduser()
     missing = next((place for place in reversed((path, *path.parents)) if not place.exists()), path)
     try:
-        names = sorted(os.listdir(missing.parent))
+        names = {name.lower(): name for name in sorted(os.listdir(missing.parent), reverse=True)}
     except OSError:
         return ""
-    close = difflib.get_close_matches(missing.name, names, n=1)
-    return f"; did you mean {missing.parent / close[0]}?" if close else ""
+    close = difflib.get_close_matches(missing.name.lower(), names, n=1)
+    return f"; did you mean {missing.parent / names[close[0]]}?" if close else ""
 
 
 def check_folder(path: Path | str) -> None:

@@ -13,7 +13,7 @@ from ...basics.layout import Layout
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
-from ...data.partitions.common import Partition
+from ...data.partitions.common import Partition, assigned
 from ...data.source import Dataset
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
@@ -102,7 +102,10 @@ class Experiment:
                 self.transform.fits(source.train.x, source.train.y)
                 source = replace(source, transform=self.transform)
         with located("partition"):
-            return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
+            seed = self.seed if self.partition_seed is None else self.partition_seed
+            clients = assigned(self.partition, source.train, seed)
+        with located("data"):
+            return source.of(clients)
 
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""

@@ -82,7 +82,9 @@ def _of_text(file: Path, names: Sequence[str]) -> pandas.DataFrame:
         if file.suffix == ".jsonl":
             frame = pandas.DataFrame([_row(line) for line in content(file).decode("utf-8-sig").splitlines() if line])
         else:
-            frame = pandas.read_csv(file, sep="\t" if file.suffix == ".tsv" else ",", compression=None)
+            sep = "\t" if file.suffix == ".tsv" else ","
+            exact: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
+            frame = pandas.read_csv(file, sep=sep, compression=None, **exact)
     check_columns(names, list(frame.columns), str(file))
     return frame[list(names)] if names else frame
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from fedsash.basics.layout import Layout
-from fedsash.data.federated import FederatedData, Samples
+from fedsash.data.federated import FederatedData
+from fedsash.data.samples import Samples
 from fedsash.data.transform import Transform
 from fedsash.evaluation import Evaluation, Metrics
 from support.scoring import asking, cross_entropy, evaluator

@@ -15,7 +15,7 @@ from ..basics.arrays import Floats
 from ..basics.errors import check, check_count
 from ..basics.shown import Shown
 from ..basics.typed import typed
-from ..data.federated import Samples
+from ..data.samples import Samples
 from ..exchange import Answers, PartialSum, Reply, Request
 from ..tasks import Task, Together
 from .goal import Goal

@@ -14,8 +14,9 @@ from ..basics.arrays import Floats, Ints
 from ..basics.layout import Layout
 from ..data import encoded
 from ..data.encoded import EncodedImages
-from ..data.federated import Problem, Samples
+from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
+from ..data.samples import Samples
 from ..tasks import Scored, Together
 from .goal import Goal
 

@@ -19,6 +19,11 @@ from ..evaluation.first_batch import suited
 from ..exchange import Answers, Executor, Request
 from . import ClientWork, Engine, Training
 
+NO_TEST_SET = (
+    "there is no test set: no model is tested; give test samples, or hold some of the clients' back by "
+    "evaluation.held_out"
+)
+
 
 class Clients(Protocol):
     """The clients of a federation as the server knows them, and how to reach them.
@@ -59,11 +64,12 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LocalClients:
-    """Clients whose samples are in this process; an engine trains them."""
+    """Clients whose samples are in this process; an engine trains them. `notes` are lines about their data."""
 
     data: FederatedData
     engine: Engine
     remember: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def problem(self) -> Problem:
@@ -78,7 +84,8 @@ class LocalClients:
         return any(map(len, self.data.held))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return self.engine.open(ClientWork(training, self.data), rounds)
+        executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
+        return executor, [*self.notes, *notes]
 
     def settled(self, began: Mapping[str, Any]) -> LocalClients:
         return replace(self, engine=self.engine.settled(began))
@@ -102,11 +109,13 @@ def local_clients(
 ) -> LocalClients:
     """Clients in this process, whose samples are on the module's device and of the types that it takes.
 
-    Of each client's samples the fraction `held_out`, by `seed`, is held out. Raises `SettingError` if `held_out` is
-    above 0 and so small that no client has a held-out sample, and `ModelError` if the module does not take the samples.
+    Of each client's samples the fraction `held_out`, by `seed`, is held out. Their `notes` say what was chosen, and
+    whether there is neither a test set nor a held-out sample. Raises `SettingError` if `held_out` is above 0 and so
+    small that no client has a held-out sample, and `ModelError` if the module does not take the samples.
     """
-    data = suited(module, data)
-    clients = LocalClients(data.hold_out(held_out, seed), engine)
+    data, notes = suited(module, data)
+    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else []
+    clients = LocalClients(data.hold_out(held_out, seed), engine, notes=(*notes, *untested))
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients

@@ -16,6 +16,9 @@ from ..basics.typed import typed
 
 Better = Literal["higher", "lower"]
 
+ROUNDING = 1e-14
+"""The share of a sum of squares that is nothing but rounding."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scored:
@@ -83,7 +86,7 @@ class Accuracy(Metric):
 @dataclass(frozen=True)
 class _ByClass(Metric):
     """A share for each class from its right predictions, its wrong ones, and its labels that were missed: the mean over
-    the classes that occur in labels or predictions. Labels of 0 and 1 have one class, the 1.
+    the classes that occur in labels or predictions. With one logit, or one for each label, the 1 of a label is a class.
     """
 
     share: ClassVar[bool] = True
@@ -164,7 +167,9 @@ class R2(Metric):
 
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
-        return np.asarray((1 - ratio(errors, squares - ratio(y * y, n))).mean(-1))
+        spread = squares - ratio(y * y, n)
+        spread = np.where(spread > ROUNDING * squares, spread, 0.0)
+        return np.asarray((1 - ratio(errors, spread)).mean(-1))
 
 
 @dataclass(frozen=True)

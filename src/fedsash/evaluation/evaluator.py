@@ -17,7 +17,6 @@ from ..basics.shown import Shown
 from ..basics.typed import typed
 from ..data.federated import Problem, Samples
 from ..exchange import Answers, PartialSum, Reply, Request
-from ..tasks import Together
 from .scorer import Outcomes, Scorer, Scores, values_of
 
 Split = Literal["held_out", "clients"]
@@ -135,8 +134,8 @@ class Evaluator:
         outcomes = self._scorer.outcomes(w, test)
         numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
-        of_one_class = not isinstance(goal.metrics.get(goal.criterion.name), Together)
-        if test.y.dim() == 1 and self._problem.classes and of_one_class:
+        decides = goal.metrics.get(goal.criterion.name)
+        if test.y.dim() == 1 and self._problem.classes and not (decides and decides.together):
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))

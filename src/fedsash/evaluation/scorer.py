@@ -16,7 +16,7 @@ from ..data import encoded
 from ..data.encoded import EncodedImages
 from ..data.federated import Problem, Samples
 from ..data.inputs import ModelInput, call
-from ..tasks import Scored, Together
+from ..tasks import Scored
 from .goal import Goal
 
 Scores = dict[str, Floats]
@@ -39,8 +39,9 @@ class Outcomes:
         if self.kept is not None:
             output, y = (part[rows if isinstance(rows, slice) else torch.from_numpy(rows)] for part in self.kept)
             for name, metric in goal.metrics.items():
-                if isinstance(metric, Together):
-                    found[name] = metric.of(output, y)
+                if metric.together:
+                    n = len(y)
+                    found[name] = np.array([metric.of(output, y) * n, n] if n else [0.0, 0.0])
         return found
 
 
@@ -51,7 +52,7 @@ class Scorer:
         self._module = copy.deepcopy(module).eval()
         self._layout = Layout(module)
         self.goal, self._problem, self._batch = goal, problem, batch
-        self._together = any(isinstance(metric, Together) for metric in goal.metrics.values())
+        self._together = any(metric.together for metric in goal.metrics.values())
 
     @torch.no_grad()
     def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> Outcomes:
@@ -95,7 +96,7 @@ class Scorer:
         losses = scored.losses
         found = {"loss": torch.stack([losses, torch.ones_like(losses)], dim=1)}
         for name, metric in self.goal.metrics.items():
-            if not isinstance(metric, Together):
+            if not metric.together:
                 found[name] = metric.sums(scored)
         return found
 

@@ -129,7 +129,7 @@ def test_which_number_decides() -> None:
     assert Goal.of(Classification(), decides="loss").criterion == Criterion("loss", "lower", False, None)
     with pytest.raises(SettingError, match="must be one of accuracy, loss"):
         Goal.of(Classification(), decides="f1")
-    with pytest.raises(SettingError, match="another name"):
+    with pytest.raises(SettingError, match="metrics = 'round': must be an identifier other than round, model"):
         Goal.of(Classification(), metrics={"round": F1()})
     with pytest.raises(SettingError, match=r"metrics\.x = 3: must be a Metric"):
         Goal.of(Classification(), metrics={"x": 3})

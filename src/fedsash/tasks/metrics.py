@@ -1,4 +1,4 @@
-"""Metrics: numbers that say how good predictions are, computed from sums over samples."""
+"""Metrics: numbers that say how good predictions are, computed from sums over samples or from all samples together."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Metric:
         raise NotImplementedError(f"{type(self).__name__} has neither sums nor of")
 
     def of(self, output: Tensor, y: Tensor) -> float:
-        """The metric of these samples, if it is one of all samples `together`."""
+        """The metric of these samples, if it is one of all samples `together`. NaN where it is not defined."""
         raise NotImplementedError(f"{type(self).__name__} has no method of")
 
     def check_for(self, scored: Scored) -> None:
@@ -79,9 +79,11 @@ class Accuracy(Metric):
         check(self.top >= 1, "Accuracy.top", self.top, "must be at least 1")
 
     def sums(self, scored: Scored) -> Tensor:
-        right = scored.predicted == scored.y
+        right = _classes_said(self, scored) == scored.y
         if self.top > 1:
-            right = (scored.output.topk(self.top).indices == scored.y.unsqueeze(-1)).any(-1)
+            dim, y = _class_dim(scored.output), scored.y
+            check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
+            right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
         return torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1)
 
 
@@ -95,7 +97,7 @@ class F1(Metric):
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
-        return _counts(scored)
+        return _counts(self, scored)
 
     def value(self, sums: Floats) -> Floats:
         hits, wrong, missed = np.split(sums, 3, axis=-1)
@@ -112,7 +114,7 @@ class MeanIoU(Metric):
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
-        return _counts(scored)
+        return _counts(self, scored)
 
     def value(self, sums: Floats) -> Floats:
         hits, wrong, missed = np.split(sums, 3, axis=-1)
@@ -126,7 +128,7 @@ class MeanAbsoluteError(Metric):
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        errors = _errors(scored).abs()
+        errors = _errors(self, scored).abs()
         return torch.stack([errors.mean(1), torch.ones_like(errors[:, 0])], dim=1)
 
 
@@ -137,7 +139,7 @@ class RootMeanSquaredError(Metric):
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        errors = _errors(scored)
+        errors = _errors(self, scored)
         return torch.stack([errors.square().mean(1), torch.ones_like(errors[:, 0])], dim=1)
 
     def value(self, sums: Floats) -> Floats:
@@ -152,8 +154,9 @@ class R2(Metric):
     """
 
     def sums(self, scored: Scored) -> Tensor:
-        errors, y = _errors(scored), _flat(scored.y)
-        return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1).double()
+        # In float32, large labels of a small variance would lose all digits. Apple's GPUs have no float64.
+        errors, y = _errors(self, scored).cpu().double(), _flat(scored.y).cpu().double()
+        return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1)
 
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
@@ -193,9 +196,28 @@ def _flat(values: Tensor) -> Tensor:
     return values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
 
 
-def _errors(scored: Scored) -> Tensor:
+def _said(metric: Metric, scored: Scored) -> Tensor:
+    """The predictions; raises `SettingError` if they are not of the labels' shape."""
+    found, name = list(scored.predicted.shape), type(metric).__name__
+    right = f"needs predictions of the labels' shape {list(scored.y.shape)}: name a task in the data"
+    check(scored.predicted.shape == scored.y.shape, name, found, right)
+    return scored.predicted
+
+
+def _classes_said(metric: Metric, scored: Scored) -> Tensor:
+    """The predictions of classes; raises `SettingError` if the labels are no classes."""
+    check(not scored.y.is_floating_point(), type(metric).__name__, scored.y.dtype, "needs labels that are integers")
+    return _said(metric, scored)
+
+
+def _errors(metric: Metric, scored: Scored) -> Tensor:
     """The errors of all targets, `[B, targets]`."""
-    return _flat(scored.predicted - scored.y)
+    return _flat(_said(metric, scored) - scored.y)
+
+
+def _class_dim(output: Tensor) -> int:
+    """The dimension of the classes: the second one for images `[B, classes, H, W]`, else the last one."""
+    return 1 if output.dim() == 4 else -1
 
 
 def _over_classes(part: Floats, whole: Floats) -> Floats:
@@ -204,11 +226,11 @@ def _over_classes(part: Floats, whole: Floats) -> Floats:
     return _ratio(np.where(occurs, _ratio(part, whole), 0.0).sum(-1), occurs.sum(-1))
 
 
-def _counts(scored: Scored) -> Tensor:
+def _counts(metric: Metric, scored: Scored) -> Tensor:
     """Right predictions, wrong predictions and missed labels of each class, `[B, 3 classes]`."""
-    one = scored.output.shape == scored.y.shape or scored.output.shape == (*scored.y.shape, 1)
-    classes = None if one else scored.output.shape[1 if scored.output.dim() == 4 else -1]
-    said, right = (_indicators(v, scored.counted, classes) for v in (scored.predicted, scored.y))
+    one = scored.output.shape == scored.y.shape
+    classes = None if one else scored.output.shape[_class_dim(scored.output)]
+    said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(metric, scored), scored.y))
     counts = [said & right, said & ~right, right & ~said]
     return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
 

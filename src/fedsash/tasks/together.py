@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..basics.errors import SettingError, check, library
+from ..basics.errors import SettingError, check, library, one_line
 from .metrics import Better, Metric
 
 
@@ -19,7 +19,7 @@ class Together(Metric):
     """A metric of all samples of a set together, such as the area under a curve: `function(output, y)` gives a number.
 
     `output` is what counts of the model's output. On held-out data it is the mean of the clients' own values, weighted
-    by their samples, since outputs do not leave the clients.
+    by their samples, since outputs do not leave the clients. A client for whom the function gives NaN is left out.
     """
 
     function: Callable[[Tensor, Tensor], Any]
@@ -59,7 +59,7 @@ class TorchMetric(Metric):
         try:
             object.__setattr__(self, "_made", made(**self.options))
         except (TypeError, ValueError) as error:
-            raise SettingError("TorchMetric", "options", self.options, str(error)) from error
+            raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
 
     @property
     def better(self) -> Better:  # type: ignore[override]

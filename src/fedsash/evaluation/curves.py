@@ -33,7 +33,8 @@ class Curves:
         for row in rows:
             if row["split"] == split:
                 value = row.get(criterion.name)
-                found.setdefault(row["model"], {})[row["round"]] = math.nan if value is None else value
+                finite = value is not None and math.isfinite(value)
+                found.setdefault(row["model"], {})[row["round"]] = value if finite else math.nan
         return cls(criterion, split, {model: dict(sorted(points.items())) for model, points in found.items()})
 
     @property

@@ -155,7 +155,7 @@ def test_a_round_that_only_one_split_has_is_not_chosen() -> None:
 
 def test_the_chosen_model_is_the_best_in_the_mean_of_the_last_evaluations_on_held_out_data() -> None:
     values: dict[str, list[float | None]] = {"model": [0.9, 0.2, 0.6], "w": [0.1, 0.5, 0.5]}
-    rows = history(values, split="held_out") + [row(30, 0.45, "new", "held_out")]
+    rows = [*history(values, split="held_out"), row(30, 0.45, "new", "held_out")]
     assert summarise(rows, Evaluation(last=2), ACCURACY)["chosen"] == "w"
     assert summarise(rows, Evaluation(last=3), ACCURACY)["chosen"] == "model"
     lowest = history(values, metric="rmse", split="held_out")

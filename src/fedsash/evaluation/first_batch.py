@@ -35,6 +35,7 @@ def suited(module: nn.Module, data: FederatedData) -> FederatedData:
     raise ModelError(f"the model does not take {_sample(data)}: {'; '.join(map(one_line, wrong))}") from wrong[-1]
 
 
+@torch.no_grad()
 def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels."""
     samples = _two(samples)

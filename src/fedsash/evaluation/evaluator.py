@@ -17,7 +17,7 @@ from ..basics.shown import Shown
 from ..basics.typed import typed
 from ..data.samples import Samples
 from ..exchange import Answers, PartialSum, Reply, Request
-from ..tasks import Task, Together
+from ..tasks import Task
 from .goal import Goal
 from .scorer import Outcomes, Scorer, Scores, values_of
 
@@ -140,8 +140,9 @@ class Evaluator:
         outcomes = self._scorer.outcomes(w, test)
         numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
-        apart = not isinstance(goal.metrics.get(goal.criterion.name), Together)  # AUC has no value for a single class
-        if test.y.dim() == 1 and self._problem.classes and apart:
+        decides = goal.metrics.get(goal.criterion.name)
+        together = decides is not None and decides.together  # the area under a curve has no value for a single class
+        if test.y.dim() == 1 and self._problem.classes and not together:
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))

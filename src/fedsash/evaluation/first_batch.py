@@ -46,6 +46,7 @@ def _chosen(integers: bool, dtype: torch.dtype) -> str:
     return f"integer features reach the model as {kind} numbers; for integers set integers=True in the data"
 
 
+@torch.no_grad()
 def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels."""
     samples = _two(samples)
@@ -67,7 +68,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     for name, metric in goal.metrics.items():
         try:
-            metric.check_sums(task.scored(output, y, losses))
+            metric.check_for(task.scored(output, y, losses))
         except FedsashError:
             raise
         except Exception as error:

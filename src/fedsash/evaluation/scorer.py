@@ -17,7 +17,7 @@ from ..data.encoded import EncodedImages
 from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
-from ..tasks import Scored, Together
+from ..tasks import Scored
 from .goal import Goal
 
 Scores = dict[str, Floats]
@@ -44,11 +44,12 @@ class Outcomes:
 
     def _score(self, goal: Goal, name: str, rows: Ints | slice) -> Floats:
         metric = goal.metrics.get(name)
-        if not isinstance(metric, Together):
+        if metric is None or not metric.together:
             return np.asarray(self.sums[name][rows].sum(0))
         assert self.kept is not None
         output, y = (part[rows if isinstance(rows, slice) else torch.from_numpy(rows)] for part in self.kept)
-        return metric.of(output, y)
+        value = metric.of(output, y) if len(y) else np.nan
+        return np.zeros(2) if np.isnan(value) else np.array([value * len(y), len(y)])
 
 
 class Scorer:
@@ -58,7 +59,7 @@ class Scorer:
         self._module = copy.deepcopy(module).eval()
         self._layout = Layout(module)
         self.goal, self.problem, self._batch = goal, problem, batch
-        self._together = any(isinstance(metric, Together) for metric in goal.metrics.values())
+        self._together = any(metric.together for metric in goal.metrics.values())
 
     @torch.no_grad()
     def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> Outcomes:
@@ -102,7 +103,7 @@ class Scorer:
         losses = scored.losses
         found = {"loss": torch.stack([losses, torch.ones_like(losses)], dim=1)}
         for name, metric in self.goal.metrics.items():
-            if not isinstance(metric, Together):
+            if not metric.together:
                 found[name] = metric.sums(scored)
         return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -36,11 +35,12 @@ class Scored:
 
 
 @typed
-class Metric(ABC):
+class Metric:
     """A number that says how good predictions are. A metric is a frozen dataclass that extends this class.
 
     `sums` gives k numbers for each sample. `value` makes the metric from their sums over any set of samples. So the
-    same numbers serve the test set, the clients, and each class.
+    same numbers serve the test set, the clients, and each class. A metric of all samples `together` has `of` in their
+    place.
     """
 
     better: ClassVar[Better] = "higher"
@@ -48,17 +48,27 @@ class Metric(ABC):
     share: ClassVar[bool] = False
     """Whether it is a share in [0, 1], which is shown in per cent."""
 
-    @abstractmethod
+    together: ClassVar[bool] = False
+    """Whether it is a metric of all samples of a set together, which `of` computes. Then a sample has no numbers."""
+
     def sums(self, scored: Scored) -> Tensor:
         """The numbers of each sample, `[B, k]`."""
+        raise NotImplementedError(f"{type(self).__name__} has neither sums nor of")
 
-    def check_sums(self, scored: Scored) -> None:
+    def of(self, output: Tensor, y: Tensor) -> float:
+        """The metric of these samples, if it is one of all samples `together`. NaN where it is not defined."""
+        raise NotImplementedError(f"{type(self).__name__} has no method of")
+
+    def check_for(self, scored: Scored) -> None:
         """Compute the metric for a few samples, so that a mistake shows."""
-        self.value(self.sums(scored).sum(0).double().cpu().numpy())
+        if self.together:
+            self.of(scored.output.cpu(), scored.y.cpu())
+        else:
+            self.value(self.sums(scored).sum(0).double().cpu().numpy())
 
-    @abstractmethod
     def value(self, sums: Floats) -> Floats:
-        """The metric `[...]` from the sums `[..., k]` over samples. It is NaN where it is not defined."""
+        """The metric `[...]` from the sums `[..., k]` over samples: by default a quotient. NaN if it is not defined."""
+        return _ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
@@ -79,50 +89,39 @@ class Accuracy(Metric):
             right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
         return torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1)
 
-    def value(self, sums: Floats) -> Floats:
-        return ratio(sums[..., 0], sums[..., 1])
-
 
 @dataclass(frozen=True)
-class _ByClass(Metric):
-    """A share for each class from its right predictions, its wrong ones, and its labels that were missed: the mean over
-    the classes that occur in labels or predictions. With one logit, or one for each label, the 1 of a label is a class.
+class F1(Metric):
+    """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the 1 of yes or no.
+
+    Classes that occur neither in labels nor in predictions do not count. Of several labels of 0 and 1, each is a class.
     """
 
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
-        one = scored.output.shape == scored.y.shape
-        classes = None if one else scored.output.shape[_class_dim(scored.output)]
-        said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(self, scored), scored.y))
-        counts = [said & right, said & ~right, right & ~said]
-        return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
+        return _counts(self, scored)
 
     def value(self, sums: Floats) -> Floats:
         hits, wrong, missed = np.split(sums, 3, axis=-1)
-        found = self._of(hits, wrong, missed)
-        occurs = hits + wrong + missed > 0
-        return ratio(np.where(occurs, found, 0.0).sum(-1), occurs.sum(-1))
-
-    @abstractmethod
-    def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        """The share of each class."""
+        return _over_classes(2 * hits, 2 * hits + wrong + missed)
 
 
 @dataclass(frozen=True)
-class F1(_ByClass):
-    """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the class 1."""
+class MeanIoU(Metric):
+    """Intersection over union, hits / (hits + wrong + missed): the mean over classes, as for segmentation.
 
-    def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        return ratio(2 * hits, 2 * hits + wrong + missed)
+    Classes are counted as by `F1`.
+    """
 
+    share: ClassVar[bool] = True
 
-@dataclass(frozen=True)
-class MeanIoU(_ByClass):
-    """Intersection over union, hits / (hits + wrong + missed): the mean over classes, as for segmentation."""
+    def sums(self, scored: Scored) -> Tensor:
+        return _counts(self, scored)
 
-    def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        return ratio(hits, hits + wrong + missed)
+    def value(self, sums: Floats) -> Floats:
+        hits, wrong, missed = np.split(sums, 3, axis=-1)
+        return _over_classes(hits, hits + wrong + missed)
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,6 @@ class MeanAbsoluteError(Metric):
     def sums(self, scored: Scored) -> Tensor:
         errors = _errors(self, scored).abs()
         return torch.stack([errors.mean(1), torch.ones_like(errors[:, 0])], dim=1)
-
-    def value(self, sums: Floats) -> Floats:
-        return ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
@@ -150,7 +146,7 @@ class RootMeanSquaredError(Metric):
         return torch.stack([errors.square().mean(1), torch.ones_like(errors[:, 0])], dim=1)
 
     def value(self, sums: Floats) -> Floats:
-        return np.sqrt(ratio(sums[..., 0], sums[..., 1]))
+        return np.sqrt(_ratio(sums[..., 0], sums[..., 1]))
 
 
 @dataclass(frozen=True)
@@ -167,9 +163,9 @@ class R2(Metric):
 
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
-        spread = squares - ratio(y * y, n)
+        spread = squares - _ratio(y * y, n)
         spread = np.where(spread > ROUNDING * squares, spread, 0.0)
-        return np.asarray((1 - ratio(errors, spread)).mean(-1))
+        return np.asarray((1 - _ratio(errors, spread)).mean(-1))
 
 
 @dataclass(frozen=True)
@@ -186,10 +182,10 @@ class Perplexity(Metric):
 
     def value(self, sums: Floats) -> Floats:
         with np.errstate(over="ignore"):
-            return np.exp(ratio(sums[..., 0], sums[..., 1]))
+            return np.exp(_ratio(sums[..., 0], sums[..., 1]))
 
 
-def ratio(a: Floats, b: Any) -> Floats:
+def _ratio(a: Floats, b: Any) -> Floats:
     """a / b, NaN where b is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(b == 0, np.nan, np.divide(a, b))
@@ -227,6 +223,21 @@ def _errors(metric: Metric, scored: Scored) -> Tensor:
 def _class_dim(output: Tensor) -> int:
     """The dimension of the classes: the second one for images `[B, classes, H, W]`, else the last one."""
     return 1 if output.dim() == 4 else -1
+
+
+def _over_classes(part: Floats, whole: Floats) -> Floats:
+    """The mean of part / whole `[..., classes]` over the classes that occur, those with a whole above 0."""
+    occurs = whole > 0
+    return _ratio(np.where(occurs, _ratio(part, whole), 0.0).sum(-1), occurs.sum(-1))
+
+
+def _counts(metric: Metric, scored: Scored) -> Tensor:
+    """Right predictions, wrong predictions and missed labels of each class, `[B, 3 classes]`."""
+    one = scored.output.shape == scored.y.shape
+    classes = None if one else scored.output.shape[_class_dim(scored.output)]
+    said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(metric, scored), scored.y))
+    counts = [said & right, said & ~right, right & ~said]
+    return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
 
 
 def _indicators(values: Tensor, counted: Tensor, classes: int | None) -> Tensor:

@@ -1,18 +1,17 @@
-"""Metrics of all samples together: functions of one's own, and the library torchmetrics."""
+"""Metrics of all samples of a set together: functions, and those of torchmetrics."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, ClassVar
 
-import numpy as np
 from torch import Tensor
 
-from ..basics.arrays import Floats
 from ..basics.errors import SettingError, check, library, one_line
-from .metrics import Better, Metric, Scored, ratio
+from .metrics import Better, Metric
 
 
 @dataclass(frozen=True)
@@ -20,43 +19,33 @@ class Together(Metric):
     """A metric of all samples of a set together, such as the area under a curve: `function(output, y)` gives a number.
 
     `output` is what counts of the model's output. On held-out data it is the mean of the clients' own values, weighted
-    by their samples, since outputs do not leave the clients. A client for whom the function returns NaN is left out.
+    by their samples, since outputs do not leave the clients. A client for whom the function gives NaN is left out.
     """
 
     function: Callable[[Tensor, Tensor], Any]
     direction: Better = "higher"
+    together: ClassVar[bool] = True
 
     @property
     def better(self) -> Better:  # type: ignore[override]
         return self.direction
 
-    def sums(self, scored: Scored) -> Tensor:
-        """Not defined: a single sample has no such numbers."""
-        raise NotImplementedError("use of(output, y)")
-
-    def check_sums(self, scored: Scored) -> None:
-        self.of(scored.output.cpu(), scored.y.cpu())
-
-    def of(self, output: Tensor, y: Tensor) -> Floats:
-        """The value for these samples times their number, and their number, `[2]`; zeros where it is not defined."""
-        value = float(self.function(output, y)) if len(y) else np.nan
-        return np.zeros(2) if np.isnan(value) else np.array([value * len(y), len(y)])
-
-    def value(self, sums: Floats) -> Floats:
-        return ratio(sums[..., 0], sums[..., 1])
+    def of(self, output: Tensor, y: Tensor) -> float:
+        return float(self.function(output, y))
 
 
 @dataclass(frozen=True)
-class TorchMetric(Together):
+class TorchMetric(Metric):
     """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
 
-    `options` are the arguments of this class. Raises `LibraryError` without torchmetrics.
+    `options` are the arguments of this class. It is a metric of all samples together, as `Together` says. Raises
+    `LibraryError` without torchmetrics.
     """
 
-    function: Any = field(init=False, default=None, repr=False)
-    direction: Any = field(init=False, default="higher", repr=False)
-    metric: str = field(kw_only=True)
+    metric: str
     options: dict[str, Any] = field(default_factory=dict)
+    together: ClassVar[bool] = True
+    _made: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with library("torchmetrics", "these metrics", "fedsash[metrics]"):
@@ -64,33 +53,33 @@ class TorchMetric(Together):
         made: Any = torchmetrics
         for part in self.metric.split("."):
             made = getattr(made, part, None)
+        valid = isinstance(made, type) and issubclass(made, torchmetrics.Metric)
         right = "must be a class of torchmetrics, such as classification.BinaryAUROC"
-        known = isinstance(made, type) and issubclass(made, torchmetrics.Metric)
-        check(known, "TorchMetric.metric", self.metric, right)
+        check(valid, "TorchMetric.metric", self.metric, right)
         try:
-            found = of_torchmetrics(made(**self.options))
+            object.__setattr__(self, "_made", made(**self.options))
         except (TypeError, ValueError) as error:
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
-        object.__setattr__(self, "function", found.function)
-        object.__setattr__(self, "direction", found.direction)
+
+    @property
+    def better(self) -> Better:  # type: ignore[override]
+        return better_of(self._made)
+
+    def of(self, output: Tensor, y: Tensor) -> float:
+        return computed(self._made, output, y)
 
 
-@dataclass(frozen=True, eq=False)
-class Computed:
-    """A function of outputs and labels that computes an object of torchmetrics, which does not change."""
-
-    metric: Any
-
-    def __call__(self, output: Tensor, y: Tensor) -> float:
-        own = deepcopy(self.metric)
-        own.reset()
-        own.update(output, y)
-        return float(own.compute())
+def better_of(metric: Any) -> Better:
+    """The direction of an object of torchmetrics, `higher_is_better` of its class."""
+    return "lower" if metric.higher_is_better is False else "higher"
 
 
-def of_torchmetrics(metric: Any) -> Together:
-    """The metric for an object of torchmetrics. Its direction is `higher_is_better` of its class."""
-    return Together(Computed(metric), "lower" if metric.higher_is_better is False else "higher")
+def computed(metric: Any, output: Tensor, y: Tensor) -> float:
+    """The number that an object of torchmetrics gives for these samples. The object itself does not change."""
+    own = deepcopy(metric)
+    own.reset()
+    own.update(output, y)
+    return float(own.compute())
 
 
 def as_metric(given: Any, name: str) -> Metric:
@@ -98,7 +87,7 @@ def as_metric(given: Any, name: str) -> Metric:
     if isinstance(given, Metric):
         return given
     if hasattr(given, "update") and hasattr(given, "compute"):
-        return of_torchmetrics(given)
+        return Together(partial(computed, given), better_of(given))
     right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
     check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
     return Together(given)

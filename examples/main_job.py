@@ -9,11 +9,12 @@ from pathlib import Path
 
 import rich
 
+from fedsash.evaluation import Curves
 from fedsash.lab import runs
 from fedsash.lab.config import load
 from fedsash.lab.pictures.curves import curves
 from fedsash.lab.pictures.paper import draw
-from fedsash.lab.records import accuracies, summarise
+from fedsash.lab.summaries import summarise
 from fedsash.lab.table import table
 
 here, out = Path(__file__).parent, Path("runs/digits")
@@ -42,8 +43,9 @@ ima = runs.run(
 began = [row | {"model": "ima"} for row in observed.history if row["model"] == "model" and row["round"] <= START]
 went_on = [row | {"model": "ima"} for row in ima.history if row["model"] == "window5" and row["round"] > START]
 history = observed.history + began + went_on
-summary = observed.summary | {"models": summarise(history, experiment.evaluation)}
+criterion = observed.federation.goal.criterion
+summary = observed.summary | summarise(history, experiment.evaluation, criterion)
 print()
 rich.print(table(summary, experiment.evaluation))
-draw(curves(accuracies(history), target=experiment.evaluation.target, broadcast_start=START), out / "curves.png")
+draw(curves(Curves.of(history, criterion), broadcast_start=START), out / "curves.png")
 print(f"\nThe picture of the curves: {out / 'curves.png'}\nMetrics, models and states:  {out}/observed, {out}/ima")

@@ -88,7 +88,11 @@ REFUSED = {
     r"train.y\[1\] = -1: must be 0 to 2": {"y": [0, -1, 2, 0, 1, 2]},
     r"test.y\[0\] = 3: must be 0 to 2": {"test": (X[:1], [3]), "classes": 3},
     r"Samples.y = \(5,\): must be one number for each of 6": {"y": Y[:5]},
-    r"labels of a Classification must be integers": {"y": [0.5] * 6, "task": Classification()},
+    r"train.y\[1\] = nan: must be finite": {"y": [0.0, math.nan] * 3},
+    r"train.y = 'torch.float64': labels of a Classification must be integers": {
+        "y": [0.5] * 6,
+        "task": Classification(),
+    },
     r"train.x\[3\] = 'nan or infinite': features must be finite": {"x": np.where(X == 7, np.nan, X)},
     r"test.x = \(3,\): a sample must have the training samples' \(2,\)": {"test": (np.zeros((1, 3)), [0])},
     r"Samples.x = \(0, 2\): must hold at least one sample": {"x": X[:0], "y": np.zeros(0, int), "classes": 3},

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.lab.progress import Progress, shorten
-from support.histories import SIX
+from support.histories import ACCURACY, SIX
 
 
 class Terminal(io.StringIO):
@@ -42,8 +42,9 @@ def terminal(monkeypatch: pytest.MonkeyPatch, columns: int = 100, kind: str = "x
 
 
 def train(progress: Progress, rounds: int, first: int = 1) -> None:
+    values = {name: ACCURACY.text(accuracy) for name, accuracy in SIX.items()}
     for t in range(first, rounds + 1):
-        progress.update(t, SIX if t % 10 == 0 else None)
+        progress.update(t, values if t % 10 == 0 else None)
 
 
 def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,7 +52,7 @@ def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str]) 
         train(progress, 3000)
     out, err = capsys.readouterr()
     assert err == "" and out.count("\n") == 1 and "\x1b" not in out
-    assert out.startswith("round 3000/3000  0:0") and "model 71.2  window5 80.3  window20 81.1" in out
+    assert out.startswith("round 3000/3000  0:0") and "model 71.2 %  window5 80.3 %  window20 81.1 %" in out
 
 
 def test_a_log_gets_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

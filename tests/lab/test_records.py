@@ -1,3 +1,5 @@
+"""A run's records: what is written comes back, and what is no row is refused."""
+
 from __future__ import annotations
 
 import json
@@ -14,12 +16,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.evaluation import Evaluation, Metrics
+from fedsash.basics.errors import RunError
+from fedsash.evaluation import Metrics
 from fedsash.lab.files import replace_file, write_json
-from fedsash.lab.records import Records, TensorBoard, accuracies, chosen, diverged, summarise
+from fedsash.lab.records import Records, TensorBoard
 
 no_deadline = settings(deadline=None, max_examples=30)
-shares = st.floats(0, 1)
 
 
 def row(round: int, accuracy: float | None, model: str = "model", split: str = "test") -> dict[str, Any]:
@@ -50,8 +52,8 @@ def test_rows_come_back_as_they_went(tmp_path: Path) -> None:
         round=1,
         model="fenêtre",
         split="test",
-        accuracy=0.1 + 0.2,
         loss=2e-17,
+        values={"accuracy": 0.1 + 0.2, "f1": math.pi},
         more={"classes": [0.5, None], "domains": {"photo": 1.0}},
     )
     records.append([metrics.row(), refused(1)])
@@ -123,6 +125,29 @@ def test_a_damaged_line_is_named(line: str, tmp_path: Path) -> None:
             read()
 
 
+HOSTILE_ROWS = {
+    "a text": ({"rmse": "0.5"}, "rmse = '0.5': must be a number, or null"),
+    "a list": ({"f1": [0.5]}, "f1 = [0.5]: must be a number, or null"),
+    "a table": ({"accuracy": {"a": 1}}, "accuracy = {'a': 1}: must be a number, or null"),
+    "a truth": ({"accuracy": True}, "accuracy = True: must be a number, or null"),
+    "infinite": ({"rmse": math.inf}, "rmse = inf: must be a number, or null"),
+    "a text as loss": ({"loss": "small"}, "loss = 'small': must be a number, or null"),
+    "a long name": ({"x" * 5000: ""}, "must be a number, or null"),
+}
+
+
+@pytest.mark.parametrize("split", ["test", "held_out", "clients"])
+@pytest.mark.parametrize("name", HOSTILE_ROWS)
+def test_a_metric_that_is_no_number_is_named_in_one_short_line(name: str, split: str, tmp_path: Path) -> None:
+    changes, words = HOSTILE_ROWS[name]
+    lines = [json.dumps(line) + "\n" for line in (row(1, 0.5), row(2, 0.5, split=split) | changes)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    with pytest.raises(RunError) as refused:
+        Records(tmp_path).load()
+    assert "metrics.jsonl, line 2: " in str(refused.value) and words in str(refused.value)
+    assert "\n" not in str(refused.value) and len(str(refused.value)) < 1000
+
+
 def test_a_killed_process_leaves_at_most_one_half_line(tmp_path: Path) -> None:
     code = (
         "import sys; from fedsash.lab.records import Records\n"
@@ -158,68 +183,6 @@ def test_what_an_earlier_crash_left_is_written_over(tmp_path: Path) -> None:
     assert names(tmp_path) == ["summary.json"]
 
 
-def test_the_summary_by_hand() -> None:
-    history = [row(10, 0.2), row(10, 0.3, "w"), refused(11), row(20, 0.6), row(20, 0.8, "w")]
-    history += [row(30, 0.4), row(30, 0.8, "w"), row(30, 0.99, "w", split="clients")]
-    summary = summarise(history, Evaluation(last=2, target=0.8))
-    assert list(summary) == ["model", "w"]
-    model, window = summary["model"], summary["w"]
-    assert model["accuracy"] == 0.4 and window["accuracy"] == 0.8
-    assert model["last_mean"] == pytest.approx(0.5) and window["last_mean"] == pytest.approx(0.8)
-    assert model["last_std"] == pytest.approx(0.1) and window["last_std"] == 0  # population: half the distance
-    assert model["best"] == {"round": 20, "accuracy": 0.6} and window["best"] == {"round": 20, "accuracy": 0.8}
-    assert model["rounds_to_target"] is None and window["rounds_to_target"] == 20
-    assert model["gain"] == 0 and window["gain"] == pytest.approx(0.3)
-
-
-@no_deadline
-@given(values=st.lists(shares, min_size=1, max_size=30), last=st.integers(1, 40), target=st.floats(0.01, 1))
-def test_the_summary_is_what_numpy_says(values: list[float], last: int, target: float) -> None:
-    history = [row(5 * i, value) for i, value in enumerate(values)]
-    summary = summarise(history, Evaluation(last=last, target=target))["model"]
-    assert summary["last_mean"] == pytest.approx(np.mean(values[-last:]), abs=1e-12)
-    assert summary["last_std"] == pytest.approx(np.std(values[-last:]), abs=1e-7)
-    assert summary["best"] == {"round": 5 * int(np.argmax(values)), "accuracy": max(values)}
-    reached = np.flatnonzero(np.array(values) >= target)
-    assert summary["rounds_to_target"] == (5 * reached[0] if len(reached) else None)
-
-
-@no_deadline
-@given(values=st.lists(st.one_of(shares, st.just(math.nan)), max_size=12), order=st.randoms())
-def test_the_file_and_the_memory_give_the_same_summary_in_any_order(
-    values: list[float], order: Any, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    history = [row(i, value, model) for i, value in enumerate(values) for model in ("model", "w")]
-    records = Records(tmp_path_factory.mktemp("run"))
-    records.append(history)
-    expected = summarise(history, Evaluation(last=3))
-    assert summarise(records.load(), Evaluation(last=3)) == expected
-    order.shuffle(history)
-    assert summarise(history, Evaluation(last=3)) == expected
-
-
-def test_nan_leaves_undefined_only_what_it_touches() -> None:
-    history = [row(1, 0.9), row(2, math.nan), row(3, 0.5), row(1, 0.5, "w"), row(2, 0.5, "w"), row(3, None, "w")]
-    summary = summarise(history, Evaluation(last=2))
-    model, window = summary["model"], summary["w"]
-    assert (model["accuracy"], model["last_mean"], model["last_std"]) == (0.5, None, None)
-    assert (model["best"], model["rounds_to_target"]) == ({"round": 1, "accuracy": 0.9}, 1)
-    assert (window["accuracy"], window["gain"], model["gain"]) == (None, None, None)
-    only = summarise([row(1, math.nan)], Evaluation())["model"]
-    assert only["best"] is None and only["rounds_to_target"] is None
-
-
-def test_without_a_test_set_there_is_nothing_to_sum_up() -> None:
-    assert summarise([], Evaluation()) == {}
-    assert summarise([refused(1), row(1, 0.5, split="clients")], Evaluation()) == {}
-    alone = summarise([row(1, 0.5, "w")], Evaluation())
-    assert alone["w"]["gain"] is None, "there is no model to compare with"
-
-
-def test_a_round_evaluated_twice_counts_once() -> None:
-    assert accuracies([row(2, 0.1), row(1, 0.2), row(2, 0.3)]) == {"model": {1: 0.2, 2: 0.3}}
-
-
 def tensorboard_points(folder: Path) -> dict[str, list[tuple[int, float]]]:
     events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator(str(folder))
     events.Reload()
@@ -233,7 +196,7 @@ def test_tensorboard_gets_every_number_and_a_resumed_run_replaces_the_rest(tmp_p
         board = TensorBoard(tmp_path)
         for t in rounds:
             more = {"classes": [0.1, 0.2]}
-            same = {"round": t, "accuracy": accuracy, "loss": 2.0}
+            same: dict[str, Any] = {"round": t, "loss": 2.0, "values": {"accuracy": accuracy, "f1": 0.75}}
             board(t, [Metrics(model=name, split="test", more=more, **same) for name in ("model", "w")])
             board(t, [Metrics(model="w", split="clients", more={"worst_tenth": 0.125}, **same)])
         board.close()
@@ -241,10 +204,13 @@ def test_tensorboard_gets_every_number_and_a_resumed_run_replaces_the_rest(tmp_p
     train(range(1, 5), 0.25)
     train(range(3, 6), 0.5)
     points = tensorboard_points(tmp_path / "w")
-    assert set(points) == {"test/accuracy", "test/loss", "clients/accuracy", "clients/loss", "clients/worst_tenth"}
+    assert set(points) == {
+        *("test/accuracy", "test/f1", "test/loss"),
+        *("clients/accuracy", "clients/f1", "clients/loss", "clients/worst_tenth"),
+    }
     assert points["test/accuracy"] == [(1, 0.25), (2, 0.25), (3, 0.5), (4, 0.5), (5, 0.5)]
     assert points["clients/worst_tenth"] == [(t, 0.125) for t in range(1, 6)]
-    assert set(tensorboard_points(tmp_path / "model")) == {"test/accuracy", "test/loss"}
+    assert set(tensorboard_points(tmp_path / "model")) == {"test/accuracy", "test/f1", "test/loss"}
 
 
 def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path) -> None:
@@ -256,29 +222,3 @@ def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path) -> No
     )
     done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
     assert done.stdout.count("\n") == 1 and "pip install 'tensorboard'" in done.stdout
-
-
-def skipped(round: int, why: str = "overflow") -> dict[str, Any]:
-    return {"round": round, "model": "model", "split": "guard", "refused": [], "skipped": why}
-
-
-def test_a_run_has_diverged_if_it_ends_in_rounds_without_a_usable_update() -> None:
-    history = [skipped(3), row(5, 0.5), skipped(7, "first"), skipped(8), skipped(9), row(9, 0.1)]
-    assert diverged(history, 9) == {"round": 7, "why": "first"}
-    assert diverged(history, 10) is None
-    assert diverged([*history, refused(10)], 10) is None
-    assert diverged([], 5) is None
-    assert diverged([skipped(1), skipped(2)], 2) == {"round": 1, "why": "overflow"}
-
-
-def test_the_chosen_model_is_the_best_in_the_mean_of_the_last_evaluations_on_held_out_data() -> None:
-    accuracies = {"model": (0.9, 0.2, 0.6), "w": (0.1, 0.5, 0.5), "new": (None, None, 0.45)}
-    history = [
-        row(10 * (i + 1), accuracy, name, split="held_out")
-        for name, values in accuracies.items()
-        for i, accuracy in enumerate(values)
-        if accuracy is not None
-    ]
-    assert chosen(history, Evaluation(last=2)) == "w"
-    assert chosen(history, Evaluation(last=3)) == "model"
-    assert chosen([row(1, 0.5)], Evaluation()) is None

@@ -7,13 +7,15 @@ import math
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 from fedsash.evaluation import Evaluation
 from fedsash.lab import terminal
-from fedsash.lab.records import summarise
+from fedsash.lab.summaries import summarise
 from fedsash.lab.table import table
-from support.histories import NO_TEST, SIX, history
+from fedsash.tasks import Criterion
+from support.histories import ACCURACY, NO_TEST, RMSE, SIX, history
 
 
 def printed(summary: dict[str, Any], evaluation: Evaluation | None = None, width: int = 80, **console: Any) -> str:
@@ -30,21 +32,21 @@ def cells(text: str, name: str) -> list[str]:
 def test_the_table_says_what_the_summary_says() -> None:
     evaluation = Evaluation(last=2, target=0.8)
     models = history({"model": [0.2, 0.6, 0.4], "window20": [0.3, 0.8, 0.8]})
-    text = printed({"models": summarise(models, evaluation), "rounds": 30}, evaluation)
+    text = printed(summarise(models, evaluation, ACCURACY), evaluation)
     assert cells(text, "model ") == ["model", "40.0 %", "50.0 ± 10.0 %", "60.0 % (20)", "-", "-"]
     assert cells(text, "window20") == ["window20", "80.0 %", "80.0 ± 0.0 %", "80.0 % (20)", "20", "+30.0 points"]
-    assert "(last 2)" in text and "to 80.0 %" in text
+    assert "(last 2)" in text and "to 80 %" in text and "chosen on test" in text and "accuracy" not in text
 
 
 def test_what_is_not_known_is_a_dash() -> None:
-    text = printed({"models": summarise(history({"w": [math.nan]}), Evaluation())})
+    text = printed(summarise(history({"w": [math.nan]}), Evaluation(), ACCURACY))
     assert cells(text, "w ") == ["w", "-", "-", "-", "-", "-"]
 
 
 def test_six_models_fit_into_a_plain_log_of_80_columns() -> None:
     models: dict[str, list[float | None]] = {name: [accuracy] * 1000 for name, accuracy in SIX.items()}
     evaluation = Evaluation(last=100)
-    text = printed({"models": summarise(history(models), evaluation)}, evaluation)
+    text = printed(summarise(history(models), evaluation, ACCURACY), evaluation)
     assert "\x1b" not in text and "…" not in text
     assert max(map(len, text.splitlines())) <= 80
     assert all(cells(text, f"{name} ")[0] == name for name in SIX)
@@ -53,27 +55,65 @@ def test_six_models_fit_into_a_plain_log_of_80_columns() -> None:
 
 def test_a_long_name_is_folded_and_a_name_is_no_markup() -> None:
     name = "[red]the mean of the last hundred models[/red]"
-    text = printed({"models": summarise(history({name: [0.5]}), Evaluation())})
+    text = printed(summarise(history({name: [0.5]}), Evaluation(), ACCURACY))
     assert "[red]" in text and "50.0 ± 0.0 %" in text and "…" not in text
 
 
-def test_the_highest_mean_is_bold() -> None:
+def test_the_best_mean_is_bold() -> None:
     models = history({"model": [0.5], "a": [0.7], "b": [0.6]})
-    text = printed({"models": summarise(models, Evaluation())}, force_terminal=True)
+    text = printed(summarise(models, Evaluation(), ACCURACY), force_terminal=True)
     bold = [line for line in text.splitlines() if "\x1b[1m" in line and "%" in line and "points" in line]
     assert len(bold) == 1 and "70.0 %" in bold[0]
+    text = printed(summarise(history(LOW, metric="rmse"), Evaluation(), RMSE), force_terminal=True)
+    bold = [line for line in text.splitlines() if "\x1b[1m" in line and "w20" in line]
+    assert len(bold) == 1 and "1.25" in bold[0]
 
 
 def test_without_evaluations_the_table_says_so() -> None:
-    assert "no evaluation on a test set" in printed({"models": summarise(NO_TEST, Evaluation())})
+    text = printed(summarise(NO_TEST, Evaluation(), ACCURACY))
+    assert "no evaluation: there is no test set, and evaluation.held_out is 0" in text
 
 
 def test_the_table_says_what_held_out_data_chose_and_where_a_run_diverged() -> None:
-    models = summarise(history({"model": [0.5], "a": [0.7]}), Evaluation())
-    text = printed({"models": models, "chosen": "[a]", "diverged": {"round": 7, "why": "overflow"}})
+    summary = summarise(history({"model": [0.5], "a": [0.7]}), Evaluation(), ACCURACY)
+    text = printed(summary | {"chosen": "[a]", "diverged": {"round": 7, "why": "overflow"}})
     assert "the best on held-out data: [a]" in text
     assert "diverged in round 7: overflow; the model has not moved since" in " ".join(text.split())
-    assert "diverged" not in printed({"models": models, "chosen": None, "diverged": None})
+    assert "diverged" not in printed(summary | {"diverged": None})
+
+
+LOW: dict[str, list[float | None]] = {"model": [2.5, 1500.0], "w20": [1.25, 1.25]}
+
+
+def test_what_should_be_low_is_shown_as_it_is_and_the_table_says_what_it_is() -> None:
+    evaluation = Evaluation(last=1)
+    text = printed(summarise(history(LOW, metric="rmse"), evaluation, replace(RMSE, target=0.0625)), evaluation)
+    assert cells(text, "model ") == ["model", "1500", "1500 ± 0", "2.5 (10)", "-", "-"]
+    assert cells(text, "w20") == ["w20", "1.25", "1.25 ± 0", "1.25 (10)", "-", "+1499"]
+    assert "%" not in text and "points" not in text
+    assert "rmse on the test set; lower is better" in text and "to 0.0625" in text
+
+
+def test_without_a_target_its_column_names_none() -> None:
+    assert "to target" in printed(summarise(history(LOW, metric="rmse"), Evaluation(), RMSE)).replace("\n", " ")
+
+
+def test_a_target_has_all_its_digits() -> None:
+    text = printed(summarise(history({"model": [0.9]}), Evaluation(), Criterion(target=0.9275)))
+    assert "to 92.75 %" in text
+
+
+def test_the_heads_say_on_which_data_the_best_round_was_chosen() -> None:
+    rows = history({"model": [0.5, 0.6]}) + history({"model": [0.5, 0.4]}, split="held_out")
+    text = printed(summarise(rows, Evaluation(), ACCURACY))
+    assert "chosen on held-out" in text and cells(text, "model")[3] == "50.0 % (10)"
+    text = printed(summarise(rows, Evaluation(best_on="test"), ACCURACY))
+    assert "chosen on test" in text and cells(text, "model")[3] == "60.0 % (20)"
+
+
+def test_without_a_test_set_the_table_is_that_of_held_out_data() -> None:
+    text = printed(summarise(history({"model": [0.5], "w": [0.75]}, split="held_out"), Evaluation(), ACCURACY))
+    assert "accuracy on held-out data; higher is better" in text and "the best on held-out data: w" in text
 
 
 def test_heavy_libraries_are_imported_where_they_are_used() -> None:

@@ -1,17 +1,23 @@
-"""Histories of runs for tests of reports: the rows of evaluations, and six models' accuracies."""
+"""Histories of runs for tests of reports: the rows of evaluations, criteria, and six models' accuracies."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from fedsash.tasks import Criterion
+
 SIX = {"model": 0.712, "window5": 0.803, "window20": 0.811, "window100": 0.799, "ema": 0.805, "swa": 0.798}
+ACCURACY = Criterion()
+RMSE = Criterion("rmse", "lower", share=False, target=None)
 
 
-def history(models: dict[str, list[float | None]], every: int = 10) -> list[dict[str, Any]]:
+def history(
+    models: dict[str, list[float | None]], every: int = 10, metric: str = "accuracy", split: str = "test"
+) -> list[dict[str, Any]]:
     return [
-        {"round": every * (i + 1), "model": name, "split": "test", "accuracy": accuracy, "loss": 1.0}
+        {"round": every * (i + 1), "model": name, "split": split, metric: value, "loss": 1.0}
         for name, values in models.items()
-        for i, accuracy in enumerate(values)
+        for i, value in enumerate(values)
     ]
 
 

@@ -8,6 +8,7 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,13 @@ pytest.importorskip("plotly")
 
 from fedsash.averages import EMA, Window
 from fedsash.evaluation import Evaluation
+from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.report.page import collect, document
 from fedsash.lab.runs import run
+from fedsash.lab.summaries import GOAL
+from fedsash.tasks import Criterion
+from support.histories import ACCURACY, history
 from support.worlds import federation
 
 HOSTILE = '</script><img src=x onerror="window.hit=1">\'&<b>'
@@ -37,15 +42,17 @@ def trained(folder: Path, seed: int = 0, **config: Any) -> Path:
     return folder
 
 
-def written(folder: Path, curves: dict[str, list[float | None]], config: str = "") -> Path:
-    """A run's folder with these accuracies on the test set, which has not ended."""
-    rows = [
-        {"round": round, "model": model, "split": "test", "accuracy": value, "loss": 1.0}
-        for model, values in curves.items()
-        for round, value in enumerate(values, 1)
-    ]
+def written(
+    folder: Path,
+    curves: dict[str, list[float | None]],
+    config: str = "",
+    criterion: Criterion = ACCURACY,
+    split: str = "test",
+) -> Path:
+    """A run's folder with these values of the criterion, which has not ended."""
     folder.mkdir(parents=True)
-    Records(folder).create(rows)
+    Records(folder).create(history(curves, every=1, metric=criterion.name, split=split))
+    write_json(folder / GOAL, asdict(criterion))
     if config:
         (folder / "config.toml").write_text(config)
     return folder
@@ -60,7 +67,7 @@ def put(folder: Path, name: str, content: Any) -> None:
 GRID = [-1.0, 0.0, 1.0]
 BOWL = [[x * x + y * y + 0.5 for x in GRID] for y in GRID]
 SHARES = [[value / 10 for value in row] for row in BOWL]
-PLACES = {"x": GRID, "y": GRID, "loss": BOWL, "error": SHARES, "split": "test"}
+PLACES = {"x": GRID, "y": GRID, "loss": BOWL, "error": SHARES, "split": "test", "metric": asdict(ACCURACY)}
 TERMS = (
     "bias",
     "train_bias",
@@ -72,7 +79,8 @@ TERMS = (
     "squared_error",
 )
 ANALYSES: dict[str, dict[str, Any]] = {
-    "line": {"models": ["model", "ema"], "beta": [0, 0.5, 1], "loss": [1, 0.5, 2], "error": [0.2, None, 0.3]},
+    "line": {"models": ["model", "ema"], "beta": [0, 0.5, 1], "loss": [1, 0.5, 2], "error": [0.2, None, 0.3]}
+    | {"metric": asdict(ACCURACY)},
     "plane": PLACES | {"models": {"model": [-1, 0], "ema": [1, 0], "window3": [0, 1]}, "mean": [0, 0.3]},
     "surface": PLACES | {"model": "model", "seed": 0},
     "decomposition": {term: [3.0, 1.0] for term in TERMS} | {"rounds": [6, 12], "covariance": [None, None], "runs": 1},
@@ -80,8 +88,9 @@ ANALYSES: dict[str, dict[str, Any]] = {
     "window": {"average": "window3", "round": 12, "rounds": [1, 2], "weights": [1, 0.5], "clients": [0.5, 1.0]}
     | {"distance_rounds": [10, 12], "distances": [0.5, 0.25]},
     "averages": {"split": "test", "round": 12, "model": 0.5, "sizes": [2, 4], "chosen": 4}
-    | {"windows": {"accuracy": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]}}
-    | {"emas": {"decay": [0.33, 0.6], "error": [0.3, 0.2], "accuracy": [0.5, 0.5], "loss": [1.0, 1.0]}},
+    | {"metric": asdict(ACCURACY)}
+    | {"windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]}}
+    | {"emas": {"decay": [0.33, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]}},
 }
 
 

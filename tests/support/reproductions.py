@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,8 @@ from fedsash.lab.records import Records
 from fedsash.lab.reproductions import Reproduction
 from fedsash.lab.reproductions import load as read
 from fedsash.lab.reproductions.results import Results
+from fedsash.lab.summaries import GOAL
+from fedsash.tasks import Criterion
 
 DIGITS = {
     "rounds": 6,
@@ -19,6 +22,8 @@ DIGITS = {
     "averages": {"ima": {"name": "window", "size": 2}},
     "evaluation": {"every": 1, "last": 2, "target": 0.5},
 }
+
+HALF = Criterion(target=0.5)
 
 
 @cache
@@ -37,18 +42,25 @@ def reproduction(**more: Any) -> Reproduction:
     return Reproduction.parse("test", content | more)
 
 
-def pretend(out: Path, given: Reproduction, accuracies: dict[str, list[float]], scale: str = "full") -> Results:
-    """Run folders with these accuracies by round, for the runs whose name is in `accuracies`."""
+def pretend(
+    out: Path,
+    given: Reproduction,
+    values: dict[str, list[float]],
+    scale: str = "full",
+    criterion: Criterion = HALF,
+) -> Results:
+    """Run folders with these values of the criterion by round, for the runs whose name is in `values`."""
     sweep = given.plan(scale)
     for run in sweep.runs:
-        if run.name in accuracies:
+        if run.name in values:
             rows = [
-                {"round": t, "model": model, "split": "test", "accuracy": a / (1 if model == "model" else 2)}
-                for t, a in enumerate(accuracies[run.name], 1)
+                {"round": t, "model": model, "split": "test", criterion.name: a / (1 if model == "model" else 2)}
+                for t, a in enumerate(values[run.name], 1)
                 for model in ("model", "ima")
             ]
             folder = out / "runs" / run.name
             folder.mkdir(parents=True)
             Records(folder).create(rows)
+            write_json(folder / GOAL, asdict(criterion))
             write_json(folder / "summary.json", {})
     return Results(sweep, out)

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from fedsash.aggregation import WeightedMean
 from fedsash.data.federated import FederatedData
-from fedsash.evaluation import Ask, Evaluation, Evaluator, Scorer
+from fedsash.evaluation import Ask, Evaluation, Evaluator, Goal, Scorer
 from fedsash.exchange import Answers, Request
 from fedsash.executors import ClientWork, Training
 from fedsash.local import LocalTraining
@@ -18,11 +18,16 @@ from fedsash.methods import FedAvg
 from fedsash.tasks import Loss
 
 
-def evaluator(data: FederatedData, module: nn.Module, loss: Loss, **settings: Any) -> Evaluator:
+def goal(data: FederatedData, loss: Loss | None = None, **metrics: Any) -> Goal:
+    """The goal of these data's task, with more metrics."""
+    return Goal.of(data.problem.task, loss, metrics)
+
+
+def evaluator(data: FederatedData, module: nn.Module, loss: Loss | None = None, **settings: Any) -> Evaluator:
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
-    scorer = Scorer(module, loss, data.problem, evaluation.batch)
-    return Evaluator(scorer, data.problem, len(data.clients), evaluation.splits(bool(data.held)))
+    scorer = Scorer(module, goal(data, loss), data.problem, evaluation.batch)
+    return Evaluator(scorer, len(data.clients), evaluation.splits(bool(data.held)))
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -36,13 +41,13 @@ def unasked(request: Request) -> Answers:
     yield
 
 
-def asking(data: FederatedData, module: nn.Module, loss: Loss) -> Ask:
+def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> Ask:
     """Clients whose trainer answers one by one, each with a batch of its own."""
     both = Evaluation(clients=True).splits(bool(data.held))
     training = Training(
         module=module,
         problem=data.problem,
-        loss=loss,
+        goal=goal(data, loss),
         method=FedAvg(),
         local=LocalTraining(),
         aggregation=WeightedMean(),

@@ -43,6 +43,7 @@ size = 2
 start = 6
 [evaluation]
 every = 1
+best_on = "test"
 [checkpoint]
 keep = [1, 3]
 {ENGINE}"""

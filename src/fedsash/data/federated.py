@@ -86,6 +86,8 @@ class FederatedData(Shown):
     def _convert_labels(self) -> None:
         if self.task is None:
             return
+        if self.task.labels == "numbers":
+            object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):
             samples: Samples | None = getattr(self, name)
             if samples is not None and (y := self.task.labelled(samples.y)) is not samples.y:

@@ -33,7 +33,7 @@ class Curves:
         for row in rows:
             if row["split"] == split:
                 value = row.get(criterion.name)
-                found.setdefault(row["model"], {})[row["round"]] = math.nan if value is None else value
+                found.setdefault(row["model"], {})[row["round"]] = _finite(value)
         return cls(criterion, split, {model: dict(sorted(points.items())) for model, points in found.items()})
 
     @property
@@ -41,5 +41,16 @@ class Curves:
         """What the values are, such as "accuracy on the test set"."""
         return f"{self.criterion.name} on {PLACES.get(self.split, self.split)}"
 
+    @property
+    def caption(self) -> str:
+        """The title and the direction: "rmse on the test set; lower is better". Empty for the usual accuracy."""
+        usual = self.criterion.name == "accuracy" and self.split == "test"
+        return "" if usual else f"{self.title}; {self.criterion.better} is better"
+
     def __bool__(self) -> bool:
         return bool(self.models)
+
+
+def _finite(value: float | None) -> float:
+    """The value, or NaN for one that is not finite: a file has None in its place."""
+    return value if value is not None and math.isfinite(value) else math.nan

@@ -17,12 +17,13 @@ from .goal import Goal
 
 
 def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[str]]:
-    """The data with features and labels of the types that the module takes, and lines that say what was chosen.
+    """The data on the module's device, of the types that the module takes, and lines that say what was chosen.
 
     Floating-point numbers get the type of the module's parameters. Integers become such numbers or stay, as
     `data.integers` says. If it is None, they become numbers unless the module takes only integers, as an embedding
     does. Raises `ModelError` if the module does not take the samples.
     """
+    data = data.to(next(module.parameters()).device)
     data.transform.try_out(data.train.x)
     dtype, open_choice = Layout(module).dtype, data.integers is None and _has_integers(data.train)
     wrong: list[Exception] = []
@@ -45,6 +46,7 @@ def _chosen(integers: bool, dtype: torch.dtype) -> str:
     return f"integer features reach the model as {kind} numbers; for integers set integers=True in the data"
 
 
+@torch.no_grad()
 def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -> None:
     """Raise one clear line unless the module's output, the loss and all metrics fit the task and the labels."""
     samples = _two(samples)
@@ -66,11 +68,11 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     for name, metric in goal.metrics.items():
         try:
-            metric.check_sums(task.scored(output, y, losses))
+            metric.check_for(task.scored(output, y, losses))
         except FedsashError:
             raise
         except Exception as error:
-            raise SettingError("", f"metrics.{name}", metric, f"can't be computed: {one_line(error)}") from error
+            raise SettingError("", "metrics", name, f"can't be computed: {one_line(error)}") from error
 
 
 @torch.no_grad()
@@ -80,7 +82,10 @@ def _output(module: nn.Module, problem: Problem, samples: Samples) -> Any:
 
 
 def _two(samples: Samples) -> Samples:
-    return samples[torch.arange(min(2, len(samples)), device=samples.y.device)]
+    """The first sample, and the first one with another label: some metrics are not defined without."""
+    other = (samples.y != samples.y[0]).flatten(1).any(1) if samples.y.dim() > 1 else samples.y != samples.y[0]
+    second = int(other.int().argmax()) or 1
+    return samples[torch.tensor([0, second][: len(samples)], device=samples.y.device)]
 
 
 def _has_integers(samples: Samples) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..basics.errors import MOST, RunError, brief, library
+from ..basics.errors import MOST, RunError, brief, library, shortened
 from ..basics.paths import naming, plain_file
 from ..evaluation import Metrics
 from . import files
@@ -135,7 +135,7 @@ class Records:
         for key in ("round", "model", "split", *row):
             right, words = FORM.get(key, NUMBER if row.get("split") in SCORED and key not in OTHERS else ANYTHING)
             if not right(row.get(key)):
-                raise RunError(f"{self.path}, line {number}: {key} = {brief(row.get(key))}: must be {words}")
+                raise RunError(f"{self.path}, line {number}: {shortened(key)} = {brief(row.get(key))}: must be {words}")
         return row
 
 

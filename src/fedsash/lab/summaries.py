@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
@@ -26,10 +26,11 @@ def criterion_of(folder: Path) -> Criterion:
     file = folder / GOAL
     if not files.there(file):
         return Criterion()
+    found, names = files.table(file), [field.name for field in fields(Criterion)]
     try:
-        return Criterion(**files.table(file))
-    except (TypeError, SettingError):
-        raise RunError(f"{file} is damaged: it must have the fields name, better, share and target") from None
+        return Criterion(**{name: found.pop(name) for name in names}, **found)
+    except (KeyError, TypeError, SettingError):
+        raise RunError(f"{file} is damaged: it must have the fields {', '.join(names)}") from None
 
 
 def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criterion: Criterion) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import PLACES, Evaluation
+from ..evaluation import Curves, Evaluation
 from ..tasks import Criterion
 from .summaries import metric_of
 
@@ -50,8 +50,8 @@ def leader(models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> str
 
 def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
     """The column heads of `cells`. A head may have two lines."""
-    target = metric_of(summary)
-    to_target = "target" if target.target is None else target.text(target.target)
+    criterion = metric_of(summary)
+    to_target = "target" if criterion.target is None else criterion.plain(criterion.target)
     chosen_on = {of["best"]["chosen_on"] for of in summary["models"].values() if of["best"]}
     best = f"best (round)\nchosen on {' or '.join(sorted(chosen_on)).replace('_', '-') or 'test'}"
     return ["at the end", f"mean ± std\n{last}".strip(), best, f"rounds\nto {to_target}", "gain over\nthe model"]
@@ -59,11 +59,10 @@ def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
 
 def notes(summary: Mapping[str, Any]) -> Iterator[str]:
     """The lines below the table: which metric it shows, no evaluation, the model that was chosen, divergence."""
-    criterion, split = metric_of(summary), summary["metric"]["split"]
     if not summary["models"]:
         yield "no evaluation: there is no test set, and evaluation.held_out is 0"
-    elif (criterion.name, split) != ("accuracy", "test"):
-        yield f"{criterion.name} on {PLACES[split]}; {criterion.better} is better"
+    elif caption := Curves(metric_of(summary), summary["metric"]["split"], {}).caption:
+        yield caption
     if summary["chosen"]:
         yield f"the best on held-out data: {summary['chosen']}"
     if wrong := summary.get("diverged"):

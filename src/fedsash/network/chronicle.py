@@ -49,6 +49,6 @@ def reached(history: list[dict[str, Any]], criterion: Criterion) -> dict[str, di
     """For each model, the round, time and trips of the first evaluation on the test set that reaches the target."""
     found: dict[str, dict[str, Any]] = {}
     for row in history:
-        if row["split"] == "test" and criterion.reached(row[criterion.name]):
+        if row["split"] == "test" and criterion.reached(row.get(criterion.name)):
             found.setdefault(row["model"], {key: row[key] for key in ("round", "time", "trips")})
     return found

@@ -92,11 +92,11 @@ def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_pa
         ('model.name = "cifar_cnn"', "shape of one input = (64,): must be (channels, height, width)"),
         (
             'model = { name = "support.experiments:linear", features = 63 }',
-            'model.name = "support.experiments:linear": does not take the data\'s samples of shape (64,): mat1',
+            "model: the model does not take samples of shape [64]: mat1",
         ),
         (
             'model = { name = "support.experiments:linear", features = 64, classes = 9 }',
-            "must answer [samples, classes] for 10 classes; 2 samples give [2, 9]",
+            "model: the model's outputs have the shape [2, 9]: a Classification needs outputs of shape [2, 10]",
         ),
         ('model.name = "torch.nn:ReLU"', "model: ReLU has no trainable parameters"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
+from fedsash.basics.errors import RunError
+from fedsash.evaluation import Curves
 from fedsash.lab.cli import main
+from fedsash.lab.files import write_json
 from fedsash.lab.report.comparison import Row, compare, table
+from fedsash.lab.summaries import GOAL
+from fedsash.tasks import Criterion
+from support.histories import ACCURACY, RMSE, history
 
 
 @dataclass
@@ -24,6 +30,7 @@ class RunOnPage:
     config: dict[str, Any]
     labels: dict[str, str]
     means: dict[str, float | None]
+    curves: Curves = field(default_factory=lambda: Curves(ACCURACY, "test", {}))
     summary: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -105,17 +112,51 @@ def test_what_can_t_be_compared_is_refused() -> None:
         compare([run(0, {"m": "a"}, model=0.5)], "m=b")
 
 
-def sweep(out: Path, accuracies: list[tuple[float, float]], failed: dict[str, str] | None = None) -> None:
-    """A sweep's folder with a run for each seed: the accuracies of its model and of its window."""
+def decided(run: RunOnPage, criterion: Criterion, split: str = "test") -> RunOnPage:
+    run.curves = Curves(criterion, split, {})
+    return run
+
+
+def test_of_what_should_be_low_the_gain_is_how_much_it_falls() -> None:
+    rows = compare([decided(run(s, {}, model=4.0 + s, wima=1.5), RMSE) for s in (0, 1)])
+    row = next(row for row in rows if row.model == "wima")
+    assert (row.gain, row.mean_text(2), row.gain_text(1)[:7]) == (3.0, "1.5 ± 0", "+3 ± 6.")
+
+
+def test_targets_may_differ_among_runs_that_are_compared() -> None:
+    runs = [decided(run(s, {}, model=0.5), Criterion(target=0.5 + s / 10)) for s in (0, 1)]
+    assert compare(runs)[0].mean == 0.5
+
+
+def test_numbers_of_different_metrics_or_splits_are_not_mixed() -> None:
+    accuracy, rmse = run(0, {"m": "a"}, model=0.5), decided(run(1, {"m": "a"}, model=7.0), RMSE)
+    with pytest.raises(RunError, match="rmse on the test set decides, and accuracy on the test set in runs that"):
+        compare([accuracy, rmse])
+    with pytest.raises(RunError, match="accuracy on held-out data decides, and accuracy on the test set in runs"):
+        compare([accuracy, decided(run(1, {"m": "a"}, model=0.5), ACCURACY, "held_out")])
+    other = decided(run(0, {"m": "b"}, model=7.0), RMSE)
+    with pytest.raises(RunError, match=r"^m=a: accuracy on the test set decides, and rmse on the test set in runs"):
+        compare([accuracy, other], "m=a")
+    rows = compare([accuracy, other])
+    columns = {str(column.header): list(column.cells) for column in table(rows).columns}
+    assert columns["metric"] == ["accuracy on the test set", "rmse on the test set"]
+    assert columns["mean ± std"] == ["50.00 %", "7"]
+
+
+def sweep(
+    out: Path,
+    values: list[tuple[float, float]],
+    failed: dict[str, str] | None = None,
+    criterion: Criterion = ACCURACY,
+) -> None:
+    """A sweep's folder with a run for each seed: the criterion of its model and of its window."""
     index: dict[str, Any] = {"title": "t", "axes": {"seed": ["0"]}, "runs": {}, "failed": failed or {}}
-    for seed, (model, wima) in enumerate(accuracies):
+    for seed, (model, wima) in enumerate(values):
         folder = out / "runs" / f"seed={seed}"
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(tomli_w.dumps({"seed": seed, "rounds": 1}))
-        rows = [
-            {"round": 1, "model": m, "split": "test", "accuracy": a, "loss": 1}
-            for m, a in (("model", model), ("wima", wima))
-        ]
+        rows = history({"model": [model], "wima": [wima]}, every=1, metric=criterion.name)
+        write_json(folder / GOAL, asdict(criterion))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         index["runs"][folder.name] = {"seed": str(seed)}
     (out / "sweep.json").write_text(json.dumps(index))
@@ -129,6 +170,19 @@ def test_the_command_prints_every_model_and_names_what_failed(
     printed = capsys.readouterr()
     assert "56.25 ± 8.84 %" in printed.out and "+18.75 ±" in printed.out
     assert "seed=7 failed: no data" in printed.err
+
+
+def test_the_command_says_which_metric_it_is_unless_it_is_the_usual_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path / "usual", [(0.5, 0.625)])
+    sweep(tmp_path / "rmse", [(8.5, 6.25), (2.5, 1.25)], criterion=RMSE)
+    assert main(["compare", str(tmp_path / "usual")]) == 0
+    assert "better" not in capsys.readouterr().out
+    assert main(["compare", str(tmp_path / "rmse")]) == 0
+    out = capsys.readouterr().out
+    assert "rmse on the test set; lower is better" in out and "3.75 ± 3.536" in out and "+1.75 ± " in out
+    assert "%" not in out.replace("95%", "")
 
 
 def test_the_same_runs_of_two_sweeps_are_told_apart_and_compared(

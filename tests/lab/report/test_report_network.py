@@ -46,7 +46,7 @@ def timeline(folder: Path) -> dict[str, Any]:
     return found
 
 
-def test_accuracy_is_drawn_against_time_and_trips(folder: Path) -> None:
+def test_the_metric_is_drawn_against_time_and_trips(folder: Path) -> None:
     rows = [row for row in Records(folder).load() if row["split"] == "test" and row["model"] == "w3"]
     views = figure(page(folder), "Accuracy over time and trips")["views"]
     assert [view["label"] for view in views] == ["against simulated seconds", "against client trips"]
@@ -97,7 +97,7 @@ def test_the_numbers_are_in_a_table_and_the_command_is_that_of_the_network(folde
     assert HOSTILE.replace("/", "-") not in text
 
 
-def test_a_study_of_time_alone_has_no_accuracy_and_says_why_it_ended(tmp_path: Path) -> None:
+def test_a_study_of_time_alone_has_no_metric_and_says_why_it_ended(tmp_path: Path) -> None:
     parse(TIMED).run(tmp_path / "timed")
     text = page(tmp_path / "timed")
     assert "its simulated time was over" in text and "not finished" not in text
@@ -125,7 +125,7 @@ def test_pictures_for_papers_are_those_of_the_run(folder: Path, tmp_path: Path) 
     arguments = ["report", str(folder), "--out", str(tmp_path / "page.html"), "--figures", str(tmp_path / "figures")]
     assert main(arguments) == 0
     names = sorted(file.name.rpartition("-")[2] for file in (tmp_path / "figures").iterdir())
-    assert names == sorted(f"{n}.{e}" for n in ("accuracy", "curves", "link", "timeline") for e in ("pdf", "png"))
+    assert names == sorted(f"{n}.{e}" for n in ("curves", "link", "progress", "timeline") for e in ("pdf", "png"))
 
 
 @pytest.mark.slow
@@ -143,5 +143,5 @@ def test_a_browser_draws_them_all_and_does_not_scroll_to_the_side(
     tab.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot._fullLayout)")
     assert said == [] and tab.evaluate("window.hit") is None
     assert tab.evaluate("document.documentElement.scrollWidth") <= width
-    assert tab.locator(".legend label:visible").count() >= 7  # of curves, accuracy and the time line
+    assert tab.locator(".legend label:visible").count() >= 7  # of curves, progress and the time line
     tab.close()

@@ -11,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.evaluation import Curves
 from fedsash.lab.cli import main
 from fedsash.lab.pictures.curves import lines
-from fedsash.lab.records import Records, accuracies
+from fedsash.lab.records import Records
 from fedsash.lab.report.page import collect, document
+from support.histories import ACCURACY
 from support.pages import (
     ANALYSES,
     BOWL,
@@ -57,7 +59,7 @@ def test_curves_and_tables_are_the_numbers_of_the_runs(page: Path, sweep: Path) 
     found, cells = figure(text, "Accuracy over the rounds"), Outline(text).cells
     for name in "ab":
         folder = sweep / "runs" / name
-        for line in lines(accuracies(Records(folder).load()), smoothed=True):
+        for line in lines(Curves.of(Records(folder).load(), ACCURACY), smoothed=True):
             points = traced(found, f"{name}, every model", line.name)
             assert points["x"] == list(line.x) and line.smooth is not None
             assert points["y"] == pytest.approx(line.y, rel=1e-5)
@@ -65,8 +67,8 @@ def test_curves_and_tables_are_the_numbers_of_the_runs(page: Path, sweep: Path) 
         for model in json.loads((folder / "summary.json").read_text())["models"].values():
             mean = f"{100 * model['last_mean']:.2f} ± {100 * model['last_std']:.2f}"
             assert any(cell.removesuffix(" (best)") == mean for cell in cells)
-            assert f"{100 * model['accuracy']:.2f}" in cells
-            assert f"{100 * model['best']['accuracy']:.2f}" in cells
+            assert f"{100 * model['value']:.2f}" in cells
+            assert f"{100 * model['best']['value']:.2f}" in cells
             assert str(model["rounds_to_target"] or "not reached") in cells
 
 

@@ -21,15 +21,16 @@ def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
     text = document(collect([folder]), "")
     assert "after round 3 of 50" in text
     cells = Outline(text).cells
-    assert "62.50 ± 12.50" in cells and "75.00" in cells
+    assert "62.50 ± 12.50 (best)" in cells and "75.00" in cells
     assert traced(figure(text, "Accuracy over the rounds"), "going", "w")["y"] == [10, None, 50]
 
 
 @pytest.mark.parametrize("rows", [[], [{"round": 1, "model": "model", "split": "clients", "accuracy": 0.5}]])
-def test_a_run_without_test_accuracies_says_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
+def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, Any]]) -> None:
     (tmp_path / "r").mkdir()
     Records(tmp_path / "r").create(rows)
-    assert "No run was evaluated on a test set" in document(collect([tmp_path / "r"]), "")
+    text = document(collect([tmp_path / "r"]), "")
+    assert "No run was evaluated: there is no test set, and no held-out data." in text
 
 
 def test_what_several_tables_of_a_reproduction_say_stands_once_below_the_first(tmp_path: Path) -> None:

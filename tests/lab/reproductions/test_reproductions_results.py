@@ -96,7 +96,7 @@ def test_on_a_network_client_trips_to_the_target_are_counted_and_drawn(tmp_path:
         rows = [row | {"trips": each * row["round"]} for row in Records(results.folder(run)).load()]
         Records(results.folder(run)).create(rows)
     assert [row[-1] for row in given.tables[0].filled(results)["rows"]] == ["10 (1.00)", "4 (2.50)", "6+ (-)"]
-    assert results.curve(results.sweep.runs[0], "model", "trips") == {5: 0.0, 10: 90.0}
+    assert results.curve(results.sweep.runs[0], "model", "trips") == {5: 0.0, 10: 0.9}
 
 
 def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_the_average(tmp_path: Path) -> None:
@@ -111,11 +111,11 @@ def test_what_clients_are_sent_is_the_model_until_the_broadcast_begins_and_then_
     given = reproduction(axes=axes, tables=[{"rows": "method", "columns": "seed"}])
     results = pretend(tmp_path, given, {"seed=0,A": [0.8] * 6, "seed=0,B": [0.8] * 6})
     after, before = results.sweep.runs
-    assert results.curve(after, "sent") == pytest.approx({1: 80, 2: 80, 3: 80, 4: 40, 5: 40, 6: 40})
-    assert set(results.curve(before, "sent").values()) == {80.0}
+    assert results.curve(after, "sent") == pytest.approx({1: 0.8, 2: 0.8, 3: 0.8, 4: 0.4, 5: 0.4, 6: 0.4})
+    assert set(results.curve(before, "sent").values()) == {0.8}
 
 
-def test_on_several_domains_the_accuracy_is_their_unweighted_mean(tmp_path: Path) -> None:
+def test_on_several_domains_the_value_is_their_unweighted_mean(tmp_path: Path) -> None:
     given = reproduction()
     results = pretend(tmp_path, given, {})
     run = results.sweep.runs[0]
@@ -123,7 +123,7 @@ def test_on_several_domains_the_accuracy_is_their_unweighted_mean(tmp_path: Path
     folder.mkdir(parents=True)
     row = {"round": 6, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": 0.5}}
     Records(folder).create([row])
-    assert results.curve(run, "model") == {6: 75.0}
+    assert results.curve(run, "model") == {6: 0.75}
 
 
 def test_the_settings_that_differ_from_the_papers_are_named() -> None:

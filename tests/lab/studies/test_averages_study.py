@@ -87,9 +87,9 @@ def test_a_window_has_the_numbers_that_the_run_recorded(round: int, opened: Open
     trail = Afterwards(opened, round)
     for name, size in {"w4": 4, "all": round}.items():
         judged = trail.judge(trail.window(size))
-        assert (judged.test.accuracy, judged.test.loss) == recorded(opened.folder, name, round)
+        assert (judged.test["accuracy"], judged.test.loss) == recorded(opened.folder, name, round)
         assert judged.held_out is not None
-        assert (judged.held_out.accuracy, judged.held_out.loss) == recorded(opened.folder, name, round, "held_out")
+        assert (judged.held_out["accuracy"], judged.held_out.loss) == recorded(opened.folder, name, round, "held_out")
 
 
 def test_the_command_writes_the_window_that_the_run_left(run: Path, tmp_path: Path) -> None:
@@ -132,8 +132,8 @@ def test_all_averages_are_judged_and_the_choice_is_that_of_held_out_data(opened:
     assert found["model"] == recorded(opened.folder, "model", 6)[0]
     for i, size in enumerate(found["sizes"]):
         judged = Afterwards(opened, 6).judge(Afterwards(opened, 6).window(size))
-        assert (found["windows"]["accuracy"][i], found["windows"]["loss"][i]) == (
-            judged.test.accuracy,
+        assert (found["windows"]["value"][i], found["windows"]["loss"][i]) == (
+            judged.test["accuracy"],
             judged.test.loss,
         )
         assert found["emas"]["decay"][i] == pytest.approx((size - 1) / (size + 1))

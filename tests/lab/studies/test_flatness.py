@@ -36,7 +36,7 @@ def dense(w: Tensor) -> Tensor:
     module, world = mlp(), data()
 
     def loss(w: Tensor) -> Tensor:
-        return world.task.loss(functional_call(module, LAYOUT.views(w), (world.train.x,)), world.train.y).mean()
+        return world.problem.task.loss(functional_call(module, LAYOUT.views(w), (world.train.x,)), world.train.y).mean()
 
     return torch.func.hessian(loss)(w)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,15 +15,17 @@ from fedsash.lab.pictures import Bars, Field, Line, Panel, Picture, Points, Rule
 from fedsash.lab.pictures.page import plotly
 from fedsash.lab.pictures.paper import draw
 from fedsash.lab.studies import kinds, pictures
+from support.histories import ACCURACY
 
 Kind = TypeVar("Kind")
 
 AXIS = [-1.0, 0.0, 1.0]
 GRID = [[2.0, 1.0, 2.5], [1.5, 0.5, 1.0], [None, 1.0, 9.0]]
 ERROR = [[0.5, 0.25, 0.5], [0.5, 0.125, 0.5], [None, 0.5, 0.9]]
-TERRAIN = {"x": AXIS, "y": AXIS, "loss": GRID, "error": ERROR, "split": "test"}
+METRIC = {"split": "test", "metric": asdict(ACCURACY)}
+TERRAIN = {"x": AXIS, "y": AXIS, "loss": GRID, "error": ERROR, **METRIC}
 FOUND: dict[str, dict[str, Any]] = {
-    "line": {"models": ["a_$1", "b"], "beta": AXIS, "loss": [1.0, None, 2.0], "error": [0, 0.2, 1], "split": "test"},
+    "line": {"models": ["a_$1", "b"], "beta": AXIS, "loss": [1.0, None, 2.0], "error": [0, 0.2, 1], **METRIC},
     "plane": {**TERRAIN, "models": {"a_$1": [0, 0], "b": [1, 0], "c": [0, 1]}, "mean": [0.33, 0.33]},
     "surface": {**TERRAIN, "model": "model", "seed": 0},
     "decomposition": {
@@ -40,9 +43,9 @@ FOUND: dict[str, dict[str, Any]] = {
         "rounds": [1, 2], "weights": [1.0, 0.5], "clients": [0.0, 1.5], "distance_rounds": [1, 2], "distances": [1, 1],
     },
     "averages": {
-        "split": "test", "round": 6, "model": 0.5, "sizes": [2, 4], "chosen": 4,
-        "windows": {"accuracy": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]},
-        "emas": {"decay": [1 / 3, 0.6], "error": [0.3, 0.2], "accuracy": [0.5, 0.5], "loss": [1.0, 1.0]},
+        "round": 6, "model": 0.5, "sizes": [2, 4], "chosen": 4, **METRIC,
+        "windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]},
+        "emas": {"decay": [1 / 3, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]},
     },
 }  # fmt: skip
 
@@ -129,10 +132,10 @@ def test_a_window_shows_weights_of_rounds_and_of_clients_and_distances() -> None
 
 
 def test_averages_are_shown_by_their_size_beside_the_model_and_the_choice() -> None:
-    accuracy, loss = picture("averages").panels
-    assert [values(line) for line in of(accuracy, Line)] == [[50, 60], [50, 50], [50, 70]]
+    values_of, loss = picture("averages").panels
+    assert [values(line) for line in of(values_of, Line)] == [[50, 60], [50, 50], [50, 70]]
     assert [values(line) for line in of(loss, Line)] == [[1, None], [1, 1]]
-    assert {(rule.axis, rule.at) for rule in of(accuracy, Rule)} == {("x", 4), ("y", 50)}
+    assert {(rule.axis, rule.at) for rule in of(values_of, Rule)} == {("x", 4), ("y", 50)}
     without = picture("averages", chosen=None, model=None).panels[0]
     assert len(without.layers) == 2
 

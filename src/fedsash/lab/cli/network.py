@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from ..summaries import metric_of
 from .common import Commands, add_set, check_out, finished, stopped
 
 if TYPE_CHECKING:
@@ -66,6 +65,8 @@ def simulate(
 
 def _lines(result: Result | TimeStudy) -> list[str]:
     """The network's results, one per line."""
+    from ..summaries import metric_of
+
     summary, network = result.summary, result.summary["network"]
     lines = [
         f"{summary['rounds']} rounds of {summary['clients']} clients in {network['time']:,.1f} simulated seconds",

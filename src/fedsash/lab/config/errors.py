@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import FedsashError, LibraryError, SettingError, brief, one_line, shortened
+from ...basics.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
 from .words import suggestion
 
 
@@ -28,7 +28,10 @@ class ConfigError(FedsashError, ValueError):
 
 @contextmanager
 def located(place: str) -> Iterator[None]:
-    """Turn an error of a user from the `with` block into a `ConfigError` that names the key below `place`."""
+    """Turn an error of a user from the `with` block into a `ConfigError` that names the key below `place`.
+
+    Without a place, what is wrong with a model is of the key `model`.
+    """
     try:
         yield
     except (ConfigError, LibraryError):
@@ -39,6 +42,7 @@ def located(place: str) -> Iterator[None]:
         raise ConfigError(" ".join(line.split()), key or place) from error
     except (FedsashError, OSError) as error:
         line = shortened(one_line(error), 300)
+        place = place or ("model" if isinstance(error, ModelError) else "")
         raise ConfigError(f"{place}: {line}" if place else line, place) from error
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...basics.errors import RunError, shortened
 from ...evaluation import Curves
-from ...tasks import Criterion
 from ..table import empty_table
 
 if TYPE_CHECKING:
@@ -42,13 +41,14 @@ class Row:
 
     `mean` and `std` (dividing by n - 1) are None if a value is undefined; `std` is also None for a single seed. `gain`
     says how much better it is than the reference, the mean over the seeds that both have. `interval` is half the width
-    of its confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair.
+    of its confidence interval, t * s / sqrt(n) from the paired differences (Student); None for a single pair. `decided`
+    says what the values are: their criterion without its target, and the split.
     """
 
     labels: dict[str, str]
     model: str
     values: dict[int, float | None]
-    criterion: Criterion
+    decided: Curves
     gain: float | None = None
     interval: float | None = None
 
@@ -64,11 +64,11 @@ class Row:
 
     def mean_text(self, digits: int) -> str:
         """The mean and its standard deviation as text."""
-        return self.criterion.spread(self.mean, self.std, digits)
+        return self.decided.criterion.spread(self.mean, self.std, digits)
 
     def gain_text(self, digits: int) -> str:
         """The gain and half the width of its interval as text."""
-        return self.criterion.spread(self.gain, self.interval, digits, sign="+")
+        return self.decided.criterion.spread(self.gain, self.interval, digits, sign="+")
 
 
 def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row]:
@@ -78,16 +78,16 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
     of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
     the name of the first run in its group.
 
-    Raises `ValueError` if there is no such axis or label, or if two runs of a group have the same seed.
+    Raises `ValueError` if there is no such axis or label, if two runs of a group have the same seed, or if one metric
+    decides a run and another one those that it is compared with.
     """
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
     for run, labels in zip(runs, _labels(runs), strict=True):
         rows, seed = groups.setdefault(tuple(labels.items()), {}), int(run.config.get("seed", 0))
-        criterion = replace(run.curves.criterion, target=None)
+        decided = Curves(replace(run.curves.criterion, target=None), run.curves.split, {})
         for model, of_model in run.summary["models"].items():
-            row = rows.setdefault(model, Row(labels, model, {}, criterion))
-            if row.criterion != criterion:
-                raise RunError(f"{run.name}: {criterion.name} decides, and {row.criterion.name} in other runs")
+            row = rows.setdefault(model, Row(labels, model, {}, decided))
+            _check_alike(row, decided, run.name)
             if seed in row.values:
                 raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
             row.values[seed] = of_model["last_mean"]
@@ -103,13 +103,20 @@ def table(rows: Sequence[Row]) -> Table:
     """The rows as a table to print with `terminal.show`; shares in per cent, their gains in percentage points."""
     result = empty_table()
     axes = list(dict.fromkeys(axis for row in rows for axis in row.labels))
-    for axis in (*axes, "model"):
+    captions = list(dict.fromkeys(row.decided.caption for row in rows))
+    several = len(captions) > 1
+    for axis in (*axes, "model", *(["metric"] if several else [])):
         result.add_column(axis, overflow="fold")
     for head in ("seeds", "mean ± std", f"gain ({CONFIDENCE:.0%} interval)"):
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        words = [*(row.labels.get(axis, MISSING) for axis in axes), row.model]
+        words = [
+            *(row.labels.get(axis, MISSING) for axis in axes),
+            row.model,
+            *([row.decided.title] if several else []),
+        ]
         result.add_row(*words, str(len(row.values)), _with_unit(row), row.gain_text(2))
+    result.caption = "\n".join(filter(None, captions)) or None
     return result
 
 
@@ -136,12 +143,19 @@ def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...],
     return axis, label
 
 
+def _check_alike(row: Row, decided: Curves, name: str) -> None:
+    """Raise `RunError` unless the row's values are of the same criterion on the same split."""
+    if row.decided != decided:
+        raise RunError(f"{name}: {decided.title} decides, and {row.decided.title} in runs that it is compared with")
+
+
 def _with_gain(row: Row, reference: Row | None) -> Row:
     """The row with its gain over the reference. A row that is the reference has no gain."""
     if reference is None or reference is row:
         return row
+    _check_alike(row, reference.decided, " ".join(map("=".join, reference.labels.items())))
     pairs = [(row.values[seed], reference.values[seed]) for seed in row.values if seed in reference.values]
-    gains = [row.criterion.gain(own, other) for own, other in pairs if own is not None and other is not None]
+    gains = [row.decided.criterion.gain(own, other) for own, other in pairs if own is not None and other is not None]
     if not gains or len(gains) < len(pairs):
         return row
     return replace(row, gain=fmean(gains), interval=_interval(gains))
@@ -163,4 +177,4 @@ def _defined(values: Mapping[int, float | None]) -> list[float]:
 
 def _with_unit(row: Row) -> str:
     text = row.mean_text(2)
-    return f"{text} %" if row.criterion.share and row.mean is not None else text
+    return f"{text} %" if row.decided.criterion.share and row.mean is not None else text

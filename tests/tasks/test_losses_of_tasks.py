@@ -127,6 +127,15 @@ def test_the_mean_of_the_losses_of_pytorch_is_undone(loss: Any, task: Task) -> N
     torch.testing.assert_close(own(output, y).mean(), loss(output, y), rtol=1e-14, atol=0)
 
 
+def test_the_cross_entropy_of_pytorch_finds_the_classes_of_tokens_and_pixels_whatever_the_shape() -> None:
+    tokens, y = drawn(2, C, C), labels(2, C)
+    y[0, 1:] = -100
+    pixels, classes = drawn(2, C, C, C), labels(2, C, C)
+    for loss in (nn.CrossEntropyLoss(), functional.cross_entropy):
+        assert torch.equal(per_sample(loss, NextToken())(tokens, y), NextToken().loss(tokens, y))
+        assert torch.equal(per_sample(loss, Segmentation())(pixels, classes), Segmentation().loss(pixels, classes))
+
+
 def test_reductions_that_have_no_loss_of_a_sample_are_refused() -> None:
     with pytest.raises(SettingError, match="sum over the batch"):
         per_sample(nn.MSELoss(reduction="sum"), Regression())

@@ -42,8 +42,9 @@ class Goal:
         )
         check(loss is not None or not isinstance(task, OnlyLoss), "FederatedData.task", None, right)
         given = {name: as_metric(metric, name) for name, metric in (metrics or {}).items()}
+        right = f"a metric's name must be letters, digits and _, and none of {', '.join(TAKEN)}"
         for name in given:
-            check(name.isidentifier() and name not in TAKEN, "metrics", name, "a metric needs another name")
+            check(name.isidentifier() and name not in TAKEN, "metrics", name, right)
         every = {**given, **{name: metric for name, metric in task.metrics.items() if name not in given}}
         name = decides or next(iter(every), "loss")
         there = ", ".join([*every, "loss"])

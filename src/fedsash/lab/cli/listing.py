@@ -92,7 +92,7 @@ def _reproduction(name: str) -> str:
 
 LIST = """\
 kinds: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets,
-engines; schedulers and client_windows, for fedsash network; and reproductions, for fedsash reproduce
+tasks, metrics, engines; schedulers and client_windows, for fedsash network; and reproductions, for fedsash reproduce
 
 examples:
   fedsash list

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
@@ -93,9 +93,9 @@ class Experiment:
         """The data after the partition over the clients."""
         with located("data"):
             source = self.data.load()
-            if self.task is not None:
-                classes = source.classes if self.task.labels == "integers" else 0
-                source = replace(source, task=self.task, classes=classes)
+        if self.task is not None:
+            with located("task"):
+                source = source.learning(self.task)
         with located("partition"):
             return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
 

@@ -220,8 +220,8 @@ class TorchMetric(Together):
     `options` are the arguments of this class. Raises `LibraryError` without torchmetrics.
     """
 
-    function: Any = field(init=False, default=None, repr=False)
-    direction: Any = field(init=False, default="higher", repr=False)
+    function: Any = field(init=False, default=None, repr=False, compare=False)
+    direction: Any = field(init=False, default="higher", repr=False, compare=False)
     metric: str = ""
     options: dict[str, Any] = field(default_factory=dict)
 

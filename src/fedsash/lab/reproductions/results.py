@@ -116,7 +116,8 @@ class Results:
         if counted := TO_TARGET.get(pick.statistic):
             return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
         summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
-        found = summary["best"] and summary["best"]["value"] if pick.statistic == "best" else summary[pick.statistic]
+        best = summary.get("best") or {}
+        found = best.get("value") if pick.statistic == "best" else summary.get(pick.statistic)
         return None if found is None else criterion.scale * float(found)
 
     def _why(self, run: PlannedRun) -> str:

@@ -13,18 +13,23 @@ from fedsash.evaluation import Metrics
 from fedsash.lab.config import load
 
 
+def numbers(metrics: list[Metrics]) -> dict[str, float]:
+    """All metrics of all models by name, such as "window50/test/accuracy"."""
+    return {f"{m.model}/{m.split}/{name}": value for m in metrics for name, value in m.values.items()}
+
+
 def to_mlflow() -> Callable[[int, list[Metrics]], None]:
     import mlflow
 
     mlflow.start_run()
-    return lambda round, metrics: mlflow.log_metrics({f"{m.model}/accuracy": m.accuracy for m in metrics}, step=round)
+    return lambda round, metrics: mlflow.log_metrics(numbers(metrics), step=round)
 
 
 def to_wandb() -> Callable[[int, list[Metrics]], None]:
     import wandb
 
     run = wandb.init(project="fedsash")
-    return lambda round, metrics: run.log({f"{m.model}/accuracy": m.accuracy for m in metrics}, step=round)
+    return lambda round, metrics: run.log(numbers(metrics), step=round)
 
 
 if __name__ == "__main__":

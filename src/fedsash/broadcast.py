@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from .averages import Observers
+from .averages import Average, Observers
 from .averages.observers import AverageStates
 from .basics.arrays import Vectors
 from .basics.errors import MOST, SettingError, check, check_count
 from .basics.typed import typed
-from .evaluation import Metrics
+from .evaluation import Goal, Metrics
 from .servers import Server
 from .tasks import Criterion
 
@@ -161,6 +161,19 @@ class Broadcaster:
 
     def __init__(self, broadcast: Broadcast | None, observers: Observers) -> None:
         self._broadcast, self._observers = broadcast, observers
+
+    def settings(self, averages: Mapping[str, Average], every: int, goal: Goal) -> dict[str, Any]:
+        """The settings besides the broadcast's own on which the numbers of a run with it depend, by name.
+
+        An adaptive broadcast depends on the evaluations, `every` so many rounds, and on the metric that decides.
+        """
+        names = self._broadcast.averages if self._broadcast else ()
+        adaptive = self._broadcast is not None and self._broadcast.adaptive
+        return {
+            "averages": {name: averages[name] for name in names},
+            "evaluation.every": every if adaptive else None,
+            "evaluation.metric": goal.deciding if adaptive else None,
+        }
 
     def sent(self, states: AverageStates, w: Tensor, round: int, choice: Choice | None) -> Tensor:
         """The vector `[D]` that clients receive after `round` finished rounds: the model `w` `[D]`, or an average."""

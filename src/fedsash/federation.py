@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
+from operator import attrgetter
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -28,7 +29,7 @@ from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Evaluation, Evaluator, Goal, Metrics, Scorer
-from .evaluation.first_batch import suited, try_out
+from .evaluation.first_batch import try_out
 from .exchange import Chronicle, Executor, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, local_clients
@@ -45,12 +46,17 @@ from .tasks import Loss
 @typed
 class Federation(Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
+
     `model` is any `nn.Module` without BatchNorm; it is copied and never changed. `data` are samples in this process, on
     which `engine` trains, or `Clients` elsewhere. `averages` observe the global models and never change the training;
     `broadcast` sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's
-    loss. `seed` determines all random numbers. Worker processes start with the first round and end with `close()` or a
-    `with` block. A round is `ask`, then an executor, then `finish`; `round` joins the three. Derived fields: `module`,
-    the copy of the model on its device, its `layout`, the `clients`, and the `observers`, which apply the averages.
+    loss. `metrics` are more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`.
+    `seed` determines all random numbers. Worker processes start with the first round and end with `close()` or a `with`
+    block. A round is `ask`, then an executor, then `finish`; `round` joins the three.
+
+    Derived fields: `module`, the copy of the model on its device, its `layout`, the `clients`, the `goal`, and the
+    `observers`, which apply the averages. Two samples are tried out: raises `ModelError` or `SettingError` if model,
+    loss or metrics do not fit them.
     """
 
     model: nn.Module
@@ -73,8 +79,8 @@ class Federation(Shown):
     layout: Layout = field(init=False, repr=False)
     clients: Clients = field(init=False, repr=False)
     observers: Observers = field(init=False, repr=False)
-    _broadcaster: Broadcaster = field(init=False, repr=False)
     goal: Goal = field(init=False, repr=False)
+    _broadcaster: Broadcaster = field(init=False, repr=False)
     _remembers: bool = field(init=False, repr=False)
     _evaluator: Evaluator = field(init=False, repr=False)
     _lazy: LazyExecutor = field(init=False, repr=False)
@@ -88,40 +94,33 @@ class Federation(Shown):
         derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
         derive("layout", Layout(self.module))
         derive("clients", self._clients())
-        problem, evaluation = self.clients.problem, self.evaluation
-        goal = Goal.of(problem.task, self.loss, self.metrics, decides=evaluation.metric, target=evaluation.target)
-        derive("goal", goal)
-        if self.local_data is not None:
-            try_out(self.module, problem, self.local_data.train, goal)
+        problem = self.clients.problem
+        derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
+        if self.clients.data is not None:
+            try_out(self.module, problem, self.clients.data.train, self.goal)
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held)
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_remembers", bool(self.method.client_state(self.layout.flatten(self.module))))
-        scorer = Scorer(self.module, goal, problem, evaluation.batch)
-        derive("_evaluator", Evaluator(scorer, problem, len(self.sizes), evaluation.splits(self.clients.held)))
+        scorer = Scorer(self.module, self.goal, problem, self.evaluation.batch)
+        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.splits(self.clients.held)))
         derive("_lazy", LazyExecutor(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
 
     def _clients(self) -> Clients:
         if isinstance(self.data, FederatedData):
-            device, held_out = pick_device(self.device), self.evaluation.held_out
-            data = suited(self.module, self.data.learning(self.loss).to(device))
-            return local_clients(data, self.engine, held_out=held_out, seed=self.seed)
+            data, held_out = self.data.learning(self.loss), self.evaluation.held_out
+            return local_clients(self.module, data, self.engine, held_out=held_out, seed=self.seed)
         check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData or Clients")
         return self.data
 
     @property
     def training_data(self) -> FederatedData:
         """The data on which clients train, on the device; raises `RunError` if the clients live elsewhere."""
-        if self.local_data is None:
+        if self.clients.data is None:
             raise RunError("the clients' samples are not in this process: this needs a federation with FederatedData")
-        return self.local_data
-
-    @property
-    def local_data(self) -> FederatedData | None:
-        """The data on which clients train, on the device; None if the clients live elsewhere."""
         return self.clients.data
 
     @property
@@ -150,13 +149,18 @@ class Federation(Shown):
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
         """Run one round. Do not use the given state again: its averages and client state are updated in place."""
-        if self._lazy.started is None:
+        if not self._lazy.started:
             self.prepare(state=state)
         request, probed = self.ask(state), None
         if request.job == "probe":
             probed = self.collect(request)
             request = self.ask(state, probed=probed)
         return self.finish(state, request, self.collect(request), probed)
+
+    def send(self, state: State) -> tuple[Tensor, Vectors]:
+        """The model `[D]` that the clients of the next round receive, and the method's vectors."""
+        w = self._broadcaster.sent(state, state.w, state.round, state.choice)
+        return self.method.send(w, state.server_state, state.round)
 
     def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
         """The request to the clients of the next round; it is empty if no client takes part.
@@ -231,8 +235,7 @@ class Federation(Shown):
 
     def judge(self, w: Tensor, round: int, name: str) -> list[Metrics]:
         """The metrics of any model `w` `[D]` on every split, recorded with this round and name."""
-        begun = self._lazy.started
-        with threads(None if begun is None else begun.threads):
+        with threads(self._lazy.current.threads):
             return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
@@ -250,17 +253,14 @@ class Federation(Shown):
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name; without its length and averages that only observe."""
-        names = ("seed", "method", "local", "aggregation", "server", "broadcast", "sampling")
-        named = {name: getattr(self, name) for name in names} | {"loss": self.goal.loss}
-        named["averages"] = {name: self.averages[name] for name in self.broadcast.averages} if self.broadcast else {}
-        every = self.evaluation.every if self.broadcast and self.broadcast.adaptive else None
-        named |= {"model": self.module, "engine.pieces": self.engine.pieces, "evaluation.every": every}
-        named["evaluation.held_out"] = self.evaluation.held_out
+        names = "seed method local aggregation server broadcast sampling engine.pieces evaluation.held_out"
+        named = {n: attrgetter(n)(self) for n in names.split()} | {"loss": self.goal.loss, "model": self.module}
+        named |= self._broadcaster.settings(self.averages, self.evaluation.every, self.goal)
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 
     def saved(self, state: State) -> State:
         """The state to save: with the executor's vectors and the run's fingerprint."""
-        executor = state.executor if self._lazy.started is None else self._lazy.started.saved()
+        executor = self._lazy.current.saved() if self._lazy.started else state.executor
         return replace(state, executor=executor, fingerprint=self.fingerprint)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
@@ -273,11 +273,11 @@ class Federation(Shown):
     @property
     def executor(self) -> Executor:
         """The executor, which answers requests; it is started if necessary."""
-        return self._lazy.executor
+        return self._lazy.running
 
     def described(self) -> dict[str, Any]:
         """The settings of the executor if it has been started, else those of the engine."""
-        return asdict(self.engine) if self._lazy.started is None else self._lazy.started.described()
+        return self._lazy.current.described() if self._lazy.started else asdict(self.engine)
 
     def settled(self, began: Mapping[str, Any]) -> Federation:
         """This federation with "auto" settings replaced by those that the executor `described` when the run began."""
@@ -288,11 +288,11 @@ class Federation(Shown):
     @property
     def chronicle(self) -> Chronicle | None:
         """The executor's additional records of the run, if it has been started and has any."""
-        return None if self._lazy.started is None else self._lazy.started.chronicle
+        return self._lazy.current.chronicle
 
     def memory(self) -> int:
         """The memory of the executor's own processes in bytes, without this process."""
-        return 0 if self._lazy.started is None else self._lazy.started.memory()
+        return self._lazy.current.memory()
 
     def close(self) -> None:
         """End the executor's processes."""
@@ -303,11 +303,6 @@ class Federation(Shown):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-    def send(self, state: State) -> tuple[Tensor, Vectors]:
-        """The model `[D]` that the clients of the next round receive, and the method's vectors."""
-        w = self._broadcaster.sent(state, state.w, state.round, state.choice)
-        return self.method.send(w, state.server_state, state.round)
 
     def _training(self) -> Training:
         return Training(

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from fedsash import FederatedData, Tracker, Window
+from fedsash import Evaluation, FederatedData, Tracker, Window
 from fedsash.basics.shown import LONGEST, Shown, brief, html_table, text_table
 from fedsash.methods import Scaffold
 from support.worlds import after, federation, learned
@@ -64,7 +64,8 @@ def test_a_tables_cells_are_in_line_and_in_html_they_are_only_text() -> None:
 def test_nothing_that_users_meet_prints_a_tensor_whatever_its_size() -> None:
     clients = [np.arange(n, 1000 + n) for n in range(300)]
     big = FederatedData.from_arrays(np.zeros((2000, 300), np.float32), np.arange(2000) % 1000, clients)
-    world = federation(method=Scaffold(), averages={f"w{size}": Window(size) for size in range(1, 30)})
+    averages, chosen = {f"w{size}": Window(size) for size in range(1, 30)}, Evaluation(best_on="test")
+    world = federation(method=Scaffold(), averages=averages, evaluation=chosen)
     with world:
         state = learned(world, after(world, 3))
         request = world.ask(state)

@@ -54,7 +54,7 @@ def test_the_clients_receive_the_average_that_the_last_evaluation_chose(broadcas
             state, _ = f.round(state)
             metrics = f.evaluate(state)
             state, _ = f.learn(state, metrics)
-            accuracy = {name: m.accuracy for name, m in held_out(metrics).items()}
+            accuracy = {name: m["accuracy"] for name, m in held_out(metrics).items()}
             choice = state.choice
             assert choice is not None and choice.average == max(broadcast.averages, key=lambda name: accuracy[name])
             begun = choice.start is not None and state.round >= choice.start
@@ -98,9 +98,13 @@ def test_the_rows_of_an_adaptive_broadcast_say_what_was_compared(broadcast: str)
     for round, metrics in enumerate(results, 1):
         (row,) = rows_of_the_broadcast(metrics)
         compared = held_out(metrics)
-        assert (row.round, row.accuracy, row.loss) == (round, compared[row.model].accuracy, compared[row.model].loss)
-        assert row.more["held_out"] == {name: compared[name].accuracy for name in ("model", row.model)}
-        streak = streak + 1 if compared[row.model].accuracy > compared["model"].accuracy else 0
+        assert (row.round, row["accuracy"], row.loss) == (
+            round,
+            compared[row.model]["accuracy"],
+            compared[row.model].loss,
+        )
+        assert row.more["held_out"] == {name: compared[name]["accuracy"] for name in ("model", row.model)}
+        streak = streak + 1 if compared[row.model]["accuracy"] > compared["model"]["accuracy"] else 0
         assert row.more["better"] == streak
     assert state.choice == Choice(ADAPTIVE[broadcast], row.model, row.more["start"], row.more["better"])
     assert row.row().keys() == {"round", "model", "split", "accuracy", "loss", "better", "start", "held_out"}
@@ -119,7 +123,7 @@ def test_the_rows_of_a_broadcast_whose_average_has_seen_no_model_do_not_speak_of
     for metrics in results:
         (row,) = rows_of_the_broadcast(metrics)
         assert row.more["held_out"].keys() == {"model"}
-        assert row.accuracy == held_out(metrics)["model"].accuracy
+        assert row["accuracy"] == held_out(metrics)["model"]["accuracy"]
 
 
 def test_a_share_that_holds_out_nothing_is_refused() -> None:

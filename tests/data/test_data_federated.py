@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedsash.averages import Window
 from fedsash.data import FederatedData, Samples, Transform
 from fedsash.evaluation import Evaluation
+from fedsash.tasks import Classification
 from support.worlds import after, federation, identical
 from support.worlds import data as world
 
@@ -25,16 +26,11 @@ def test_lists_arrays_and_tensors_give_the_same_data() -> None:
     arrays = FederatedData.from_arrays(X, np.array(Y, dtype=np.uint8), [np.array(c, dtype=np.int32) for c in clients])
     tensors = FederatedData.from_arrays(torch.tensor(X), torch.tensor(Y), [torch.tensor(c) for c in clients])
     for data in (lists, arrays, tensors):
-        assert torch.equal(data.train.x, torch.tensor(X, dtype=torch.float32))
+        assert torch.equal(data.train.x, torch.tensor(X))
         assert data.train.y.tolist() == Y
         assert [c.tolist() for c in data.clients] == clients
         assert {c.dtype for c in data.clients} == {np.dtype(np.int64)}
         assert data.classes == 3
-
-
-def test_float64_is_kept_only_where_it_is_asked_for() -> None:
-    assert FederatedData.from_arrays(X, Y, [[0]]).train.x.dtype == torch.float32
-    assert FederatedData.from_arrays(X, Y, [[0]]).train.x.dtype == torch.float64
 
 
 def test_images_stay_uint8_and_get_a_channel_and_integers_become_int64() -> None:
@@ -47,7 +43,7 @@ def test_images_stay_uint8_and_get_a_channel_and_integers_become_int64() -> None
 def test_an_array_that_can_not_be_written_is_accepted() -> None:
     x = X.copy()
     x.flags.writeable = False
-    assert torch.equal(FederatedData.from_arrays(x[::-1], Y, [[0]]).train.x, torch.tensor(X[::-1].copy()).float())
+    assert torch.equal(FederatedData.from_arrays(x[::-1], Y, [[0]]).train.x, torch.tensor(X[::-1].copy()))
 
 
 def test_sizes_and_counts() -> None:
@@ -92,7 +88,11 @@ REFUSED = {
     r"train.y\[1\] = -1: must be 0 to 2": {"y": [0, -1, 2, 0, 1, 2]},
     r"test.y\[0\] = 3: must be 0 to 2": {"test": (X[:1], [3]), "classes": 3},
     r"Samples.y = \(5,\): must be one number for each of 6": {"y": Y[:5]},
-    r"labels must be integers": {"y": [0.0] * 6},
+    r"train.y\[1\] = nan: must be finite": {"y": [0.0, math.nan] * 3},
+    r"train.y = 'torch.float64': labels of a Classification must be integers": {
+        "y": [0.5] * 6,
+        "task": Classification(),
+    },
     r"train.x\[3\] = 'nan or infinite': features must be finite": {"x": np.where(X == 7, np.nan, X)},
     r"test.x = \(3,\): a sample must have the training samples' \(2,\)": {"test": (np.zeros((1, 3)), [0])},
     r"Samples.x = \(0, 2\): must hold at least one sample": {"x": X[:0], "y": np.zeros(0, int), "classes": 3},
@@ -101,7 +101,7 @@ REFUSED = {
         "x": np.zeros((6, 8, 8, 3), dtype=np.uint8),
         "transform": Transform((0.5,), (0.5,)),
     },
-    r"acts on uint8 images, and the data are torch.float32 features": {"transform": Transform(flip=True)},
+    r"acts on uint8 images, and the data are torch.float64 features": {"transform": Transform(flip=True)},
 }
 
 
@@ -220,7 +220,7 @@ def test_the_accuracy_on_what_is_held_out_is_that_of_a_test_set_of_these_samples
     state = after(holding, 2)
     own = next(m for m in holding.evaluate(state) if m.split == "held_out")
     theirs = next(m for m in tested.evaluate(state) if m.split == "test")
-    assert own.accuracy == theirs.accuracy and own.loss == pytest.approx(theirs.loss, rel=1e-14)
+    assert own.values == theirs.values and own.loss == pytest.approx(theirs.loss, rel=1e-14)
 
 
 def test_a_run_that_holds_nothing_out_is_the_run_bitwise() -> None:

@@ -266,5 +266,5 @@ def test_twelve_rounds_on_the_real_text_beat_the_characters_frequencies() -> Non
     right, counted = NextCharacter().score(output, test.y)
     federation = replace(federation, data=replace(federation.data, test=test))
     learned = federation.evaluate(after(federation, 12))[0]
-    assert learned.accuracy > right.sum() / counted.sum() + 0.01
+    assert learned["accuracy"] > right.sum() / counted.sum() + 0.01
     assert learned.loss < NextCharacter().loss(output, test.y).mean() - 0.1

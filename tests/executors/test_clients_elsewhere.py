@@ -216,7 +216,7 @@ def test_evaluation_at_clients_that_live_elsewhere_is_that_of_the_simulation() -
         there, these = asks.evaluate(state), simulation.evaluate(expected)
     assert [(m.model, m.split) for m in there] == [(m.model, m.split) for m in these]
     for one, other in zip(there, these, strict=True):
-        assert (one.accuracy, one.loss) == pytest.approx((other.accuracy, other.loss), rel=1e-14)
+        assert (one["accuracy"], one.loss) == pytest.approx((other["accuracy"], other.loss), rel=1e-14)
     with pytest.raises(ValueError, match="the clients' samples are not in this process"):
         _ = asks.training_data
 

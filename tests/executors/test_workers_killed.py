@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from fedsash.sampling import Uniform
 from fedsash.tasks import Classification
 from support.executors import request_of
 from support.places import ROOT
-from support.worlds import ENGINES, SIZES, SPAWNED, after, federation, identical
+from support.worlds import ENGINES, SIZES, SPAWNED, after, data, federation, identical
 
 WORKERS = ENGINES["workers"]
 EVERYBODY = Uniform(len(SIZES))
@@ -118,7 +118,8 @@ def test_a_worker_that_is_killed_in_an_evaluation_is_replaced(tmp_path: Path) ->
             die()
         return Classification().loss(output, y)
 
-    settings: dict[str, Any] = {"engine": WORKERS, "evaluation": Evaluation(clients=True)}
+    said = replace(data(), task=Classification())
+    settings: dict[str, Any] = {"data": said, "engine": WORKERS, "evaluation": Evaluation(clients=True)}
     with federation(**settings) as world, federation(**settings, loss=deadly) as killed:
         assert killed.evaluate(killed.start()) == world.evaluate(world.start())
     assert list(tmp_path.iterdir())

@@ -14,7 +14,7 @@ from fedsash.executors import LocalEngine
 from support.choices import AGGREGATIONS, METHODS, SERVERS
 from support.worlds import after, data, federation, mlp
 
-PLAIN = {"model": mlp(dtype=torch.float32), "data": data(dtype=torch.float32)}
+PLAIN = {"model": mlp(dtype=torch.float32)}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -27,7 +27,7 @@ def test_a_float32_model_stays_one_with_every_aggregation_and_server(method: str
 
 
 def test_a_float64_model_trains_on_float32_data() -> None:
-    world = federation(model=mlp(), data=data(dtype=torch.float32))
+    world = federation(data=data().cast(torch.float32, integers=False))
     state = after(world, 1)
     assert state.w.dtype == torch.float64 and world.evaluate(state)
 

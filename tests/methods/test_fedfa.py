@@ -56,7 +56,7 @@ def test_a_step_descends_on_cross_entropy_and_the_distances_from_the_anchors(cli
 def identity_world(batch: Any) -> Federation:
     """Clients with one sample of each class; the features are the inputs, and these are the anchors."""
     world = FederatedData.from_arrays(
-        np.eye(3)[[0, 1, 2] * 2], np.array([0, 1, 2] * 2), [[0, 1, 2], [3, 4, 5]], classes=3, dtype=torch.float64
+        np.eye(3)[[0, 1, 2] * 2], np.array([0, 1, 2] * 2), [[0, 1, 2], [3, 4, 5]], classes=3
     )
     return federation(
         model=nn.Sequential(nn.Linear(3, 3)).double(),

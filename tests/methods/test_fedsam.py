@@ -60,9 +60,7 @@ def climbed(method: Method, module: nn.Module) -> tuple[Tensor, Tensor]:
 def plane(loss: Any, method: Method) -> Federation:
     """Clients with points in the plane, a model that is a point, and that loss of the distances."""
     rng = np.random.default_rng(0)
-    world = FederatedData.from_arrays(
-        rng.normal(size=(6, 2)), np.arange(6), [[0, 1, 2], [3, 4], [5]], classes=6, dtype=torch.float64
-    )
+    world = FederatedData.from_arrays(rng.normal(size=(6, 2)), np.arange(6), [[0, 1, 2], [3, 4], [5]], classes=6)
     settings: dict[str, Any] = {"data": world, "loss": loss, "method": method, "sampling": Uniform(2)}
     return federation(model=Point([0.5, -1.0]), local=LocalTraining(lr=0.1, batch=2, epochs=2), **settings)
 

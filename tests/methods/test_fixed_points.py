@@ -118,9 +118,7 @@ def resting(eta: float, rule: Aggregation) -> float:
     """Where clients with 1, 4 and 9 samples and as many steps stop; a round is an affine map, so two rounds tell."""
     sizes = [1, 4, 9]
     cuts = np.split(np.arange(14), np.cumsum(sizes)[:-1])
-    data = FederatedData.from_arrays(
-        np.repeat(B, sizes)[:, None], np.repeat(np.arange(3), sizes), cuts, classes=3, dtype=torch.float64
-    )
+    data = FederatedData.from_arrays(np.repeat(B, sizes)[:, None], np.repeat(np.arange(3), sizes), cuts, classes=3)
     loss, client = quadratics(torch.from_numpy(A)), LocalTraining(lr=eta, batch=1)
     f = federation(model=Point([START]), data=data, loss=loss, local=client, sampling=Uniform(3), aggregation=rule)
     one, two = float(after(f, 1).w), float(after(f, 2).w)

@@ -77,8 +77,8 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     files = {path.name for path in out.iterdir()}
     assert files == {
         *("config.toml", "metrics.jsonl", "summary.json", "timeline.json", "models"),
-        *("timeline.png", "link.png", "accuracy.png", "curves.png"),
-        *("engine.json", "partition.json", "state", "files.json"),
+        *("timeline.png", "link.png", "progress.png", "curves.png"),
+        *("engine.json", "goal.json", "partition.json", "state", "files.json"),
     }
     rows = Records(out).load()
     tests = [row for row in rows if row["split"] == "test"]

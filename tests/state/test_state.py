@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import EMA, SWA, Window
-from fedsash.data.federated import FederatedData
+from fedsash.evaluation import Evaluation
 from fedsash.lab.checkpoints import StateError, cut, load, load_newest, save, saved_rounds
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
@@ -20,6 +19,9 @@ from fedsash.state import Best, State
 from support.worlds import after, bits, clock, data, federation, identical, learned, listing, mlp, record, trained
 
 no_deadline = settings(deadline=None, max_examples=50)
+
+CHOSEN = Evaluation(best_on="test")
+"""A best model is kept of each name."""
 
 KINDS: dict[str, dict[str, Any]] = {
     "nothing but the model": {},
@@ -48,9 +50,10 @@ KINDS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, tmp_path: Path) -> None:
-    world = federation(**KINDS[kind])
+    world = federation(**KINDS[kind], evaluation=CHOSEN)
     state = after(world, 5)
     state = learned(world, state)
+    assert state.best.keys() == world.models(state).keys()
     state.samples, state.seconds, state.training_seconds, state.forked = 123, 0.1 + 0.2, 1 / 3, 2
     expected = record(state)
     loaded = load(save(state, tmp_path), world.start(tmp_path))
@@ -60,30 +63,28 @@ def test_every_kind_of_state_comes_back_bitwise_and_trains_on_alike(kind: str, t
 
 
 def test_float32_stays_float32(tmp_path: Path) -> None:
-    world = federation(model=mlp().float(), data=_single(data()), averages={"w": Window(2), "e": EMA(0.9)})
+    world = federation(model=mlp().float(), averages={"w": Window(2), "e": EMA(0.9)})
     state = after(world, 3)
     loaded = load(save(state, tmp_path), world.start())
     assert loaded.w.dtype == loaded.past["w"][3].dtype == torch.float32
     assert identical(loaded, state)
 
 
-def _single(world: FederatedData) -> FederatedData:
-    """The same data in float32."""
-    assert world.test is not None
-    return replace(
-        world, train=replace(world.train, x=world.train.x.float()), test=replace(world.test, x=world.test.x.float())
-    )
-
-
 any_floats = st.lists(st.floats(width=64), min_size=1, max_size=5)
 
 
 @no_deadline
-@given(w=any_floats, c=any_floats, accuracy=st.floats(0, 1), seconds=st.floats(0, 1e9), samples=st.integers(0, 2**62))
+@given(
+    w=any_floats,
+    c=any_floats,
+    value=st.floats(allow_nan=False),
+    seconds=st.floats(0, 1e9),
+    samples=st.integers(0, 2**62),
+)
 def test_any_numbers_come_back_bitwise(
     w: list[float],
     c: list[float],
-    accuracy: float,
+    value: float,
     seconds: float,
     samples: int,
     tmp_path_factory: pytest.TempPathFactory,
@@ -93,7 +94,12 @@ def test_any_numbers_come_back_bitwise(
         return State(0, vector, {}, {"c": client_state[0].clone()}, {"c": client_state}, {}, last=torch.tensor([0]))
 
     full = state(w, c)
-    full.round, full.samples, full.seconds, full.best = 7, samples, seconds, {"model": Best(accuracy, 3, -full.w)}
+    full.round, full.samples, full.seconds, full.best = (
+        7,
+        samples,
+        seconds,
+        {"model": Best(value, "held_out/rmse", 3, -full.w)},
+    )
     full.last[0] = 5
     empty = state([0.0] * len(w), [0.0] * len(c))
     loaded = load(save(full, tmp_path_factory.mktemp("state")), empty)
@@ -186,7 +192,7 @@ def test_a_state_can_be_saved_again(tmp_path: Path) -> None:
 HERE: dict[str, Any] = {"method": Scaffold(), "server": FedAdam(), "averages": {"w": Window(2)}}
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "a larger model": ({"model": torch.nn.Linear(4, 3).double()}, "w is .*67.* there and .*15.* here"),
-    "float32": ({"model": mlp().float(), "data": _single(data())}, "w is torch.float64 .* there and torch.float32"),
+    "float32": ({"model": mlp().float()}, "w is torch.float64 .* there and torch.float32"),
     "another server": ({"server": ServerSGD()}, "optimiser/m is torch.float64 .* there and missing here"),
     "a server that remembers more": ({"server": FedAdam(bias_correction="keras")}, "optimiser/steps is missing there"),
     "another method": ({"method": FedAvg()}, "(server_state|client_state)/c is .* there and missing here"),
@@ -219,9 +225,9 @@ def _all_clients() -> Any:
 
 
 def test_averages_may_differ(tmp_path: Path) -> None:
-    there = federation(averages={"both": Window(2), "old": EMA(0.9)})
+    there = federation(averages={"both": Window(2), "old": EMA(0.9)}, evaluation=CHOSEN)
     state = trained(there, 2, tmp_path)
-    here = federation(averages={"both": Window(2), "new": Window(3)})
+    here = federation(averages={"both": Window(2), "new": Window(3)}, evaluation=CHOSEN)
     loaded, notes = load_newest(tmp_path, here.start())
     assert not notes and loaded.averages.keys() == {"both", "new"}
     assert {round: bits(w) for round, w in loaded.past["both"].items()} == {

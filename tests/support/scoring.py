@@ -27,7 +27,7 @@ def evaluator(data: FederatedData, module: nn.Module, loss: Loss | None = None, 
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
     scorer = Scorer(module, goal(data, loss), data.problem, evaluation.batch)
-    return Evaluator(scorer, data.problem, len(data.clients), evaluation.splits(bool(data.held)))
+    return Evaluator(scorer, len(data.clients), evaluation.splits(bool(data.held)))
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:

@@ -24,6 +24,8 @@ def minimal(cls: Any) -> dict[str, Any]:
         "rounds": 3,
         "path": "x",
         "function": "support.experiments:broken",
+        "label": "y",
+        "metric": "classification.BinaryAUROC",
     }
     needed = [f for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
     known = by_name | ({"rounds": ((0,),)} if cls is FixedClients else {}) | {"partitioner": "x", "average": "w"}

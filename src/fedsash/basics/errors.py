@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from math import inf
+from types import FunctionType
 
 
 class FedsashError(Exception):
@@ -116,8 +117,8 @@ def library(name: str, purpose: str, install: str) -> Iterator[None]:
 
 
 def brief(value: object) -> str:
-    """A value as Python writes it. A class is given by its name; more than 100 characters are shortened."""
-    if isinstance(value, type):
+    """A value as Python writes it. A class or function is given by its name; over 100 characters are shortened."""
+    if isinstance(value, type | FunctionType):
         return value.__name__
     try:
         text = repr(value)

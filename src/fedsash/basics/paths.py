@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import stat
 from collections.abc import Iterator
@@ -29,6 +30,18 @@ def plain_file(path: Path | str) -> Path:
     if kind != stat.S_IFREG:
         raise OSError(f"{path} is {KINDS.get(kind, 'something else')}, and must be a file")
     return path
+
+
+def similar(path: Path | str) -> str:
+    """The end of a sentence about a path that does not exist: a similar name beside it, or nothing."""
+    path = Path(path).expanduser()
+    missing = next((place for place in reversed((path, *path.parents)) if not place.exists()), path)
+    try:
+        names = {name.lower(): name for name in sorted(os.listdir(missing.parent), reverse=True)}
+    except OSError:
+        return ""
+    close = difflib.get_close_matches(missing.name.lower(), names, n=1)
+    return f"; did you mean {missing.parent / names[close[0]]}?" if close else ""
 
 
 def check_folder(path: Path | str) -> None:

@@ -18,6 +18,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from .private_torch import seed_cpu
+
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 
@@ -87,6 +89,14 @@ def uniform(h: Tensor, counter: Tensor) -> Tensor:
     low, high = h & 0xFFFFFFFF, (h >> 32) & 0xFFFFFFFF
     x = _mix32(_mix32(counter ^ low) ^ high)
     return (x >> 8).to(torch.float32) * 2.0**-24
+
+
+def seed_torch(key: Tensor) -> None:
+    """Seed PyTorch's own generator with a key, for draws of other code (attention's dropout, noise, torchvision)."""
+    if key.device.type == "cpu":
+        seed_cpu(int(key))
+    else:
+        torch.manual_seed(int(key))
 
 
 def _mix32(x: Tensor) -> Tensor:

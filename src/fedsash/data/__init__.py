@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from .datasets import DATASETS, Digits
-from .federated import FederatedData, Samples
+from .federated import FederatedData
 from .images import Images
 from .inputs import Inputs
+from .own_transform import OwnTransform
 from .partitions import (
     IID,
     PARTITIONS,
@@ -21,10 +22,13 @@ from .partitions import (
     Users,
 )
 from .published import CIFAR10, CIFAR100, FEMNIST, MNIST, PACS, DigitFive, FashionMNIST, Landmarks, TinyImageNet
+from .samples import Samples
 from .source import Source
 from .table import Table
 from .text import Shakespeare
-from .transform import Transform
+from .texts import Texts
+from .tokens import next_tokens, tokenise
+from .transform import TRANSFORMS, Transform, draws
 
 __all__ = [
     "CIFAR10",
@@ -35,6 +39,7 @@ __all__ = [
     "MNIST",
     "PACS",
     "PARTITIONS",
+    "TRANSFORMS",
     "ClassPairs",
     "DigitFive",
     "Digits",
@@ -48,6 +53,7 @@ __all__ = [
     "Images",
     "Inputs",
     "Landmarks",
+    "OwnTransform",
     "Pachinko",
     "Quantity",
     "Samples",
@@ -55,7 +61,11 @@ __all__ = [
     "Shards",
     "Source",
     "Table",
+    "Texts",
     "TinyImageNet",
     "Transform",
     "Users",
+    "draws",
+    "next_tokens",
+    "tokenise",
 ]

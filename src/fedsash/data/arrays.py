@@ -7,12 +7,18 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..basics.arrays import Ints
 from ..basics.errors import DataError, check
 from .inputs import Inputs
+
+Columns = dict[str, Any]
+"""The tensors of all samples: `x` (a tensor, or a tuple or dict of them), `y`, and perhaps `users`."""
+
+LABELS = ("labels", "label", "y")
+"""The names of labels in the items of a data set."""
+NO_TEXT = "turn text into token ids first (fedsash.tokenise), and categories into integers"
 
 
 def features(values: Any) -> Tensor | Inputs:
@@ -34,90 +40,136 @@ def labels(values: Any) -> Tensor:
 def numbers(values: Any, name: str) -> Tensor:
     """A tensor of images (uint8), of floating-point numbers, of int64, or of bool.
 
-    It shares the memory of NumPy arrays where possible. Raises `SettingError` for text and other objects.
+    It shares the memory of NumPy arrays where possible. Raises `SettingError` for text and other objects, and for
+    samples of different shapes.
     """
     if not isinstance(values, Tensor):
-        array = np.require(values, requirements=["C", "W"])
-        right = "must be numbers: give categories as integers, and text as token ids (see fedsash.data.from_texts)"
-        check(array.dtype.kind in "biuf", name, f"{array.dtype} {list(array.shape)}", right)
+        try:
+            array = np.require(values, requirements=["C", "W"])
+        except ValueError as error:
+            raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
+        kind = f"{array.dtype} {list(array.shape)}"
+        check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
         values = torch.from_numpy(array)
     found: Tensor = values
     kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
     return found if kept else found.to(torch.int64)
 
 
-def indices(clients: Any, users: Any, n: int) -> Sequence[Any]:
-    """The indices of each client's samples: `clients` as they are, or one client for each of the `users` `[n]`.
+def user_numbers(users: Any, n: int) -> Tensor:
+    """The numbers of the users `[n]`, given by any names or numbers, in the order of their names.
 
-    Raises `SettingError` unless exactly one of them is given, and for a list that looks like the other one.
+    Raises `SettingError` unless there is one for each of `n` samples.
     """
-    check(
-        (clients is None) != (users is None), "clients", clients, "give the clients' indices, or users=, or partition="
-    )
-    if users is None:
-        return _checked(clients, n)
     column = np.asarray(users)
-    check(
-        column.shape == (n,),
-        "users",
-        f"{column.dtype} {list(column.shape)}",
-        f"must name a user for each of {n} samples",
-    )
-    _, number = np.unique(column, return_inverse=True)
-    order: Ints = np.argsort(number, kind="stable")
-    return np.split(order, np.bincount(number).cumsum()[:-1])
+    right = f"must name a user for each of {n} samples"
+    check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
+    if column.dtype.kind not in "iub":
+        missing = np.array([one is None or one != one for one in column.tolist()])
+        check(not missing.any(), f"users[{int(missing.argmax())}]", None, right)
+    if column.dtype.kind not in "biufU":
+        column = column.astype(str)
+    return torch.from_numpy(np.unique(column, return_inverse=True)[1])
 
 
-def _checked(clients: Any, n: int) -> Sequence[Any]:
+def by_user(users: Tensor) -> list[Ints]:
+    """The indices of each user's samples, from the users' numbers `[n]`."""
+    number = users.numpy()
+    return np.split(np.argsort(number, kind="stable"), np.bincount(number).cumsum()[:-1])
+
+
+def indices(clients: Any) -> Sequence[Any]:
+    """The indices of each client's samples. Raises `SettingError` for a column that names each sample's client."""
     if isinstance(clients, Mapping):
         clients = list(clients.values())
     right = "must be a list with the indices of each client's samples; for a column of users give users="
-    one_each = isinstance(clients, np.ndarray | Tensor) and clients.ndim == 1
+    one_each = getattr(clients, "ndim", 2) == 1 and getattr(clients, "dtype", "") != np.dtype(object)
     plain = isinstance(clients, Sequence) and not isinstance(clients, str)
-    text = plain and len(clients) > 0 and isinstance(clients[0], str | int | np.integer)
-    check(not one_each and not text and (plain or hasattr(clients, "__len__")), "clients", clients, right)
+    flat = plain and len(clients) > 0 and isinstance(clients[0], str | int | np.integer)
+    check(not one_each and not flat and (plain or hasattr(clients, "__len__")), "clients", clients, right)
     found: Sequence[Any] = clients
     return found
 
 
-def of_dataset(dataset: Any) -> tuple[Any, NDArray[Any]]:
-    """`x` and `y` of a PyTorch data set whose items are `(x, y)`, or dicts with `labels`.
+def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Columns, list[Ints] | None]:
+    """The samples of one data set; or of several, one for each client, with each client's indices."""
+    if not isinstance(datasets, list | tuple | Mapping):
+        return of_dataset(datasets, label, users), None
+    split = isinstance(datasets, Mapping) and "train" in datasets
+    check(not split, "datasets", list(datasets), "are splits: give the data set train, and another one as test=")
+    several = list(datasets.values()) if isinstance(datasets, Mapping) else list(datasets)
+    check(len(several) > 0, "datasets", several, "must hold a data set for each client")
+    bare = next((one for one in several if isinstance(one, tuple | Tensor | np.ndarray)), None)
+    right = "must be a data set, or a list of data sets, one for each client"
+    check(bare is None, "datasets", type(bare).__name__, right)
+    parts = [of_dataset(one, label, users) for one in several]
+    ends = np.cumsum([len(part["y"]) for part in parts])
+    own = np.split(np.arange(ends[-1]), ends[:-1])
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}, own
 
-    Raises `DataError`, naming the item, if items differ in shape.
+
+def of_dataset(dataset: Any, label: str = "", users: str = "") -> Columns:
+    """The samples of a data set of PyTorch whose items are `(x, y)`, or of one whose items are dicts.
+
+    In dicts `label` and `users` name the labels and the users. All other keys are inputs. Raises `DataError`, naming
+    the item, if items differ in shape.
     """
     try:
         items = [dataset[i] for i in range(len(dataset))]
     except TypeError as error:
-        raise DataError(f"{type(dataset).__name__} has no length: only data sets that can be indexed fit") from error
+        right = "only a data set with a length, whose items can be indexed, fits"
+        raise DataError(f"{type(dataset).__name__} can't be read: {right}") from error
     check(len(items) > 0, "dataset", dataset, "must hold at least one sample")
     if isinstance(items[0], Mapping):
-        name = next((key for key in ("labels", "label", "y") if key in items[0]), None)
-        check(name is not None, "dataset", list(items[0]), "must have labels, label or y among its keys")
-        parts = {key: _stacked([item[key] for item in items], key) for key in items[0] if key != name}
-        x: Any = next(iter(parts.values())) if len(parts) == 1 else parts
-        return x, _stacked([item[name] for item in items], str(name))
-    right = "must give (x, y) for each sample"
+        return _of_dicts(items, label, users)
+    right = "must give (x, y) for each sample, or a dict"
     check(isinstance(items[0], tuple | list) and len(items[0]) == 2, "dataset", type(items[0]).__name__, right)
-    xs = [item[0] for item in items]
-    several = isinstance(xs[0], tuple | list)
-    parts_of = [_stacked([x[i] for x in xs], f"x[{i}]") for i in range(len(xs[0]))] if several else []
-    return tuple(parts_of) if several else _stacked(xs, "x"), _stacked([item[1] for item in items], "y")
+    xs, y = [item[0] for item in items], _stacked([item[1] for item in items], "y")
+    if isinstance(xs[0], Mapping):
+        return {"x": {name: _stacked([x[name] for x in xs], name) for name in xs[0]}, "y": y}
+    if isinstance(xs[0], tuple | list):
+        return {"x": tuple(_stacked([x[i] for x in xs], f"x[{i}]") for i in range(len(xs[0]))), "y": y}
+    return {"x": _stacked(xs, "x"), "y": y}
 
 
-def joined(parts: Sequence[Any]) -> Any:
-    """The features of several data sets as one, in their order."""
-    first = parts[0]
-    if isinstance(first, Mapping):
-        return {name: np.concatenate([part[name] for part in parts]) for name in first}
-    if isinstance(first, tuple):
-        return tuple(np.concatenate(several) for several in zip(*parts, strict=True))
-    return np.concatenate(parts)
+def _of_dicts(items: list[Any], label: str, users: str) -> Columns:
+    keys = list(items[0])
+    name = label or next((key for key in LABELS if key in keys), "")
+    check(name in keys, "label", name, f"must name the labels; the items have {', '.join(map(str, keys))}")
+    check(users in ("", *keys), "users", users, f"there is no such key; the items have {', '.join(map(str, keys))}")
+    parts = {key: _stacked([item[key] for item in items], key) for key in keys if key not in (name, users)}
+    check(len(parts) > 0, "dataset", keys, "must have inputs besides the labels")
+    x: Any = next(iter(parts.values())) if len(parts) == 1 else parts
+    found = {"x": x, "y": _stacked([item[name] for item in items], name)}
+    return found | ({"users": np.array([item[users] for item in items])} if users else {})
 
 
-def _stacked(values: list[Any], name: str) -> NDArray[Any]:
-    rows = [np.asarray(value) for value in values]
+def _stacked(values: list[Any], name: str) -> Tensor:
+    odd = next((i for i, value in enumerate(values) if isinstance(value, str | bytes | None)), None)
+    if odd is not None:
+        raise DataError(f"dataset[{odd}]: {name} = {values[odd]!r:.60} is no number: {NO_TEXT}, or leave it out")
+    rows = [value.detach().cpu() if isinstance(value, Tensor) else torch.from_numpy(_array(value)) for value in values]
     odd = next((i for i, row in enumerate(rows) if row.shape != rows[0].shape), None)
     if odd is not None:
         shapes = f"{list(rows[odd].shape)}, and the first has {list(rows[0].shape)}"
         raise DataError(f"dataset[{odd}]: {name} has the shape {shapes}: give all samples one shape")
-    return np.stack(rows)
+    return torch.stack(rows)
+
+
+def _array(value: Any) -> Any:
+    """A value as an array: a number, an array, or an image of Pillow in grey or RGB."""
+    mode = getattr(value, "mode", "L") if hasattr(value, "getbands") else "L"
+    check(mode in ("L", "RGB"), "image.mode", mode, "must be L or RGB: use image.convert('RGB') in the data set")
+    array = np.array(value)
+    check(array.dtype.kind in "biuf", "dataset", type(value).__name__, "items must be numbers, arrays or images")
+    return array
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """The columns of several data sets as one, in their order."""
+    first = parts[0]
+    if isinstance(first, Mapping):
+        return {name: torch.cat([part[name] for part in parts]) for name in first}
+    if isinstance(first, tuple):
+        return tuple(torch.cat(several) for several in zip(*parts, strict=True))
+    return torch.cat(list(parts)) if isinstance(first, Tensor) else np.concatenate(parts)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 import torch
 
 from ..basics.errors import check, library
 from ..basics.typed import typed
-from .federated import Samples
 from .images import Images
 from .published import (
     CIFAR10,
@@ -23,9 +23,11 @@ from .published import (
     PublishedImages,
     TinyImageNet,
 )
+from .samples import Samples
 from .source import Source, hold_out
 from .table import Table
 from .text import Shakespeare
+from .texts import Texts
 from .transform import Transform
 
 
@@ -59,10 +61,13 @@ class Digits:
         return Source(train, test, 10, Transform(), tuple("0123456789"))
 
 
-DATASETS: dict[str, type[Digits] | type[Images] | type[PublishedImages] | type[Table] | type[Shakespeare]] = {
+_Data: TypeAlias = type[Digits] | type[Images] | type[PublishedImages] | type[Table] | type[Texts] | type[Shakespeare]
+
+DATASETS: dict[str, _Data] = {
     "digits": Digits,
     "images": Images,
     "table": Table,
+    "texts": Texts,
     "mnist": MNIST,
     "fashion_mnist": FashionMNIST,
     "cifar10": CIFAR10,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,80 +16,12 @@ from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Loss, Task, chosen_task, refuse_beyond
 from . import arrays
-from .encoded import EncodedImages, Features
+from .encoded import Features
 from .inputs import Inputs
-from .partitions.common import Partition, assigned
+from .partitions import as_partition
+from .partitions.common import assigned
+from .samples import Samples
 from .transform import PLAIN, Transform
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Samples(Shown):
-    """`n` labelled samples on one device.
-
-    `x` holds raw images, uint8 `[n, H, W, channels]`, or `EncodedImages` of this shape, or features of any other type,
-    `[n, ...]`, or `Inputs` with several tensors. Images have their channels last, so that a batch `x[idx]` becomes a
-    channels-last batch without a copy. `y` holds the labels, `[n]` or `[n, ...]`, int64 or of a floating-point type.
-    Where the data have them, `domain`, `user` and `coarse` hold the numbers of each sample's domain, user and coarse
-    label, int64 `[n]`.
-
-    Raises `SettingError` if there is no sample, if the lengths differ, or if uint8 data are not images.
-    """
-
-    x: Features
-    y: Tensor
-    domain: Tensor | None = None
-    user: Tensor | None = None
-    coarse: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.x, Inputs):
-            self._check_tensor(self.x)
-        check(len(self.x) > 0, "Samples.x", self.x.shape, "must hold at least one sample")
-        for name in ("y", "domain", "user", "coarse"):
-            if (numbers := getattr(self, name)) is not None:
-                right = "must be int64 or of a floating-point type" if name == "y" else "must be int64"
-                suits = numbers.dtype == torch.int64 or (name == "y" and numbers.is_floating_point())
-                check(suits, f"Samples.{name}", numbers.dtype, right)
-                shape, right = tuple(numbers.shape), f"must be one number for each of {len(self.x)}"
-                check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
-
-    @staticmethod
-    def _check_tensor(x: Tensor | EncodedImages) -> None:
-        check(x.ndim > 0, "Samples.x", tuple(x.shape), "must hold at least one sample")
-        check(0 not in x.shape[1:], "Samples.x", tuple(x.shape), "a sample must hold at least one number")
-        images = x.dtype != torch.uint8 or (x.ndim == 4 and x.shape[-1] <= 4)
-        right = "uint8 data must be images [n, height, width, channels]; give other features as float"
-        check(images, "Samples.x", tuple(x.shape), right)
-
-    def __len__(self) -> int:
-        return len(self.x)
-
-    def __getitem__(self, index: Tensor) -> Samples:
-        """The samples at `index` (int64 or bool), in that order."""
-        return self._each(lambda x: x[index] if isinstance(x, Tensor) else x.only(index))
-
-    def to(self, device: torch.device | str) -> Samples:
-        """The same samples on `device`."""
-        return self._each(lambda x: x.to(device))
-
-    def cast(self, dtype: torch.dtype, integers: bool) -> Samples:
-        """The same samples with floating-point features and labels as `dtype`; with `integers`, integer features stay.
-
-        Images stay as they are.
-        """
-
-        def converted(x: Tensor) -> Tensor:
-            return x.to(dtype) if x.is_floating_point() or (x.dtype == torch.int64 and not integers) else x
-
-        x = self.x
-        if isinstance(x, Inputs):
-            x = x.each(converted)
-        elif isinstance(x, Tensor):
-            x = converted(x)
-        return replace(self, x=x, y=self.y.to(dtype) if self.y.is_floating_point() else self.y)
-
-    def _each(self, change: Callable[[Features], Any]) -> Samples:
-        return Samples(**{name: change(x) for name, x in vars(self).items() if x is not None})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,11 +42,14 @@ class FederatedData(Shown):
 
     `clients[i]` are the indices into `train` that client i holds (any sequence of integers; kept as int64 arrays). An
     index may occur more than once, since some partitions use samples again. `classes` is the number of classes (0 if
-    labels are no classes), `transform` turns raw images into the model's input, and `task` says what is learned. If it
+    labels are no classes), `transform` turns raw samples into the model's input, and `task` says what is learned. If it
     is None, the federation's loss decides, and without a loss of its own it is a classification. Labels get the type
-    that the task needs, where none of them changes. `held[i]` are the indices of client i's held-out samples (see
-    `hold_out`). In a shard of a larger federation (see `shard`), `numbers` `[N]` are the clients' numbers in that
-    federation, ascending; all draws are made by these numbers.
+    that the task needs, where none of them changes. `integers` says whether integer features reach the model as
+    integers (True) or as floating-point numbers (False). If it is None, the first batch decides.
+
+    `held[i]` are the indices of client i's held-out samples (see `hold_out`). In a shard of a larger federation (see
+    `shard`), `numbers` `[N]` are the clients' numbers in that federation, ascending; all draws are made by these
+    numbers.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -128,6 +63,7 @@ class FederatedData(Shown):
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
     task: Task | None = None
+    integers: bool | None = None
     held: Sequence[NDArray[np.int64]] = ()
     numbers: NDArray[np.int64] | None = None
 
@@ -139,7 +75,7 @@ class FederatedData(Shown):
             check(client.size > 0, f"FederatedData.clients[{i}]", [], "must hold at least one sample")
             worst = int(client.max() if client.max() >= n else client.min())
             check(0 <= worst < n, f"FederatedData.clients[{i}]", worst, f"must be indices from 0 to {n - 1}")
-        self.transform.fits(self.train.x)
+        self.transform.fits(self.train.x, self.train.y)
         self._convert_labels()
         self._check_samples("train", self.train)
         if self.test is not None:
@@ -150,10 +86,14 @@ class FederatedData(Shown):
     def _convert_labels(self) -> None:
         if self.task is None:
             return
+        if self.task.labels == "numbers":
+            object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):
             samples: Samples | None = getattr(self, name)
             if samples is not None and (y := self.task.labelled(samples.y)) is not samples.y:
                 object.__setattr__(self, name, replace(samples, y=y))
+                if self.task.labels == "integers":
+                    object.__setattr__(self, "classes", max(self.classes, self.task.classes(y)))
 
     def _check_samples(self, name: str, samples: Samples) -> None:
         place = f"FederatedData.{name}"
@@ -174,49 +114,70 @@ class FederatedData(Shown):
         clients: Any = None,
         *,
         users: Any = None,
-        partition: Partition | None = None,
+        partition: Any = None,
         seed: int = 0,
         test: tuple[Any, Any] | None = None,
         task: Task | None = None,
         classes: int | None = None,
+        integers: bool | None = None,
         transform: Transform = PLAIN,
         label_names: tuple[str, ...] = (),
     ) -> FederatedData:
         """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, and a test set `test = (x, y)`.
 
-        Clients are given in one of three ways: each client's indices, a column `users` `[n]` with the user of each
-        sample, or a rule `partition` with its `seed`. Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of
-        arrays is passed to the model by name, a tuple by position. Floating-point numbers are later converted to the
-        model's type. Integer features stay integers if the model takes only integers, as an embedding does. `task` says
-        what is learned; labels that are no integers need it. `classes` is by default what the labels show.
+        Images are uint8, `[n, H, W]` or `[n, H, W, channels]`. A dict of arrays is passed to the model by name, a tuple
+        by position. Floating-point numbers are later converted to the model's type. What becomes of integers is decided
+        by `integers`, or by the first batch. `task` says what is learned; labels that are no integers need it.
+        `classes` is by default what the labels show.
+
+        Clients are given in one of three ways: as `clients`, each client's indices; as `users` `[n]`, the name or
+        number of each sample's user; or by a rule `partition` with its `seed`. The rule is an object, its name, or a
+        dict as in an experiment file. With `users`, too, it may use them.
 
         Raises `SettingError` as the class does.
         """
-        train = Samples(arrays.features(x), arrays.labels(y))
-        held_out = None if test is None else Samples(arrays.features(test[0]), arrays.labels(test[1]))
-        if partition is not None:
-            check(clients is None and users is None, "partition", partition, "give it, or clients=, or users=")
-            clients = assigned(partition, train, seed)
-        else:
-            clients = arrays.indices(clients, users, len(train))
+        x = arrays.features(x)
+        user = None if users is None else arrays.user_numbers(users, len(x))
+        train, tested = Samples(x, arrays.labels(y), user=user), None
+        if test is not None:
+            check(isinstance(test, tuple | list) and len(test) == 2, "test", type(test).__name__, "must be (x, y)")
+            tested = Samples(arrays.features(test[0]), arrays.labels(test[1]))
         if classes is None:
             kind = chosen_task(task, train.y)
-            classes = max(kind.classes(samples.y) for samples in (train, held_out) if samples is not None)
-        return cls(train, held_out, clients, classes, transform, label_names, task=task)
+            classes = max(kind.classes(samples.y) for samples in (train, tested) if samples is not None)
+        held = _clients(clients, train, partition, seed)
+        return cls(train, tested, held, classes, transform, label_names, task=task, integers=integers)
 
     @classmethod
-    def from_datasets(cls, datasets: Sequence[Any], test: Any = None, **settings: Any) -> FederatedData:
-        """Federated data from PyTorch data sets, one for each client, such as a list of `Subset`s.
+    def from_datasets(
+        cls,
+        datasets: Any,
+        clients: Any = None,
+        *,
+        test: Any = None,
+        label: str = "",
+        users: Any = None,
+        **settings: Any,
+    ) -> FederatedData:
+        """Federated data from data sets of PyTorch or of Hugging Face, in memory.
 
-        Items are `(x, y)`, or dicts with `labels`. All samples are read once and kept in memory; so a transform of the
-        data set is applied once. `test` is a data set, too. `settings` are those of `from_arrays`.
+        `datasets` are several, one for each client, such as a list of `Subset`s; or a single one, and its clients are
+        given as in `from_arrays`. Items are `(x, y)` or dicts. In dicts, `label` and `users` may name the labels and
+        the users; without a name the labels are `labels`, `label` or `y`. Images of Pillow must be of one size.
+
+        All samples are read once and kept in memory. So a transform of the data set that draws at random is drawn once,
+        and not anew in each round: for that give the federated data a `transform`. `test` is a data set, too.
+        `settings` are those of `from_arrays`.
+
+        Raises `DataError`, naming the item, for text and for items of different shapes.
         """
-        parts = [arrays.of_dataset(dataset) for dataset in datasets]
-        check(len(parts) > 0, "datasets", datasets, "must hold a data set for each client")
-        x, y = arrays.joined([x for x, _ in parts]), np.concatenate([y for _, y in parts])
-        ends = np.cumsum([len(y) for _, y in parts])
-        clients = np.split(np.arange(len(y)), ends[:-1])
-        return cls.from_arrays(x, y, clients, test=None if test is None else arrays.of_dataset(test), **settings)
+        name = users if isinstance(users, str) else ""
+        found, held = arrays.of_datasets(datasets, label, name)
+        users = found.pop("users", None) if name else users
+        check(held is None or clients is None, "clients", clients, "there is one data set for each client already")
+        tested = None if test is None else arrays.of_dataset(test, label, name)
+        settings |= {"users": users, "test": tested and (tested["x"], tested["y"])}
+        return cls.from_arrays(**found, clients=clients if held is None else held, **settings)
 
     def learning(self, loss: Loss | None) -> FederatedData:
         """The same data with the task that is learned with a federation's own `loss`, or None."""
@@ -277,7 +238,7 @@ class FederatedData(Shown):
         return replace(self, clients=[self.clients[row] for row in rows], held=held, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
-        """The number of labels of each class that each client holds, `[N, classes]`. Without classes `sizes`, `[N, 1]`."""
+        """How many labels of each class each client holds, `[N, classes]`; without classes `sizes[:, None]`."""
         if self.classes == 0:
             return self.sizes[:, None]
         task, y = self.problem.task, self.train.y.cpu()
@@ -286,6 +247,16 @@ class FederatedData(Shown):
     def to(self, device: torch.device | str) -> FederatedData:
         """The same data with all samples on `device`; the clients' indices stay on the host."""
         return replace(self, train=self.train.to(device), test=None if self.test is None else self.test.to(device))
+
+
+def _clients(clients: Any, samples: Samples, partition: Any, seed: int) -> Sequence[Any]:
+    """The indices of each client's samples, from the one of the three ways that is given."""
+    if partition is not None:
+        check(clients is None, "partition", partition, "give it, or clients=")
+        return assigned(as_partition(partition), samples, seed)
+    ways = (clients is not None) + (samples.user is not None)
+    check(ways == 1, "clients", clients, "give one of clients= (each client's indices), users= and partition=")
+    return arrays.indices(clients) if samples.user is None else arrays.by_user(samples.user)
 
 
 def _first(bad: Tensor) -> int | None:

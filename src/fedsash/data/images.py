@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
@@ -15,10 +15,10 @@ from ..basics.typed import typed
 from . import formats
 from .cache import Content, cached
 from .encoded import EncodedImages, Features
-from .federated import Samples
 from .formats.memory import UNPACKED
 from .formats.pixels import AS_IT_IS, Decoder, Look, decode
-from .formats.splits import numbered
+from .formats.splits import asked, numbered, tested
+from .samples import Samples
 from .source import Source, hold_out
 from .transform import PLAIN, Transform
 
@@ -59,9 +59,12 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
 
     Images that are decoded at once are kept as tensors in the user's cache folder (`$FEDSASH_CACHE`).
     """
-    found = formats.find(path, [settings.train_split, settings.test_split])
+    found = formats.find(path, asked(settings.train_split, settings.test_split))
     there = settings.test_split in ("test", *found.files)
     check(there, "test_split", settings.test_split, f"there is no such split in {path}")
+    test_split = tested(found.files, settings.test_split, path)
+    used = (settings.train_split, test_split)
+    found = replace(found, files={split: files for split, files in found.files.items() if split in used})
     files = [file for split in found.files.values() for file in split]
     how = [
         list(found.files),
@@ -74,7 +77,7 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
     limit = {"auto": SHARE * free(torch.device("cpu")), "once": math.inf, "batches": 0.0}[settings.decode]
     content, info = cached(files, how, limit, lambda: _content(found, settings, limit))
     train = _samples(content, settings.train_split, settings.labels)
-    test = _samples(content, settings.test_split, settings.labels) if settings.test_split in found.files else None
+    test = None if test_split is None else _samples(content, test_split, settings.labels)
     if test is None:
         train, test = hold_out(train, settings.test, seed)
     names = tuple(info["y" if settings.labels == "fine" else "coarse"])
@@ -120,14 +123,15 @@ class Images:
     """Labelled images of one size, from a folder in any of the usual forms or from the Hugging Face hub.
 
     `path` is the name of a data set on the hub, or a folder. A folder may hold Parquet files as on the hub
-    (`train.parquet`, or `train-00000-of-00002.parquet` and so on), idx files, CIFAR's pickles, LEAF's JSON, or one
-    folder of images for each class (see docs/data.md). `image`, `label`, `domain`, `user` and `coarse` name columns of
-    Parquet files. By default the images are in the column `image` or `img`, and a column `domain` is used if there is
-    one.
+    (`train.parquet`, or `train-00000-of-00002.parquet` and so on), what `save_to_disk` of `datasets` wrote, idx files,
+    CIFAR's pickles, LEAF's JSON, or one folder of images for each class (see docs/data.md). `image`, `label`, `domain`,
+    `user` and `coarse` name columns of Parquet files and of saved data sets. By default the images are in the column
+    `image` or `img`, and a column `domain` is used if there is one.
 
     `channels` (1 or 3) converts all images to grey or RGB. With `size` the shorter side is scaled to that many pixels,
     and the middle square is used. `mean`, `std`, `crop` and `flip` are those of `Transform`. The test set is the split
-    `test_split`. Without such a split it is the share `test` of each user, else of each domain, else of all samples.
+    `test_split`. Without it the test set is the validation split (`val`, `valid` or `validation`). Without both it is
+    the share `test` of each user, else of each domain, else of all samples.
 
     `decode` says when images are decoded. `"once"`: all at the beginning; they are kept as tensors in memory and in the
     user's cache folder (`$FEDSASH_CACHE`). `"batches"`: for every batch again. `"auto"`: once if they take less than a

@@ -15,9 +15,9 @@ from ..basics.errors import check, check_count, check_positive
 from ..basics.randomness import Purpose, generator
 from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
-from .federated import Samples
 from .formats.memory import UNPACKED
 from .images import Decode, ReadingSettings, load
+from .samples import Samples
 from .source import Source
 
 _log = logging.getLogger(__name__)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 
+from ..basics.arrays import Ints
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Task
-from .federated import FederatedData, Samples
+from .federated import FederatedData
 from .partitions.common import Partition, assigned
+from .samples import Samples
 from .transform import Transform
 
 _HELD_OUT = 1  # makes this draw independent of the partition's draws
@@ -44,7 +47,11 @@ class Source(Shown):
         A rule may name other fields of the samples in `by`, such as `("domain", "y")`. Then it is called with these
         fields, in that order, and the seed. Raises `SettingError` if the samples lack one of them.
         """
-        return FederatedData(**vars(self), clients=assigned(rule, self.train, seed))
+        return self.of(assigned(rule, self.train, seed))
+
+    def of(self, clients: Sequence[Ints]) -> FederatedData:
+        """The samples with these clients, each of which holds the training samples at its indices."""
+        return FederatedData(**vars(self), clients=clients)
 
 
 @runtime_checkable

@@ -21,8 +21,8 @@ from ..basics.errors import DataError, SettingError, check, one_line
 from ..basics.paths import plain_file
 from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
-from .federated import Samples
 from .formats.memory import check_room
+from .samples import Samples
 from .source import Source
 from .transform import PLAIN
 

@@ -1,18 +1,23 @@
-"""From raw images to a model's input: augmentation and normalisation, in batches, on the device."""
+"""From raw samples to a model's input: augmentation and normalisation, in batches, on the device."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..basics.errors import check, check_count
+from ..basics.errors import FedsashError, SettingError, check, check_count, one_line
 from ..basics.randomness import uniform
-from .encoded import EncodedImages
+from .encoded import Features
 from .inputs import Inputs, ModelInput, each
+
+TRIED = 16
+"""On so many samples a transform of one's own is tried before the first round."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +27,9 @@ class Transform:
     A channel `c` becomes `(x / 255 - mean[c]) / std[c]`; without `mean` and `std` it stays in [0, 1]. With `crop` the
     image gets a black border of so many pixels, and a random part of the original size is used (0: no crop). `flip`
     mirrors half of the images.
+
+    A dataclass of your own that extends this one may replace `augment(x, keys)`, `prepare(x)` or both, for samples of
+    any kind. `OwnTransform` makes one from functions. Engines never compile such a transform.
 
     Raises `SettingError` if `mean` and `std` differ in length, if a `std` is not positive, or if `crop` is negative.
     """
@@ -41,22 +49,67 @@ class Transform:
     @property
     def augments(self) -> bool:
         """Whether `augment` changes anything."""
-        return self.crop > 0 or self.flip
+        return self.crop > 0 or self.flip or type(self).augment is not Transform.augment
 
-    def fits(self, x: Tensor | EncodedImages | Inputs) -> None:
-        """Raise `SettingError` unless this transform can act on the samples `x`."""
+    @property
+    def own(self) -> bool:
+        """Whether it replaces `augment` or `prepare`."""
+        return (type(self).augment, type(self).prepare) != (Transform.augment, Transform.prepare)
+
+    def fits(self, x: Features, y: Tensor) -> None:
+        """Raise `SettingError` unless this transform can act on the samples `x` with the labels `y`."""
         if not isinstance(x, Inputs) and x.dtype == torch.uint8:
             right = f"must have one number for each of {x.shape[-1]} channels"
             check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, right)
+            moved = (self.crop > 0 or self.flip) and y.dim() > 2
+            check(not moved, "Transform", self, "crop and flip would move images, but not their pixels' labels")
         else:
             kind = "several inputs" if isinstance(x, Inputs) else f"{x.dtype} features"
-            check(self == PLAIN, "Transform", self, f"acts on uint8 images, and the data are {kind}")
+            images_only = (self.mean, self.std, self.crop, self.flip) == ((), (), 0, False)
+            check(images_only, "Transform", self, f"acts on uint8 images, and the data are {kind}")
 
-    def prepare(self, x: Tensor) -> Tensor:
+    def try_out(self, x: Features) -> None:
+        """Raise `SettingError` unless the results of functions of one's own depend on each sample and its key alone.
+
+        They are called three times with the first samples of `x`.
+        """
+        if self.own:
+            some = torch.arange(min(TRIED, len(x)), device=x.device)
+            self._try("augment", x[some], some + 1)
+            self._try("prepare", x[some])
+
+    def _try(self, name: str, x: ModelInput, *keys: Tensor) -> None:
+        place = f"{type(self).__name__}.{name}"
+
+        def result(count: int) -> list[Tensor]:
+            own = each(x, lambda x: x[:count].clone())
+            try:
+                found = getattr(self, name)(own, *(k[:count] for k in keys))
+                return [found] if isinstance(found, Tensor) else list(found.values())
+            except FedsashError:
+                raise
+            except Exception as error:  # its class depends on the function
+                line = f"can't change samples of these data: {one_line(error)}"
+                raise SettingError("", place, self, line) from error
+
+        whole, again, first = result(TRIED), result(TRIED), result(1)
+        before = [x] if isinstance(x, Tensor) else list(x.values())
+        kept = not keys or [(b.shape, b.dtype) for b in before] == [(a.shape, a.dtype) for a in whole]
+        check(kept, place, [list(a.shape) for a in whole], "must keep the shapes and types of the samples")
+        same = all(len(a) == len(b) and torch.equal(a, b) for a, b in zip(whole, again, strict=True))
+        source = "its keys (see fedsash.draws)" if keys else "nothing but the samples"
+        check(same, place, self, f"two calls with the same samples differ: it must depend on {source}")
+        alone = all(torch.allclose(a[:1], b, rtol=1e-3, atol=1e-5) for a, b in zip(whole, first, strict=True))
+        check(alone, place, self, "must treat each sample by itself: a sample alone has another result than in a batch")
+
+    def prepare(self, x: ModelInput) -> ModelInput:
         """Raw images, uint8 `[..., H, W, channels]`, as normalised float32 `[..., channels, H, W]`.
 
         The result is a view of channels-last memory. Features that are not uint8 pass through unchanged.
         """
+        return each(x, self._normalised)
+
+    def _normalised(self, x: Tensor) -> Tensor:
         if x.dtype != torch.uint8:
             return x
         width, channels = x.shape[-2:]
@@ -68,16 +121,17 @@ class Transform:
         return rows.view(x.shape).movedim(-1, -3)
 
     def inputs(self, x: ModelInput, dtype: torch.dtype) -> ModelInput:
-        """A batch as the model takes it: images prepared, other floating-point numbers as `dtype`."""
-        return each(x, lambda x: self.prepare(x).to(dtype) if _becomes_floats(x) else x)
+        """A batch as the model takes it: prepared, with floating-point numbers as `dtype`."""
+        return each(self.prepare(x), lambda x: x.to(dtype) if x.is_floating_point() else x)
 
-    def augment(self, x: Tensor, keys: Tensor) -> Tensor:
+    def augment(self, x: Any, keys: Tensor) -> Any:
         """Crop and mirror raw images `x`, uint8 `[M, H, W, channels]`, as drawn by their `keys`, int64 `[M]`.
 
         The image is padded by `crop` black pixels on each side. All `(2 crop + 1)^2` crops of the original size are
         equally likely. With `flip`, the image is mirrored with probability 1/2. Both are pure functions of the key.
+        Each sample of each local step has its own key, a function of (seed, round, client, step, place in the batch).
         """
-        if not self.augments:
+        if not (self.crop or self.flip):
             return x
         m, height, width, channels = x.shape
         draws = uniform(keys[:, None], torch.arange(3, device=x.device))
@@ -93,12 +147,18 @@ class Transform:
         return padded.reshape(-1, channels).index_select(0, pixel.view(-1)).view_as(x)
 
 
-def _becomes_floats(x: Tensor) -> bool:
-    return x.is_floating_point() or x.dtype == torch.uint8
+def draws(keys: Tensor, *shape: int) -> Tensor:
+    """Uniform numbers in [0, 1), float32 `[M, *shape]`: a pure function of the keys, int64 `[M]`."""
+    counter = torch.arange(prod(shape), device=keys.device).view(shape)
+    return uniform(keys.view(-1, *(1,) * len(shape)), counter)
 
 
 PLAIN = Transform()
 """The default: images become numbers in [0, 1], features stay as they are."""
+
+
+TRANSFORMS: dict[str, type[Transform]] = {"images": Transform}
+"""The registered transforms by name."""
 
 
 @lru_cache(maxsize=32)

@@ -13,8 +13,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from ..basics.errors import check
 from ..basics.layout import Layout
 from ..data.encoded import split
-from ..data.federated import FederatedData, Samples
+from ..data.federated import FederatedData
 from ..data.inputs import arguments
+from ..data.samples import Samples
 from ..tasks import Loss
 
 

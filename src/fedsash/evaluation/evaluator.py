@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from math import isfinite
@@ -15,8 +15,10 @@ from ..basics.arrays import Floats
 from ..basics.errors import check, check_count
 from ..basics.shown import Shown
 from ..basics.typed import typed
-from ..data.federated import Problem, Samples
+from ..data.samples import Samples
 from ..exchange import Answers, PartialSum, Reply, Request
+from ..tasks import Task
+from .goal import Goal
 from .scorer import Outcomes, Scorer, Scores, values_of
 
 Split = Literal["held_out", "clients"]
@@ -56,6 +58,10 @@ class Evaluation:
         check(0 <= self.held_out <= 0.9, "Evaluation.held_out", self.held_out, right)
         check_count("Evaluation.batch", self.batch)
 
+    def goal(self, task: Task, loss: Any = None, metrics: Mapping[str, Any] | None = None) -> Goal:
+        """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""
+        return Goal.of(task, loss, metrics, decides=self.metric, target=self.target)
+
     def splits(self, held: bool) -> tuple[Split, ...]:
         """The splits that clients score; `held` says whether there are held-out samples."""
         asked: dict[Split, bool] = {"held_out": held, "clients": self.clients}
@@ -72,8 +78,8 @@ class Metrics(Shown):
 
     `metrics["accuracy"]` gives a metric by its name; shares lie in [0, 1].
 
-    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes`, and by domain, `domains`
-      (None where it is not defined);
+    - Split `"test"`: the central test set. `more` holds the criterion by class, `classes` (unless it is a metric of all
+      samples together), and by domain, `domains` (None where it is not defined);
     - `"held_out"`: the clients' held-out samples;
     - `"clients"`: the unweighted mean over the clients, on their training samples. `more` holds `worst_tenth`, the mean
       criterion of the worst tenth of the clients (at least one client);
@@ -109,8 +115,8 @@ Ask = Callable[[Request], Answers]
 class Evaluator:
     """Evaluates models on the central test set, and on the `splits` that `clients` clients score on their samples."""
 
-    def __init__(self, scorer: Scorer, problem: Problem, clients: int, splits: tuple[Split, ...]) -> None:
-        self._scorer, self._problem, self._clients, self._splits = scorer, problem, clients, splits
+    def __init__(self, scorer: Scorer, clients: int, splits: tuple[Split, ...]) -> None:
+        self._scorer, self._problem, self._clients, self._splits = scorer, scorer.problem, clients, splits
 
     def evaluate(self, w: Tensor, round: int, model: str, ask: Ask) -> list[Metrics]:
         """The metrics of the model `w` `[D]` on every split; clients that do not answer are left out."""
@@ -134,7 +140,9 @@ class Evaluator:
         outcomes = self._scorer.outcomes(w, test)
         numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
-        if test.y.dim() == 1 and self._problem.classes:
+        decides = goal.metrics.get(goal.criterion.name)
+        together = decides is not None and decides.together  # the area under a curve has no value for a single class
+        if test.y.dim() == 1 and self._problem.classes and not together:
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))
@@ -143,13 +151,10 @@ class Evaluator:
 
     def _by_group(self, outcomes: Outcomes, groups: Tensor, count: int) -> list[float | None]:
         """The criterion in each of `count` groups of samples; None for an empty group."""
-        goal, index = self._scorer.goal, groups.cpu().numpy()
-        found: list[float | None] = []
-        for group in range(count):
-            rows = np.flatnonzero(index == group)
-            value = values_of(goal, outcomes.total(goal, rows))[goal.criterion.name] if len(rows) else np.nan
-            found.append(None if np.isnan(value) else float(value))
-        return found
+        index = groups.cpu().numpy()
+        of_groups = (np.flatnonzero(index == group) for group in range(count))
+        values = [outcomes.criterion(self._scorer.goal, rows) if len(rows) else np.nan for rows in of_groups]
+        return [None if np.isnan(value) else value for value in values]
 
     def _worst_tenth(self, values: Floats) -> float:
         """The mean of the criterion over the worst tenth of the clients, at least one."""

@@ -10,20 +10,24 @@ from torch import Tensor, nn
 
 from ..basics.errors import FedsashError, ModelError, SettingError, check, one_line
 from ..basics.layout import Layout
-from ..data.federated import FederatedData, Problem, Samples
+from ..data.federated import FederatedData, Problem
 from ..data.inputs import Inputs, call
+from ..data.samples import Samples
 from .goal import Goal
 
 
-def suited(module: nn.Module, data: FederatedData) -> FederatedData:
-    """The data with features and labels of the types that the module takes.
+def suited(module: nn.Module, data: FederatedData) -> tuple[FederatedData, list[str]]:
+    """The data on the module's device, of the types that the module takes, and lines that say what was chosen.
 
-    Floating-point numbers get the type of the module's parameters. Integers become such numbers, too, unless the module
-    takes only integers, as an embedding does. Raises `ModelError` if the module takes neither.
+    Floating-point numbers get the type of the module's parameters. Integers become such numbers or stay, as
+    `data.integers` says. If it is None, they become numbers unless the module takes only integers, as an embedding
+    does. Raises `ModelError` if the module does not take the samples.
     """
-    dtype, several = Layout(module).dtype, _has_integers(data.train)
+    data = data.to(next(module.parameters()).device)
+    data.transform.try_out(data.train.x)
+    dtype, open_choice = Layout(module).dtype, data.integers is None and _has_integers(data.train)
     wrong: list[Exception] = []
-    for integers in (False, True) if several else (True,):
+    for integers in (False, True) if open_choice else (data.integers is not False,):
         try:
             _output(module, data.problem, _two(data.train).cast(dtype, integers))
         except FedsashError:
@@ -31,8 +35,15 @@ def suited(module: nn.Module, data: FederatedData) -> FederatedData:
         except Exception as error:  # its class depends on the model
             wrong.append(error)
         else:
-            return data.cast(dtype, integers)
+            return data.cast(dtype, integers), [_chosen(integers, dtype)] if open_choice else []
     raise ModelError(f"the model does not take {_sample(data)}: {'; '.join(map(one_line, wrong))}") from wrong[-1]
+
+
+def _chosen(integers: bool, dtype: torch.dtype) -> str:
+    if integers:
+        return "integer features reach the model as integers, since it does not take them as floating-point numbers"
+    kind = str(dtype).removeprefix("torch.")
+    return f"integer features reach the model as {kind} numbers; for integers set integers=True in the data"
 
 
 @torch.no_grad()
@@ -57,11 +68,11 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     for name, metric in goal.metrics.items():
         try:
-            metric.check_sums(task.scored(output, y, losses))
+            metric.check_for(task.scored(output, y, losses))
         except FedsashError:
             raise
         except Exception as error:
-            raise SettingError("", f"metrics.{name}", metric, f"can't be computed: {one_line(error)}") from error
+            raise SettingError("", "metrics", name, f"can't be computed: {one_line(error)}") from error
 
 
 @torch.no_grad()
@@ -71,12 +82,15 @@ def _output(module: nn.Module, problem: Problem, samples: Samples) -> Any:
 
 
 def _two(samples: Samples) -> Samples:
-    return samples[torch.arange(min(2, len(samples)), device=samples.y.device)]
+    """The first sample, and the first one with another label: some metrics are not defined without."""
+    other = (samples.y != samples.y[0]).flatten(1).any(1) if samples.y.dim() > 1 else samples.y != samples.y[0]
+    second = int(other.int().argmax()) or 1
+    return samples[torch.tensor([0, second][: len(samples)], device=samples.y.device)]
 
 
 def _has_integers(samples: Samples) -> bool:
     several = samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,)
-    return any(x.dtype == torch.int64 for x in several)
+    return any(x.dtype in (torch.int64, torch.bool) for x in several)
 
 
 def _sample(data: FederatedData) -> str:

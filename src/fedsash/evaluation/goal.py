@@ -9,7 +9,10 @@ from typing import Any
 from ..basics.errors import check
 from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, OnlyLoss, Task, as_metric, per_sample
 
-TAKEN = ("round", "model", "split", "loss", "classes", "domains", "worst_tenth")
+TAKEN = (
+    *("round", "model", "split", "loss", "classes", "domains", "worst_tenth"),
+    *("better", "start", "held_out", "time", "trips"),
+)
 """Names of other fields of a record, which no metric can have."""
 
 
@@ -21,6 +24,11 @@ class Goal:
     loss: Loss
     metrics: Mapping[str, Metric]
     criterion: Criterion
+
+    @property
+    def deciding(self) -> dict[str, Metric | None]:
+        """The name of the number that decides, and its metric; None for the loss."""
+        return {self.criterion.name: self.metrics.get(self.criterion.name)}
 
     @classmethod
     def of(
@@ -42,8 +50,8 @@ class Goal:
         )
         check(loss is not None or not isinstance(task, OnlyLoss), "FederatedData.task", None, right)
         given = {name: as_metric(metric, name) for name, metric in (metrics or {}).items()}
-        right = f"a metric's name must be letters, digits and _, and none of {', '.join(TAKEN)}"
         for name in given:
+            right = f"must be an identifier other than {', '.join(TAKEN)}"
             check(name.isidentifier() and name not in TAKEN, "metrics", name, right)
         every = {**given, **{name: metric for name, metric in task.metrics.items() if name not in given}}
         name = decides or next(iter(every), "loss")
@@ -54,4 +62,6 @@ class Goal:
             metric = every[name]
             usual = TARGET if isinstance(metric, Accuracy) else None
             criterion = Criterion(name, metric.better, metric.share, usual if target is None else target)
+        right = f"must be at least 0 and at most 1: {name} is a share"
+        check(not criterion.share or 0 <= (target or 0) <= 1, "Evaluation.target", target, right)
         return cls(task, task.loss_of if loss is None else per_sample(loss, task), every, criterion)

@@ -14,9 +14,10 @@ from ..basics.arrays import Floats, Ints
 from ..basics.layout import Layout
 from ..data import encoded
 from ..data.encoded import EncodedImages
-from ..data.federated import Problem, Samples
+from ..data.federated import Problem
 from ..data.inputs import ModelInput, call
-from ..tasks import Scored, Together
+from ..data.samples import Samples
+from ..tasks import Scored
 from .goal import Goal
 
 Scores = dict[str, Floats]
@@ -35,13 +36,20 @@ class Outcomes:
 
     def total(self, goal: Goal, rows: Ints | slice) -> Scores:
         """The scores of some of the samples, `[k]` each."""
-        found = {name: sums[rows].sum(0) for name, sums in self.sums.items()}
-        if self.kept is not None:
-            output, y = (part[rows if isinstance(rows, slice) else torch.from_numpy(rows)] for part in self.kept)
-            for name, metric in goal.metrics.items():
-                if isinstance(metric, Together):
-                    found[name] = metric.of(output, y)
-        return found
+        return {name: self._score(goal, name, rows) for name in ("loss", *goal.metrics)}
+
+    def criterion(self, goal: Goal, rows: Ints) -> float:
+        """The value of the number that decides, for some of the samples."""
+        return float(value_of(goal, goal.criterion.name, self._score(goal, goal.criterion.name, rows)))
+
+    def _score(self, goal: Goal, name: str, rows: Ints | slice) -> Floats:
+        metric = goal.metrics.get(name)
+        if metric is None or not metric.together:
+            return np.asarray(self.sums[name][rows].sum(0))
+        assert self.kept is not None
+        output, y = (part[rows if isinstance(rows, slice) else torch.from_numpy(rows)] for part in self.kept)
+        value = metric.of(output, y) if len(y) else np.nan
+        return np.zeros(2) if np.isnan(value) else np.array([value * len(y), len(y)])
 
 
 class Scorer:
@@ -50,8 +58,8 @@ class Scorer:
     def __init__(self, module: nn.Module, goal: Goal, problem: Problem, batch: int) -> None:
         self._module = copy.deepcopy(module).eval()
         self._layout = Layout(module)
-        self.goal, self._problem, self._batch = goal, problem, batch
-        self._together = any(isinstance(metric, Together) for metric in goal.metrics.values())
+        self.goal, self.problem, self._batch = goal, problem, batch
+        self._together = any(metric.together for metric in goal.metrics.values())
 
     @torch.no_grad()
     def outcomes(self, w: Tensor, samples: Samples, index: Ints | None = None) -> Outcomes:
@@ -88,23 +96,29 @@ class Scorer:
         return {name: np.stack([total[name] for total in totals]) for name in totals[0]}
 
     def _scored(self, x: ModelInput, y: Tensor) -> Scored:
-        output = call(self._module, self._problem.transform.inputs(x, self._layout.dtype))
+        output = call(self._module, self.problem.transform.inputs(x, self._layout.dtype))
         return self.goal.task.scored(output, y, self.goal.loss(output, y))
 
     def _sums(self, scored: Scored) -> dict[str, Tensor]:
         losses = scored.losses
         found = {"loss": torch.stack([losses, torch.ones_like(losses)], dim=1)}
         for name, metric in self.goal.metrics.items():
-            if not isinstance(metric, Together):
+            if not metric.together:
                 found[name] = metric.sums(scored)
         return found
 
 
 def values_of(goal: Goal, scores: Scores) -> Scores:
     """The loss and all metrics from their scores."""
+    return {name: value_of(goal, name, scores[name]) for name in ("loss", *goal.metrics)}
+
+
+def value_of(goal: Goal, name: str, score: Floats) -> Floats:
+    """The loss, or the metric of this name, from its score."""
+    if name in goal.metrics:
+        return goal.metrics[name].value(score)
     with np.errstate(invalid="ignore", divide="ignore"):
-        loss = np.divide(scores["loss"][..., 0], scores["loss"][..., 1])
-    return {"loss": loss} | {name: metric.value(scores[name]) for name, metric in goal.metrics.items()}
+        return np.asarray(np.divide(score[..., 0], score[..., 1]))
 
 
 def _joined(kept: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:

@@ -60,11 +60,10 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
     Each candidate is timed for a few local steps. The time of a round follows from this time and from the steps of the
     clients in the first rounds. `rounds` is the length of the run, if known; only long runs are compiled. A model that
     can't be vectorised is trained one client at a time, with a line that says so. Raises `ValueError` if steps are to
-    be compiled and images are encoded, and `RuntimeError` if the model can't be vectorised but must be.
+    be compiled and can't be, and `RuntimeError` if the model can't be vectorised but must be.
     """
-    encoded = isinstance(work.data.train.x, EncodedImages)
-    right = 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
-    check(not (encoded and engine.compile is True), "LocalEngine.compile", True, right)
+    reason = _uncompiled(work)
+    check(not (reason and engine.compile is True), "LocalEngine.compile", True, reason)
     if engine.resolved:
         return engine, []
     try:
@@ -75,7 +74,7 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
         line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one client at a time"
         chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
         return chosen, [line, *notes]
-    best, compile = choose(candidates, lambda candidate: _compiles(engine, candidate, rounds, encoded))
+    best, compile = choose(candidates, lambda candidate: not reason and _compiles(engine, candidate, rounds))
     return replace(best.engine, compile=compile), [_said(best, candidates, compile)]
 
 
@@ -184,16 +183,20 @@ def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
     return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
 
 
-def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None, encoded: bool) -> bool:
+def _uncompiled(work: ClientWork) -> str:
+    """Why steps with these samples can't be compiled; empty if they can."""
+    if isinstance(work.data.train.x, EncodedImages):
+        return 'compiled steps need decoded images: set decode = "once" in the data, or compile = false'
+    own = f"the transform's own functions can't be compiled ({type(work.data.transform).__name__}): set compile = false"
+    return own if work.data.transform.own else ""
+
+
+def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None) -> bool:
     """Whether the steps of a candidate are compiled: as the engine says, or with "auto" if the run is long enough."""
     if engine.compile != "auto":
         return engine.compile
-    return (
-        not encoded
-        and best.engine.kind == "vectorised"
-        and rounds is not None
-        and best.seconds * rounds > WORTH_COMPILING
-    )
+    long = rounds is not None and best.seconds * rounds > WORTH_COMPILING
+    return long and best.engine.kind == "vectorised"
 
 
 def _short(error: RuntimeError) -> str:

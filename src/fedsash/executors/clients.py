@@ -8,14 +8,21 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from torch import nn
 
 from ..basics.arrays import Ints
 from ..basics.errors import check
 from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
-from ..exchange import Executor
+from ..evaluation.first_batch import suited
+from ..exchange import Answers, Executor, Request
 from . import ClientWork, Engine, Training
+
+NO_TEST_SET = (
+    "there is no test set: no model is tested; give test samples, or hold some of the clients' back by "
+    "evaluation.held_out"
+)
 
 
 class Clients(Protocol):
@@ -57,11 +64,12 @@ class Clients(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LocalClients:
-    """Clients whose samples are in this process; an engine trains them."""
+    """Clients whose samples are in this process; an engine trains them. `notes` are lines about their data."""
 
     data: FederatedData
     engine: Engine
     remember: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def problem(self) -> Problem:
@@ -76,7 +84,8 @@ class LocalClients:
         return any(map(len, self.data.held))
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
-        return self.engine.open(ClientWork(training, self.data), rounds)
+        executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
+        return executor, [*self.notes, *notes]
 
     def settled(self, began: Mapping[str, Any]) -> LocalClients:
         return replace(self, engine=self.engine.settled(began))
@@ -95,45 +104,62 @@ class LocalClients:
         }
 
 
-def local_clients(data: FederatedData, engine: Engine, *, held_out: float, seed: int) -> LocalClients:
-    """Clients in this process; of each client's samples the fraction `held_out`, by `seed`, is held out.
+def local_clients(
+    module: nn.Module, data: FederatedData, engine: Engine, *, held_out: float, seed: int
+) -> LocalClients:
+    """Clients in this process, whose samples are on the module's device and of the types that it takes.
 
-    Raises `ValueError` if `held_out` is above 0 and so small that no client has a held-out sample.
+    Of each client's samples the fraction `held_out`, by `seed`, is held out. Their `notes` say what was chosen, and
+    whether there is neither a test set nor a held-out sample. Raises `SettingError` if `held_out` is above 0 and so
+    small that no client has a held-out sample, and `ModelError` if the module does not take the samples.
     """
-    clients = LocalClients(data.hold_out(held_out, seed), engine)
+    data, notes = suited(module, data)
+    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else []
+    clients = LocalClients(data.hold_out(held_out, seed), engine, notes=(*notes, *untested))
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients
 
 
+class NotStarted(Executor):
+    """What an executor is before it has been started: it has no process, no chronicle, and nothing to remember."""
+
+    def work(self, request: Request) -> Answers:
+        raise RuntimeError("the executor has not been started")
+
+
+NOT_STARTED = NotStarted()
+
+
 class LazyExecutor:
-    """Starts the executor that reaches clients when it is first needed; after `close` it can be started again."""
+    """Starts the executor that reaches clients when it is first needed; after `close` it can be started again.
+
+    `current` is the executor as it is: the running one, or `NOT_STARTED`.
+    """
 
     def __init__(self, clients: Clients, training: Callable[[], Training]) -> None:
         self._clients, self._training = clients, training
-        self._executor: Executor | None = None
+        self.current: Executor = NOT_STARTED
+
+    @property
+    def started(self) -> bool:
+        """Whether the executor is running."""
+        return self.current is not NOT_STARTED
 
     def start(self, rounds: int | None = None) -> list[str]:
         """Start the executor if it is not running; returns lines that say what was chosen."""
-        if self._executor is not None:
+        if self.started:
             return []
-        self._executor, notes = self._clients.open(self._training(), rounds)
+        self.current, notes = self._clients.open(self._training(), rounds)
         return notes
 
     @property
-    def executor(self) -> Executor:
+    def running(self) -> Executor:
         """The running executor; it is started if necessary."""
         self.start()
-        assert self._executor is not None
-        return self._executor
-
-    @property
-    def started(self) -> Executor | None:
-        """The executor if it is running, else None."""
-        return self._executor
+        return self.current
 
     def close(self) -> None:
         """End the executor."""
-        if self._executor is not None:
-            self._executor.close()
-            self._executor = None
+        self.current.close()
+        self.current = NOT_STARTED

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..basics.private_torch import OperationMode, seed_cpu
+from ..basics.private_torch import OperationMode
 from ..basics.randomness import uniform
 
 _WITHOUT_BATCH: dict[Callable[..., Any], int | None] = {
@@ -81,11 +81,3 @@ def draws_dropout(forward: Callable[[], Any]) -> bool:
     with torch.no_grad(), mode, others:
         forward()
     return mode.calls > 0 or others.found
-
-
-def seed_torch(key: Tensor) -> None:
-    """Seed PyTorch's own generator with a key, for draws outside `SeededDropout` (attention, LSTM, noise)."""
-    if key.device.type == "cpu":
-        seed_cpu(int(key))
-    else:
-        torch.manual_seed(int(key))

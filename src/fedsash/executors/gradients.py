@@ -13,11 +13,12 @@ from torch.func import functional_call, grad, vmap
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
+from ..basics.randomness import seed_torch
 from ..data.inputs import ModelInput, arguments, call, each
 from ..local import Batch
 from ..methods import Method
 from ..tasks import Loss
-from .dropout import SeededDropout, seed_torch
+from .dropout import SeededDropout
 
 MemoryFormat = Literal["contiguous", "channels_last"]
 

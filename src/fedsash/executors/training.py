@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -45,13 +45,13 @@ class Training:
     sample: tuple[Ints, ...]
 
     def check_picklable(self) -> None:
-        """Raise `ValueError` if a field can't be pickled, and so can't be sent to a spawned process."""
-        for field in fields(self):
+        """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
+        for name, part in (vars(self.goal) | vars(self)).items():
             try:
-                pickle.dumps(getattr(self, field.name))
+                pickle.dumps(part)
             except Exception as error:  # its class depends on the object
                 right = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
-                check(False, f"Federation.{field.name}", getattr(self, field.name), right)
+                check(False, f"Federation.{name}", part, right)
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,7 +56,7 @@ class Draws:
         index = self.index[k, :, :width]
         flat = index.reshape(-1)
         x, y = self.x.index_select(0, flat), self.y[flat]
-        if augment and transform.augments and isinstance(x, Tensor):
+        if augment and transform.augments:
             places = torch.arange(1, width + 1, device=keys.device)
             x = transform.augment(x, (keys[:, None] + (places << 32)).reshape(-1))
         x = each(transform.inputs(x, dtype), lambda x: x.view(*index.shape, *x.shape[1:]))

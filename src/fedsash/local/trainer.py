@@ -138,7 +138,7 @@ class Trainer:
 
     def scored(self, w: Tensor) -> Vectors:
         """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
-        found = self._scorer.scores(w, self.data.train, [np.zeros(1, dtype=np.int64)]) if self._splits else {}
+        found = self._scorer.scores(w, self.data.train, [np.empty(0, dtype=np.int64)]) if self._splits else {}
         return {scored(s, name): torch.from_numpy(sums) for s in self._splits for name, sums in found.items()}
 
     def _begin(self, request: Request, numbers: _RoundNumbers) -> LocalRun:

@@ -19,9 +19,9 @@ from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check
 from ..basics.fingerprint import differences, text
 from ..broadcast import Broadcast
-from ..data.federated import FederatedData
 from ..evaluation import Evaluation, Goal, Metrics
 from ..exchange import Ended, RoundReport
+from ..executors.clients import Clients
 from ..federation import Federation
 from ..state import State
 from .chronicle import NetworkChronicle
@@ -80,8 +80,8 @@ class Asynchronous:
         return self.federation.averages
 
     @property
-    def local_data(self) -> FederatedData | None:
-        return self.federation.local_data
+    def clients(self) -> Clients:
+        return self.federation.clients
 
     @property
     def chronicle(self) -> NetworkChronicle | None:

@@ -8,7 +8,6 @@ from .criterion import TARGET, Criterion
 from .losses import OnlyLoss, chosen_task, per_sample
 from .metrics import (
     F1,
-    METRICS,
     R2,
     Accuracy,
     Better,
@@ -18,12 +17,10 @@ from .metrics import (
     Perplexity,
     RootMeanSquaredError,
     Scored,
-    Together,
-    TorchMetric,
-    as_metric,
 )
 from .regression import Regression
 from .sequences import PAD, NextCharacter, NextToken
+from .together import Together, TorchMetric, as_metric
 
 __all__ = [
     "F1",
@@ -69,3 +66,15 @@ TASKS: dict[str, type[Task]] = {
     "next_token": NextToken,
 }
 """The registered tasks by name."""
+
+METRICS: dict[str, type[Metric]] = {
+    "accuracy": Accuracy,
+    "f1": F1,
+    "mean_iou": MeanIoU,
+    "mae": MeanAbsoluteError,
+    "rmse": RootMeanSquaredError,
+    "r2": R2,
+    "perplexity": Perplexity,
+    "torchmetrics": TorchMetric,
+}
+"""The registered metrics by name."""

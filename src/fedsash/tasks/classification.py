@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check
+from ..basics.errors import check, check_positive
 from .base import Task, like_labels, refuse_beyond
 from .metrics import Accuracy, MeanIoU, Metric
 
@@ -71,7 +71,7 @@ class Binary(Task):
     positive: float = 1.0
 
     def __post_init__(self) -> None:
-        check(self.positive > 0, "Binary.positive", self.positive, "must be above 0")
+        check_positive("Binary.positive", self.positive)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:
@@ -109,7 +109,7 @@ class MultiLabel(Task):
     positive: float = 1.0
 
     def __post_init__(self) -> None:
-        check(self.positive > 0, "MultiLabel.positive", self.positive, "must be above 0")
+        check_positive("MultiLabel.positive", self.positive)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

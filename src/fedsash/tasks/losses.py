@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..basics.errors import check
@@ -16,7 +17,13 @@ from .base import Loss, Task, refuse_beyond, refuse_first
 from .classification import Binary, Classification, MultiLabel
 from .regression import Regression
 
-NUMBERS = (nn.MSELoss, nn.L1Loss, nn.HuberLoss, nn.SmoothL1Loss)
+CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
+LOGITS = (nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits)
+NUMBERS = (
+    *(nn.MSELoss, nn.L1Loss, nn.HuberLoss, nn.SmoothL1Loss),
+    *(F.mse_loss, F.l1_loss, F.huber_loss, F.smooth_l1_loss),
+)
+"""Losses of PyTorch, as modules and as functions, by the task that they belong to."""
 
 
 @dataclass(frozen=True)
@@ -45,17 +52,27 @@ class OnlyLoss(Task):
         return True
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PerSample:
-    """A loss of PyTorch whose mean over the batch is undone. Its result `[B, ...]` becomes a mean for each sample."""
+    """A loss of PyTorch, as `given`, whose mean over the batch is undone in `loss`.
 
+    Its result `[B, ...]` becomes a mean for each sample. Raises `SettingError` if it is not of the labels' shape, since
+    PyTorch has then stretched outputs and labels to fit each other.
+    """
+
+    given: Any
     loss: Any
     task: Task
 
     def __call__(self, output: Any, y: Tensor) -> Tensor:
         answer = self.task.answer(output, y)
-        losses: Tensor = self.loss(answer, y.to(answer.dtype) if isinstance(self.loss, nn.BCEWithLogitsLoss) else y)
+        losses: Tensor = self.loss(answer, y.to(answer.dtype) if _among(self.given, LOGITS) else y)
+        right = f"makes losses {list(losses.shape)} of outputs {list(answer.shape)} and labels {list(y.shape)}"
+        check(losses.shape in (y.shape, y.shape[:1]), "Federation.loss", self, right)
         return losses.flatten(1).mean(1) if losses.dim() > 1 else losses
+
+    def __repr__(self) -> str:
+        return getattr(self.given, "__name__", "") or repr(self.given)
 
 
 def per_sample(loss: Any, task: Task) -> Loss:
@@ -74,9 +91,9 @@ def per_sample(loss: Any, task: Task) -> Loss:
         check(not (weighted and loss.reduction == "mean"), "Federation.loss", loss, right)
         own = copy.copy(loss)
         own.reduction = "none"
-        return PerSample(own, task)
+        return PerSample(loss, own, task)
     if getattr(loss, "__module__", "") == "torch.nn.functional" and "reduction" in inspect.signature(loss).parameters:
-        return PerSample(partial(loss, reduction="none"), task)
+        return PerSample(loss, partial(loss, reduction="none"), task)
     return loss  # type: ignore[no-any-return]
 
 
@@ -88,9 +105,14 @@ def chosen_task(said: Task | None, y: Tensor, loss: Any = None) -> Task:
     """
     if said is not None:
         return said
-    integers = not y.is_floating_point() or isinstance(loss, nn.BCEWithLogitsLoss)  # it takes 0.0 and 1.0
-    if loss is None or isinstance(loss, nn.CrossEntropyLoss | nn.NLLLoss):
-        return Classification() if integers and y.dim() == 1 else OnlyLoss()
-    if isinstance(loss, nn.BCEWithLogitsLoss) and y.dim() in (1, 2):
+    if _among(loss, NUMBERS):
+        return Regression()
+    if _among(loss, LOGITS) and y.dim() in (1, 2):
         return Binary() if y.dim() == 1 else MultiLabel()
-    return Regression() if isinstance(loss, NUMBERS) and not integers else OnlyLoss()
+    classes = (loss is None or _among(loss, CLASSES)) and not y.is_floating_point() and y.dim() == 1
+    return Classification() if classes else OnlyLoss()
+
+
+def _among(loss: Any, kinds: tuple[Any, ...]) -> bool:
+    """Whether a loss is one of these functions, or of one of these classes."""
+    return any(loss is kind or (isinstance(kind, type) and isinstance(loss, kind)) for kind in kinds)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable
-from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -13,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats
-from ..basics.errors import SettingError, check, library
+from ..basics.errors import check
 from ..basics.typed import typed
 
 Better = Literal["higher", "lower"]
@@ -35,11 +32,12 @@ class Scored:
 
 
 @typed
-class Metric(ABC):
+class Metric:
     """A number that says how good predictions are. A metric is a frozen dataclass that extends this class.
 
     `sums` gives k numbers for each sample. `value` makes the metric from their sums over any set of samples. So the
-    same numbers serve the test set, the clients, and each class.
+    same numbers serve the test set, the clients, and each class. A metric of all samples `together` has `of` in their
+    place.
     """
 
     better: ClassVar[Better] = "higher"
@@ -47,17 +45,27 @@ class Metric(ABC):
     share: ClassVar[bool] = False
     """Whether it is a share in [0, 1], which is shown in per cent."""
 
-    @abstractmethod
+    together: ClassVar[bool] = False
+    """Whether it is a metric of all samples of a set together, which `of` computes. Then a sample has no numbers."""
+
     def sums(self, scored: Scored) -> Tensor:
         """The numbers of each sample, `[B, k]`."""
+        raise NotImplementedError(f"{type(self).__name__} has neither sums nor of")
 
-    def check_sums(self, scored: Scored) -> None:
+    def of(self, output: Tensor, y: Tensor) -> float:
+        """The metric of these samples, if it is one of all samples `together`. NaN where it is not defined."""
+        raise NotImplementedError(f"{type(self).__name__} has no method of")
+
+    def check_for(self, scored: Scored) -> None:
         """Compute the metric for a few samples, so that a mistake shows."""
-        self.value(self.sums(scored).sum(0).double().cpu().numpy())
+        if self.together:
+            self.of(scored.output.cpu(), scored.y.cpu())
+        else:
+            self.value(self.sums(scored).sum(0).double().cpu().numpy())
 
-    @abstractmethod
     def value(self, sums: Floats) -> Floats:
-        """The metric `[...]` from the sums `[..., k]` over samples. It is NaN where it is not defined."""
+        """The metric `[...]` from the sums `[..., k]` over samples: by default a quotient. NaN if it is not defined."""
+        return _ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
@@ -71,55 +79,46 @@ class Accuracy(Metric):
         check(self.top >= 1, "Accuracy.top", self.top, "must be at least 1")
 
     def sums(self, scored: Scored) -> Tensor:
-        right = scored.predicted == scored.y
+        right = _classes_said(self, scored) == scored.y
         if self.top > 1:
-            right = (scored.output.topk(self.top).indices == scored.y.unsqueeze(-1)).any(-1)
+            dim, y = _class_dim(scored.output), scored.y
+            check(scored.output.dim() > y.dim(), "Accuracy.top", self.top, "needs one output for each class")
+            right = (scored.output.topk(self.top, dim).indices == y.unsqueeze(dim)).any(dim)
         return torch.stack([_total(right & scored.counted), _total(scored.counted)], dim=1)
-
-    def value(self, sums: Floats) -> Floats:
-        return _ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
-class _ByClass(Metric):
-    """A share for each class from its right predictions, its wrong ones, and its labels that were missed: the mean over
-    the classes that occur in labels or predictions. Labels of 0 and 1 have one class, the 1.
+class F1(Metric):
+    """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the class 1.
+
+    Classes that occur neither in labels nor in predictions do not count. Labels of 0 and 1 have one class, the 1.
     """
 
     share: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
-        one = scored.output.shape == scored.y.shape or scored.output.shape == (*scored.y.shape, 1)
-        classes = None if one else scored.output.shape[1 if scored.output.dim() == 4 else -1]
-        said, right = (_indicators(v, scored.counted, classes) for v in (scored.predicted, scored.y))
-        counts = [said & right, said & ~right, right & ~said]
-        return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
+        return _counts(self, scored)
 
     def value(self, sums: Floats) -> Floats:
         hits, wrong, missed = np.split(sums, 3, axis=-1)
-        found = self._of(hits, wrong, missed)
-        occurs = hits + wrong + missed > 0
-        return _ratio(np.where(occurs, found, 0.0).sum(-1), occurs.sum(-1))
-
-    @abstractmethod
-    def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        """The share of each class."""
+        return _over_classes(2 * hits, 2 * hits + wrong + missed)
 
 
 @dataclass(frozen=True)
-class F1(_ByClass):
-    """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the class 1."""
+class MeanIoU(Metric):
+    """Intersection over union, hits / (hits + wrong + missed): the mean over classes, as for segmentation.
 
-    def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        return _ratio(2 * hits, 2 * hits + wrong + missed)
+    Classes are counted as by `F1`.
+    """
 
+    share: ClassVar[bool] = True
 
-@dataclass(frozen=True)
-class MeanIoU(_ByClass):
-    """Intersection over union, hits / (hits + wrong + missed): the mean over classes, as for segmentation."""
+    def sums(self, scored: Scored) -> Tensor:
+        return _counts(self, scored)
 
-    def _of(self, hits: Floats, wrong: Floats, missed: Floats) -> Floats:
-        return _ratio(hits, hits + wrong + missed)
+    def value(self, sums: Floats) -> Floats:
+        hits, wrong, missed = np.split(sums, 3, axis=-1)
+        return _over_classes(hits, hits + wrong + missed)
 
 
 @dataclass(frozen=True)
@@ -129,11 +128,8 @@ class MeanAbsoluteError(Metric):
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        errors = _errors(scored).abs()
+        errors = _errors(self, scored).abs()
         return torch.stack([errors.mean(1), torch.ones_like(errors[:, 0])], dim=1)
-
-    def value(self, sums: Floats) -> Floats:
-        return _ratio(sums[..., 0], sums[..., 1])
 
 
 @dataclass(frozen=True)
@@ -143,7 +139,7 @@ class RootMeanSquaredError(Metric):
     better: ClassVar[Better] = "lower"
 
     def sums(self, scored: Scored) -> Tensor:
-        errors = _errors(scored)
+        errors = _errors(self, scored)
         return torch.stack([errors.square().mean(1), torch.ones_like(errors[:, 0])], dim=1)
 
     def value(self, sums: Floats) -> Floats:
@@ -158,8 +154,9 @@ class R2(Metric):
     """
 
     def sums(self, scored: Scored) -> Tensor:
-        errors, y = _errors(scored), _flat(scored.y)
-        return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1).double()
+        # In float32, large labels of a small variance would lose all digits. Apple's GPUs have no float64.
+        errors, y = _errors(self, scored).cpu().double(), _flat(scored.y).cpu().double()
+        return torch.cat([torch.ones_like(y[:, :1]), errors.square(), y, y.square()], dim=1)
 
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
@@ -183,102 +180,6 @@ class Perplexity(Metric):
             return np.exp(_ratio(sums[..., 0], sums[..., 1]))
 
 
-@dataclass(frozen=True)
-class Together(Metric):
-    """A metric of all samples of a set together, such as the area under a curve: `function(output, y)` gives a number.
-
-    `output` is what counts of the model's output. On held-out data it is the mean of the clients' own values, weighted
-    by their samples, since outputs do not leave the clients.
-    """
-
-    function: Callable[[Tensor, Tensor], Any]
-    direction: Better = "higher"
-
-    @property
-    def better(self) -> Better:  # type: ignore[override]
-        return self.direction
-
-    def sums(self, scored: Scored) -> Tensor:
-        """Not defined: a single sample has no such numbers."""
-        raise NotImplementedError("use of(output, y)")
-
-    def check_sums(self, scored: Scored) -> None:
-        self.of(scored.output.cpu(), scored.y.cpu())
-
-    def of(self, output: Tensor, y: Tensor) -> Floats:
-        """The value for these samples times their number, and their number, `[2]`; zeros without samples."""
-        return np.array([float(self.function(output, y)) * len(y), len(y)] if len(y) else [0.0, 0.0])
-
-    def value(self, sums: Floats) -> Floats:
-        return _ratio(sums[..., 0], sums[..., 1])
-
-
-@dataclass(frozen=True)
-class TorchMetric(Together):
-    """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
-
-    `options` are the arguments of this class. Raises `LibraryError` without torchmetrics.
-    """
-
-    function: Any = field(init=False, default=None, repr=False, compare=False)
-    direction: Any = field(init=False, default="higher", repr=False, compare=False)
-    metric: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        with library("torchmetrics", "these metrics", "torchmetrics"):
-            import torchmetrics
-        made: Any = torchmetrics
-        for part in self.metric.split("."):
-            made = getattr(made, part, None)
-        right = "must be a class of torchmetrics, such as classification.BinaryAUROC"
-        check(
-            isinstance(made, type) and issubclass(made, torchmetrics.Metric), "TorchMetric.metric", self.metric, right
-        )
-        try:
-            found = of_torchmetrics(made(**self.options))
-        except (TypeError, ValueError) as error:
-            raise SettingError("TorchMetric", "options", self.options, str(error)) from error
-        object.__setattr__(self, "function", found.function)
-        object.__setattr__(self, "direction", found.direction)
-
-
-def of_torchmetrics(metric: Any) -> Together:
-    """The metric for an object of torchmetrics. Its direction is `higher_is_better` of its class."""
-
-    def function(output: Tensor, y: Tensor) -> float:
-        own = deepcopy(metric)
-        own.reset()
-        own.update(output, y)
-        return float(own.compute())
-
-    return Together(function, "lower" if metric.higher_is_better is False else "higher")
-
-
-def as_metric(given: Any, name: str) -> Metric:
-    """A metric from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
-    if isinstance(given, Metric):
-        return given
-    if hasattr(given, "update") and hasattr(given, "compute"):
-        return of_torchmetrics(given)
-    right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
-    check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
-    return Together(given)
-
-
-METRICS: dict[str, type[Metric]] = {
-    "accuracy": Accuracy,
-    "f1": F1,
-    "mean_iou": MeanIoU,
-    "mae": MeanAbsoluteError,
-    "rmse": RootMeanSquaredError,
-    "r2": R2,
-    "perplexity": Perplexity,
-    "torchmetrics": TorchMetric,
-}
-"""The registered metrics by name."""
-
-
 def _ratio(a: Floats, b: Any) -> Floats:
     """a / b, NaN where b is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -295,9 +196,43 @@ def _flat(values: Tensor) -> Tensor:
     return values.flatten(1) if values.dim() > 1 else values.unsqueeze(1)
 
 
-def _errors(scored: Scored) -> Tensor:
+def _said(metric: Metric, scored: Scored) -> Tensor:
+    """The predictions; raises `SettingError` if they are not of the labels' shape."""
+    found, name = list(scored.predicted.shape), type(metric).__name__
+    right = f"needs predictions of the labels' shape {list(scored.y.shape)}: name a task in the data"
+    check(scored.predicted.shape == scored.y.shape, name, found, right)
+    return scored.predicted
+
+
+def _classes_said(metric: Metric, scored: Scored) -> Tensor:
+    """The predictions of classes; raises `SettingError` if the labels are no classes."""
+    check(not scored.y.is_floating_point(), type(metric).__name__, scored.y.dtype, "needs labels that are integers")
+    return _said(metric, scored)
+
+
+def _errors(metric: Metric, scored: Scored) -> Tensor:
     """The errors of all targets, `[B, targets]`."""
-    return _flat(scored.predicted - scored.y)
+    return _flat(_said(metric, scored) - scored.y)
+
+
+def _class_dim(output: Tensor) -> int:
+    """The dimension of the classes: the second one for images `[B, classes, H, W]`, else the last one."""
+    return 1 if output.dim() == 4 else -1
+
+
+def _over_classes(part: Floats, whole: Floats) -> Floats:
+    """The mean of part / whole `[..., classes]` over the classes that occur, those with a whole above 0."""
+    occurs = whole > 0
+    return _ratio(np.where(occurs, _ratio(part, whole), 0.0).sum(-1), occurs.sum(-1))
+
+
+def _counts(metric: Metric, scored: Scored) -> Tensor:
+    """Right predictions, wrong predictions and missed labels of each class, `[B, 3 classes]`."""
+    one = scored.output.shape == scored.y.shape
+    classes = None if one else scored.output.shape[_class_dim(scored.output)]
+    said, right = (_indicators(v, scored.counted, classes) for v in (_classes_said(metric, scored), scored.y))
+    counts = [said & right, said & ~right, right & ~said]
+    return torch.cat([c.flatten(2).sum(-1) for c in counts], dim=1)
 
 
 def _indicators(values: Tensor, counted: Tensor, classes: int | None) -> Tensor:

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check
+from ..basics.errors import check_positive
 from .base import Task, like_labels
 from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
 
@@ -27,7 +27,7 @@ class Regression(Task):
     labels = "numbers"
 
     def __post_init__(self) -> None:
-        check(self.delta > 0, "Regression.delta", self.delta, "must be above 0")
+        check_positive("Regression.delta", self.delta)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

@@ -81,8 +81,11 @@ MISFITS = {
         'evaluation.metric = "f1"',
         "evaluation.metric = 'f1': must be one of accuracy, loss",
     ),
-    "a field of records": ('metrics.round.name = "f1"', "metrics = 'round': a metric's name must be letters"),
-    "no word": ('metrics."a b".name = "f1"', "metrics = 'a b': a metric's name must be letters, digits and _"),
+    "a field of records": (
+        'metrics.round.name = "f1"',
+        "metrics = 'round': must be an identifier other than round, model",
+    ),
+    "no word": ('metrics."a b".name = "f1"', "metrics = 'a b': must be an identifier"),
     "more than two classes": ('task.name = "binary"', "task: the training labels[1] = 2: must be 0 to 1"),
     "one label for each sample": (
         'task.name = "multi_label"',
@@ -94,7 +97,7 @@ MISFITS = {
         '[task]\nname = "classification"\nweights = [1, 2]',
         "task.weights = (1.0, 2.0): must be one for each of 10 classes",
     ),
-    "a metric of sequences": ('metrics.x.name = "perplexity"', "metrics.x = Perplexity(): can't be computed: "),
+    "a metric of sequences": ('metrics.x.name = "perplexity"', "metrics = 'x': can't be computed: "),
     "a model of classes": (
         REGRESSION + '[model]\nname = "support.experiments:linear"\nfeatures = 64\nclasses = 10',
         "model: the model's outputs have the shape [2, 10]: a Regression needs outputs of shape [2]",

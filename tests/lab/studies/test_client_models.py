@@ -11,7 +11,7 @@ from fedsash.aggregation import WeightedMean
 from fedsash.averages import Window
 from fedsash.basics.layout import Layout
 from fedsash.broadcast import Broadcast
-from fedsash.data.federated import Samples
+from fedsash.data.samples import Samples
 from fedsash.executors import LocalEngine
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.outputs import features, outputs

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.basics.layout import Layout
-from fedsash.data.federated import Samples
+from fedsash.data.samples import Samples
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.outputs import features
 from fedsash.lab.studies.similarity import cka, linear_cka, spread

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...basics.errors import SettingError, check
-from . import folders, idx, leaf, listed, parquet, pickles
+from ...basics.paths import similar
+from . import folders, idx, leaf, listed, parquet, pickles, saved
 from .memory import UNPACKED
 from .splits import Files, Form, ImageSplits
 
 FORMS: dict[str, Form] = {
+    "saved": saved,
     "idx": idx,
     "pickles": pickles,
     "leaf": leaf,
@@ -20,6 +23,9 @@ FORMS: dict[str, Form] = {
     "folders": folders,
 }
 """The forms in the order in which they are tried. Only the last one would also accept folders of another form."""
+
+HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+"""The name of a data set on the hub."""
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,17 @@ class DatasetFiles:
 def find(path: str, splits: Sequence[str]) -> DatasetFiles:
     """The files of each split that exists: of a folder in any form, or of a data set on the hub.
 
+    The hub is asked only for names such as `owner/name`, where `owner` is no folder here.
+
     Raises `SettingError` if there is no such folder, if it holds no readable data or no first split, or if the hub does
     not give the data set.
     """
     folder = Path(path).expanduser()
     if not folder.is_dir():
-        is_path = path.startswith((".", "~")) or folder.is_absolute() or path.count("/") > 1
-        check(not is_path, "path", path, "there is no such folder")
+        check(not folder.exists(), "path", path, "is a file, and must be a folder")
+        right = f"there is no such folder{similar(folder)} (on the hub, names have the form owner/name)"
+        check(HUB.fullmatch(path) is not None and not folder.parent.exists(), "path", path, right)
+        parquet.check_hub(path)
         return DatasetFiles(parquet, folder, parquet.hub(path, splits))
     folder = folder.resolve()
     form = next((form for form in FORMS.values() if form.matches(folder)), None)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 USUAL = {"image": ("image", "img"), "y": ("label",), "domain": ("domain",), "user": (), "coarse": ()}
 """Default names of the columns. Images and labels are required."""
+TIMEOUT = 10.0
+"""How long the hub is waited for, in seconds."""
 ROWS = 64
 """How many rows are read at a time, at most."""
 OPTIONS = {"image": "image", "y": "label", "domain": "domain", "user": "user", "coarse": "coarse"}
@@ -42,6 +44,34 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     return {split: its for split, its in found.items() if its}
 
 
+def check_hub(name: str) -> None:
+    """Raise `SettingError` at once if the hub has no such data set, or if it can't be reached and nothing is kept here.
+
+    One question is asked. `datasets` itself would try again and again for half a minute.
+    """
+    with library("datasets", "these data", EXTRA):
+        import datasets
+        from huggingface_hub import HfApi, constants
+        from huggingface_hub.errors import RepositoryNotFoundError
+    try:
+        HfApi().dataset_info(name, timeout=TIMEOUT)
+    except RepositoryNotFoundError as error:
+        raise SettingError("", "path", name, "is no folder here, and the hub has no such public data set") from error
+    except Exception as error:  # the network, the hub, or its settings: what was fetched before may still be used
+        fetched = Path(constants.HF_HUB_CACHE) / f"datasets--{name.replace('/', '--')}"
+        prepared = Path(datasets.config.HF_DATASETS_CACHE) / name.replace("/", "___")
+        if not (fetched.is_dir() or prepared.is_dir()):
+            raise _not_given(name, error) from error
+
+
+def _not_given(name: str, error: Exception) -> SettingError:
+    right = (
+        f"is no folder here, and the hub did not give it ({one_line(error)}). Without a network, fetch it "
+        f"elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to that folder"
+    )
+    return SettingError("", "path", name, right)
+
+
 def hub(name: str, splits: Sequence[str]) -> Files:
     """The Arrow files that `datasets` keeps of a data set on the hub. They are fetched if they are missing."""
     with library("datasets", "these data", EXTRA):
@@ -51,11 +81,7 @@ def hub(name: str, splits: Sequence[str]) -> Files:
     except (
         Exception
     ) as error:  # the library raises many kinds: for the network, the hub, a missing data set, damaged files
-        right = (
-            f"is no folder here, and the hub did not give it ({one_line(error)}). Without a network, fetch it "
-            f"elsewhere (hf download {name} --repo-type dataset --local-dir FOLDER) and set path to that folder"
-        )
-        raise SettingError("", "path", name, right) from error
+        raise _not_given(name, error) from error
     present = {split: next((s for s in spellings(split) if s in found), None) for split in splits}
     check(present[splits[0]] is not None, "path", name, f"has no split {splits[0]!r}, only {some(list(found))}")
     return {split: [Path(part["filename"]) for part in found[s].cache_files] for split, s in present.items() if s}
@@ -65,10 +91,10 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
     """The chosen columns. The images stay encoded. The names are those of the class labels in the metadata."""
     chosen = _choose(columns, present(files), folder)
     image = chosen.pop("image")
-    tables = {split: _table(its, list(chosen.values()), unpacked) for split, its in files.items()}
+    tables = {split: rows(its, list(chosen.values()), unpacked) for split, its in files.items()}
     first = next(iter(files))
     with damages(files[first][0]):
-        names = _names(tables[first], chosen)
+        names = label_names(tables[first], chosen)
     parts = {}
     for split, table in tables.items():
         where = f"column {image!r} of {split}"
@@ -99,7 +125,8 @@ def _choose(asked: Mapping[str, str | None], present: list[str], folder: Path) -
     return chosen
 
 
-def _table(files: Sequence[Path], names: list[str], unpacked: float) -> pa.Table:
+def rows(files: Sequence[Path], names: list[str], unpacked: float) -> pa.Table:
+    """The columns `names` of these files, which together hold one split."""
     import pyarrow as pa
 
     tables = []
@@ -145,7 +172,7 @@ def _chunks(metadata: pq.FileMetaData, names: list[str]) -> list[int]:
     return [piece.total_uncompressed_size for piece in pieces if piece.path_in_schema.split(".")[0] in names]
 
 
-def _names(table: pa.Table, chosen: Mapping[str, str]) -> dict[str, list[str]]:
+def label_names(table: pa.Table, chosen: Mapping[str, str]) -> dict[str, list[str]]:
     """The names of class labels in the metadata that `datasets` writes."""
     metadata = json.loads((table.schema.metadata or {}).get(b"huggingface", b"{}"))
     features = dict(metadata.get("info", {}).get("features", {}))
@@ -184,7 +211,7 @@ class Rows(Sequence[bytes]):
     def _column(self) -> pa.ChunkedArray:
         import pyarrow as pa
 
-        column = _table(self._files, [self._name], self._unpacked)[self._name]
+        column = rows(self._files, [self._name], self._unpacked)[self._name]
         if pa.types.is_struct(column.type) and column.type.get_field_index("bytes") >= 0:
             inner = column.type.field("bytes").type
             column = pa.chunked_array([chunk.field("bytes") for chunk in column.chunks], type=inner)

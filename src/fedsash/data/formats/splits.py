@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +19,7 @@ Place: TypeAlias = bytes | Path | Pixels
 Files: TypeAlias = dict[str, list[Path]]
 """The files of each split, in the order in which they are read."""
 
+_log = logging.getLogger(__name__)
 VALIDATION = ("valid", "val", "validation")
 
 
@@ -81,6 +83,24 @@ def home(folder: Path, *marks: str) -> Path | None:
 def spellings(split: str) -> tuple[str, ...]:
     """The names under which a split may be stored."""
     return VALIDATION if split in VALIDATION else (split,)
+
+
+def asked(train: str, test: str) -> list[str]:
+    """The splits to look for: also one for validation, which is used without a test split, or at least named."""
+    return [train, test, *([] if {train, test} & set(VALIDATION) else VALIDATION[:1])]
+
+
+def tested(files: Files, test: str, where: str) -> str | None:
+    """The split of `files` that is the test set: `test`, else the one for validation, else None.
+
+    A line in the log says that the validation split is used as the test set, or that it is not used.
+    """
+    valid = next((split for split in VALIDATION if split in files and split != test), None)
+    if valid is not None:
+        unused = "its validation split is not used: there is a test split"
+        line = unused if test in files else f"it has no split {test!r}, so its validation split is the test set"
+        _log.warning("%s: %s", where, line)
+    return test if test in files else valid
 
 
 def numbered(

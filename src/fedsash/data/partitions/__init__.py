@@ -7,6 +7,12 @@ can't partition the samples, it raises `SettingError` or `DataError` with a sent
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import Any
+
+from ...basics.errors import check
+from .common import Partition
 from .dirichlet import Dirichlet, DirichletClasses, DirichletReuse
 from .domains import Domains
 from .even import IID, Shards
@@ -30,6 +36,30 @@ PARTITIONS: dict[str, type] = {
     "flwr": Flwr,
 }
 
+
+def as_partition(given: Any) -> Partition:
+    """The rule that is given: itself, its name, or a table as in an experiment file, a dict with `name` and options.
+
+    Raises `SettingError` for anything else.
+    """
+    if not isinstance(given, str | Mapping):
+        check(callable(given), "partition", given, "must be a rule such as fedsash.IID(clients=10), or its name")
+        rule: Partition = given
+        return rule
+    options = {"name": given} if isinstance(given, str) else dict(given)
+    name = options.pop("name", None)
+    check(name in PARTITIONS, "partition", name, f"must be one of {', '.join(PARTITIONS)}, or a rule of your own")
+    make = PARTITIONS[name]
+    known = {f.name: f.default is MISSING and f.default_factory is MISSING for f in fields(make) if f.init}
+    unknown = [key for key in options if key not in known]
+    check(not unknown, "partition", unknown[:1], f"{name} has no such option; it has {', '.join(known)}")
+    missing = [key for key, needed in known.items() if needed and key not in options]
+    example = f"fedsash.{make.__name__}({', '.join(f'{key}=...' for key in missing)})"
+    check(not missing, "partition", name, f"it needs {', '.join(missing)}: give {example}")
+    made: Partition = make(**options)
+    return made
+
+
 __all__ = [
     "IID",
     "PARTITIONS",
@@ -43,4 +73,5 @@ __all__ = [
     "Quantity",
     "Shards",
     "Users",
+    "as_partition",
 ]

@@ -35,10 +35,10 @@ def _compare(given: argparse.Namespace) -> int:
 
 
 COMPARE = """\
-Runs that differ only in their seed are combined: one row for each model. It shows the mean over the seeds of the mean
-at the last evaluations, the sample standard deviation, and the mean gain with its 95 % confidence interval (paired by
-seed). The metric that decides is compared, and a gain is how much better it is. Without --against, the gain is over the
-global model of the same run, as in WiMA. With --against, it is over the model of other runs, as in IMA.
+Runs that differ only in their seed are combined: one row for each model. It shows the metric that decides, as its mean
+over the seeds and the last evaluations, the sample standard deviation over the seeds, and the mean gain with its 95 %
+confidence interval (paired by seed). Without --against, the gain is over the global model of the same run, as in WiMA.
+With --against, it is over the model of other runs, as in IMA.
 
 examples:
   fedsash compare runs/s

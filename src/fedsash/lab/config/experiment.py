@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
@@ -12,8 +12,8 @@ from ...basics.errors import check, check_count
 from ...basics.layout import Layout
 from ...basics.typed import typed
 from ...broadcast import Broadcast
-from ...data import Digits, Dirichlet, FederatedData
-from ...data.partitions.common import Partition
+from ...data import Digits, Dirichlet, FederatedData, Transform
+from ...data.partitions.common import Partition, assigned
 from ...data.source import Dataset
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
@@ -54,6 +54,7 @@ class Experiment:
     device: str = "auto"
     broadcast: Broadcast | None = None
     data: Dataset = field(default_factory=Digits)
+    transform: Transform | None = None
     task: Task | None = None
     partition: Partition = field(default_factory=lambda: Dirichlet(clients=100, alpha=0.1))
     model: Model = field(default_factory=Model)
@@ -96,8 +97,15 @@ class Experiment:
         if self.task is not None:
             with located("task"):
                 source = source.learning(self.task)
+        if self.transform is not None:
+            with located("transform"):
+                self.transform.fits(source.train.x, source.train.y)
+                source = replace(source, transform=self.transform)
         with located("partition"):
-            return source.partition(self.partition, self.seed if self.partition_seed is None else self.partition_seed)
+            seed = self.seed if self.partition_seed is None else self.partition_seed
+            clients = assigned(self.partition, source.train, seed)
+        with located("data"):
+            return source.of(clients)
 
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""

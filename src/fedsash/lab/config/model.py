@@ -37,8 +37,8 @@ class Model:
 
     def build(self, data: FederatedData, seed: int) -> nn.Module:
         """The model for these data, with initial values that depend on `seed`. `ConfigError` if it doesn't fit."""
-        problem, x = data.problem, data.train.x[:2]
-        shape = tuple(data.transform.prepare(x).shape[1:]) if isinstance(x, Tensor) else ()
+        problem, x = data.problem, data.transform.prepare(data.train.x[:2])
+        shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else ()
         width = problem.task.width(data.train.y, data.classes)
         with located("model"):
             return models.build(self.name, self.options, shape=shape, classes=width, seed=seed)

@@ -8,7 +8,7 @@ from typing import Any
 from ...aggregation import AGGREGATIONS, Aggregation
 from ...averages import AVERAGES, Average
 from ...basics.errors import SettingError
-from ...data import DATASETS, PARTITIONS
+from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
 from ...data.partitions.common import Partition
 from ...data.source import Dataset
 from ...executors import ENGINES, Engine
@@ -36,6 +36,7 @@ REGISTRIES: dict[str, Registry] = {
     "partitions": Registry("partition", PARTITIONS, Partition),
     "models": ModelRegistry("model", MODELS, Model),
     "datasets": Registry("data", DATASETS, Dataset),
+    "transforms": Registry("transform", TRANSFORMS, Transform),
     "tasks": Registry("task", TASKS, Task),
     "metrics": Registry("metrics.NAME", METRICS, Metric),
     "engines": Registry("engine", ENGINES, Engine),

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from ...averages import Average
 from ...broadcast import Broadcast
-from ...data.federated import FederatedData
 from ...evaluation import Evaluation, Goal, Metrics
 from ...exchange import Chronicle, RoundReport
+from ...executors.clients import Clients
 from ...state import State
 
 
@@ -40,7 +40,7 @@ class Driver(Protocol):
     def averages(self) -> Mapping[str, Average]: ...
 
     @property
-    def local_data(self) -> FederatedData | None: ...
+    def clients(self) -> Clients: ...
 
     @property
     def chronicle(self) -> Chronicle | None: ...

@@ -102,8 +102,8 @@ class RunFolder:
         if started or not (self.path / "engine.json").exists():
             contents["engine.json"] = files.json_of(engine)
         contents[GOAL] = files.json_of(asdict(federation.goal.criterion))
-        if federation.local_data is not None:
-            contents["partition.json"] = files.json_of(record(federation.local_data))
+        if federation.clients.data is not None:
+            contents["partition.json"] = files.json_of(record(federation.clients.data))
         if config is not None:
             contents |= config_files(self.path, dict(config) | {"engine": config.get("engine", {}) | engine})
         files.write(self.path, contents.items())

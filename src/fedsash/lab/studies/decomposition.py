@@ -15,7 +15,8 @@ from torch.nn.functional import one_hot
 
 from ...basics.arrays import Ints
 from ...basics.errors import check
-from ...data.federated import FederatedData, Samples
+from ...data.federated import FederatedData
+from ...data.samples import Samples
 from ...data.transform import PLAIN, Transform
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...basics.errors import RunError, check, check_choice, one_line
 from ...basics.layout import Layout
-from ...data.federated import Samples
+from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
 from ...state import State

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from ...basics.layout import Layout
 from ...data.encoded import split
-from ...data.federated import Samples
 from ...data.inputs import call
+from ...data.samples import Samples
 from ...data.transform import PLAIN, Transform
 
 BATCH = 500

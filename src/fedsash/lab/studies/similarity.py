@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ...basics.errors import check
-from ...data.federated import Samples
+from ...data.samples import Samples
 from ...data.transform import PLAIN, Transform
 from .outputs import features
 

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 
 from ....basics.arrays import Floats
 from ....basics.errors import check
-from ....data.federated import FederatedData, Samples
+from ....data.federated import FederatedData
+from ....data.samples import Samples
 from ....evaluation import Goal, Scorer
 from ...files import replace_file
 from .sections import Section

@@ -1,0 +1,152 @@
+"""Tables of rows as pandas frames: from CSV, JSON lines, text, Parquet and Arrow files, and from folders of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..basics.errors import DataError, check, library
+from ..basics.paths import plain_file, similar
+from .arrays import user_numbers
+from .formats import parquet, saved
+from .formats.memory import check_room, content, damages
+from .formats.splits import asked, some, spellings, tested
+
+if TYPE_CHECKING:
+    import pandas
+
+TIMES = 12
+"""What the rows of a text file take in memory while it is read, in sizes of the file."""
+ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
+
+
+def read(
+    path: str, names: Sequence[str], unpacked: float, place: str
+) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
+    """The rows for training and those for testing, if there are any, with the columns `names` (empty: all columns).
+
+    `path` is a file, or a folder with `train.csv` and `test.csv` and so on, of any of the `ENDINGS`, or what
+    `save_to_disk` of `datasets` wrote. Of a `.txt` file all lines are one row with the column `text`. `attrs["names"]`
+    of a frame are the names of class labels, by column, if the files have them.
+
+    Raises `SettingError`, for the setting `place`, or `DataError`, which names the file.
+    """
+    file = Path(path).expanduser()
+    check(file.exists(), place, path, f"there is no such file or folder{similar(file)}")
+    files = _files(file, place) if file.is_dir() else {"train": [file]}
+    test = tested(files, "test", path)
+    return _joined(files["train"], names, unpacked), None if test is None else _joined(files[test], names, unpacked)
+
+
+def _files(folder: Path, place: str) -> dict[str, list[Path]]:
+    if saved.matches(folder):
+        return saved.files(folder, asked("train", "test"))
+    present = sorted(file for file in folder.iterdir() if file.suffix in ENDINGS)
+    found = {s: [f for f in present if f.stem.split("-")[0] in spellings(s)] for s in asked("train", "test")}
+    names = some([file.name for file in present]) or "no such file"
+    check(bool(found["train"]), place, str(folder), f"must hold train.csv, train.parquet or the like; there is {names}")
+    return {split: its for split, its in found.items() if its}
+
+
+def _joined(files: Sequence[Path], names: Sequence[str], unpacked: float) -> pandas.DataFrame:
+    with library("pandas", "tables", "fedsash[data]"):
+        import pandas
+    if files[0].suffix in (".parquet", ".arrow"):
+        return _of_arrow(files, names, unpacked)
+    return pandas.concat([_of_text(file, names) for file in files], ignore_index=True)
+
+
+def _of_arrow(files: Sequence[Path], names: Sequence[str], unpacked: float) -> pandas.DataFrame:
+    there = parquet.present({"train": list(files)})
+    check_columns(names, there, str(files[0]))
+    table = parquet.rows(files, list(names) or there, unpacked)
+    with damages(files[0]):
+        frame = table.to_pandas()
+        frame.attrs["names"] = parquet.label_names(table, {name: name for name in table.column_names})
+    return frame
+
+
+def _of_text(file: Path, names: Sequence[str]) -> pandas.DataFrame:
+    import pandas
+
+    with damages(file):
+        check_room(TIMES * plain_file(file).stat().st_size, str(file))
+        if file.suffix == ".txt":
+            return pandas.DataFrame({"text": [content(file).decode("utf-8-sig")]})
+        if file.suffix == ".jsonl":
+            frame = pandas.DataFrame([_row(line) for line in content(file).decode("utf-8-sig").splitlines() if line])
+        else:
+            sep = "\t" if file.suffix == ".tsv" else ","
+            exact: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
+            frame = pandas.read_csv(file, sep=sep, compression=None, **exact)
+    check_columns(names, list(frame.columns), str(file))
+    return frame[list(names)] if names else frame
+
+
+def check_columns(names: Sequence[str], there: Sequence[str], where: str) -> None:
+    """Raise `SettingError` unless all `names` are among the columns that are there."""
+    unknown = [name for name in names if name not in there]
+    right = f"there is no such column in {where}, only {', '.join(map(str, there))}"
+    check(not unknown, "column", unknown[0] if unknown else "", right)
+
+
+def _row(line: str) -> dict[str, Any]:
+    row = json.loads(line)
+    check(isinstance(row, dict), "line", line[:60], "must be a JSON object")
+    found: dict[str, Any] = row
+    return found
+
+
+def joined(frame: Any, test: Any) -> tuple[pandas.DataFrame, int]:
+    """The rows of a frame and of one for testing, if there is one, and the number of rows of the first."""
+    with library("pandas", "tables", "fedsash[data]"):
+        import pandas
+    given = [frame] if test is None else [frame, test]
+    for one in given:
+        right = "must be a pandas frame; of a data set of Hugging Face it is data.to_pandas()"
+        check(isinstance(one, pandas.DataFrame), "frame", type(one).__name__, right)
+        check(len(one) > 0, "frame", list(one.columns), "must hold at least one row")
+    rows = pandas.concat(given, ignore_index=True)
+    rows.attrs = dict(frame.attrs)
+    return rows, len(frame)
+
+
+def column(rows: Any, name: str) -> Any:
+    """A column as float64 or int64."""
+    values = _complete(rows, name, "a value is missing: fill it, or drop the row")
+    if values.dtype.kind not in "biuf":
+        found = f"column {name!r} holds {values.dtype} such as {values.iloc[0]!r:.40}, no numbers"
+        raise DataError(f"{found}: give each category a number or a column of its own, or name other features")
+    return np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+
+
+def users(rows: Any, name: str) -> Tensor:
+    """The numbers of the users in a column, in the order of their names."""
+    return user_numbers(_complete(rows, name, "the user is missing").to_numpy(), len(rows))
+
+
+def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, ...]]:
+    """Labels, the number of classes (0: none) and the classes' names."""
+    if len(columns) > 1:
+        y = torch.from_numpy(np.stack([column(rows, name) for name in columns], axis=1))
+        return (y, 0, ()) if y.is_floating_point() else (y, len(columns), tuple(columns))
+    [name] = columns
+    values = _complete(rows, name, "the label is missing")
+    if values.dtype.kind not in "biuf":
+        found, numbers = np.unique(values.astype(str), return_inverse=True)
+        return torch.from_numpy(numbers), len(found), tuple(map(str, found))
+    y, names = torch.from_numpy(column(rows, name)), tuple(rows.attrs.get("names", {}).get(name, ()))
+    return (y, 0, ()) if y.is_floating_point() else (y, len(names) or 1 + int(y.max()), names)
+
+
+def _complete(rows: Any, name: str, otherwise: str) -> Any:
+    missing = rows[name].isna().to_numpy()
+    if missing.any():
+        raise DataError(f"column {name!r}, row {int(missing.argmax())}: {otherwise}")
+    return rows[name]

@@ -1,0 +1,86 @@
+"""Labelled samples on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..basics.errors import check
+from ..basics.shown import Shown
+from .encoded import EncodedImages, Features
+from .inputs import Inputs
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Samples(Shown):
+    """`n` labelled samples on one device.
+
+    `x` holds raw images, uint8 `[n, H, W, channels]`, or `EncodedImages` of this shape, or features of any other type,
+    `[n, ...]`, or `Inputs` with several tensors. Images have their channels last, so that a batch `x[idx]` becomes a
+    channels-last batch without a copy. `y` holds the labels, `[n]` or `[n, ...]`, int64 or of a floating-point type.
+    Where the data have them, `domain`, `user` and `coarse` hold the numbers of each sample's domain, user and coarse
+    label, int64 `[n]`.
+
+    Raises `SettingError` if there is no sample, if the lengths differ, or if uint8 data are not images.
+    """
+
+    x: Features
+    y: Tensor
+    domain: Tensor | None = None
+    user: Tensor | None = None
+    coarse: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.x, Inputs):
+            self._check_tensor(self.x)
+        check(len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
+        for name in ("y", "domain", "user", "coarse"):
+            if (numbers := getattr(self, name)) is not None:
+                right = "must be int64 or of a floating-point type" if name == "y" else "must be int64"
+                suits = numbers.dtype == torch.int64 or (name == "y" and numbers.is_floating_point())
+                check(suits, f"Samples.{name}", numbers.dtype, right)
+                shape, right = tuple(numbers.shape), f"must be one number for each of {len(self.x)}"
+                check(shape[:1] == (len(self.x),) and (name == "y" or len(shape) == 1), f"Samples.{name}", shape, right)
+
+    @staticmethod
+    def _check_tensor(x: Tensor | EncodedImages) -> None:
+        check(x.ndim > 0, "Samples.x", tuple(x.shape), "must hold at least one sample")
+        check(0 not in x.shape[1:], "Samples.x", tuple(x.shape), "a sample must hold at least one number")
+        images = x.dtype != torch.uint8 or (x.ndim == 4 and x.shape[-1] <= 4)
+        right = "uint8 data must be images [n, height, width, channels]; give other features as float"
+        check(images, "Samples.x", tuple(x.shape), right)
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, index: Tensor) -> Samples:
+        """The samples at `index` (int64 or bool), in that order."""
+        return self._each(lambda x: x[index] if isinstance(x, Tensor) else x.only(index))
+
+    def to(self, device: torch.device | str) -> Samples:
+        """The same samples on `device`."""
+        return self._each(lambda x: x.to(device))
+
+    def cast(self, dtype: torch.dtype, integers: bool) -> Samples:
+        """The same samples with floating-point features and labels as `dtype`; with `integers`, integer features stay.
+
+        Images stay as they are.
+        """
+
+        def converted(x: Tensor) -> Tensor:
+            return x.to(dtype) if x.is_floating_point() or (x.dtype in changing and not integers) else x
+
+        x, changing = self.x, [torch.int64]
+        if isinstance(x, Inputs):
+            x = x.each(converted)  # bool tensors are masks
+        elif isinstance(x, Tensor):
+            changing.append(torch.bool)
+            x = converted(x)
+        return replace(self, x=x, y=self.y.to(dtype) if self.y.is_floating_point() else self.y)
+
+    def _each(self, change: Callable[[Features], Any]) -> Samples:
+        return Samples(**{name: change(x) for name, x in vars(self).items() if x is not None})

@@ -1,0 +1,90 @@
+"""Texts in a file: their classes, or their next tokens."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any
+
+import torch
+
+from ..basics.errors import DataError, check, check_count, check_positive
+from ..basics.typed import typed
+from ..tasks import NextToken
+from . import frames
+from .formats.memory import UNPACKED
+from .inputs import Inputs
+from .samples import Samples
+from .source import Source, hold_out
+from .tokens import IGNORED, next_tokens, tokenise, tokenizer_of
+from .transform import PLAIN
+
+
+@dataclass(frozen=True)
+@typed
+class Texts:
+    """Texts as token ids, to be classified, or to learn the next token where there is no label.
+
+    - `path`: a `.csv`, `.tsv`, `.jsonl` or `.parquet` file, a folder with `train.csv` and `test.csv` and so on, or a
+      folder that `save_to_disk` of `datasets` wrote; for next tokens also a `.txt` file;
+    - `text`, `label`, `user`: the columns of texts, of labels and of users. Without `label` the task is `NextToken`;
+    - `tokenizer`: `"bytes"` (257 ids, of UTF-8), `"words"` (the `vocabulary` most frequent words of the training texts,
+      with 0 for padding and 1 for other words), a `tokenizer.json` of the library tokenizers, or your own function from
+      a text to a list of ids, `"package.module:function"`;
+    - `length`: the number of tokens in a sample. Longer texts are cut; for next tokens they become several samples;
+    - `mask`: whether the model takes `input_ids` and `attention_mask` by name, as those of transformers do. Otherwise
+      it takes the ids alone, int64 `[n, length]`;
+    - `test`: the share of the samples (of each user) that becomes the test set, if the folder has no `test`;
+    - `unpacked`: how many GB of memory a packed file may take, as of `Images`.
+
+    Raises `SettingError` for a missing column, and `DataError`, naming the row, for a text or a label that is missing.
+    """
+
+    path: str
+    label: str = ""
+    text: str = "text"
+    user: str = ""
+    tokenizer: str = "bytes"
+    vocabulary: int = 10_000
+    length: int = 128
+    mask: bool = False
+    test: float = 0.2
+    _: KW_ONLY
+    unpacked: float = UNPACKED
+
+    def __post_init__(self) -> None:
+        check(self.path != "", "Texts.path", self.path, "must be a file or a folder")
+        check_count("Texts.length", self.length)
+        check_count("Texts.vocabulary", self.vocabulary)
+        check_positive("Texts.unpacked", self.unpacked, "in GB")
+        check(0 <= self.test < 1, "Texts.test", self.test, "must be at least 0 and below 1")
+        if ":" in self.tokenizer:
+            tokenizer_of(self.tokenizer, "Texts.tokenizer", [], 0)
+
+    def load(self, seed: int = 0) -> Source:
+        """The samples; `seed` decides which of them become the test set."""
+        names = [name for name in (self.text, self.label, self.user) if name]
+        return self.of(*frames.read(self.path, names, self.unpacked, "Texts.path"), seed=seed)
+
+    def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
+        """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
+        rows, train = frames.joined(frame, test)
+        frames.check_columns([name for name in (self.text, self.label, self.user) if name], list(rows.columns), "it")
+        texts = rows[self.text].tolist()
+        wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
+        if wrong is not None:
+            raise DataError(f"column {self.text!r}, row {wrong}: must be a text, not {texts[wrong]!r:.40}")
+        tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", texts[:train], self.vocabulary)
+        if self.label:
+            found, of = tokenise(texts, tokenizer, self.length), torch.arange(len(texts))
+            y, classes, label_names = frames.labels(rows, (self.label,))
+        else:
+            x, y, of = next_tokens(texts, tokenizer, self.length)
+            check(len(x) > 0, "Texts.path", self.path, "there is no text of two tokens in it")
+            found = {"input_ids": x, "attention_mask": (y != IGNORED).long()}
+            classes, label_names = max(ids, 1 + int(x.max()), 1 + int(y.max())), ()
+        user = frames.users(rows, self.user)[of] if self.user else None
+        samples = Samples(Inputs(found) if self.mask else found["input_ids"], y, user=user)
+        kept, tested = hold_out(samples, self.test, seed)
+        if test is not None:
+            kept, tested = samples[of < train], samples[of >= train]
+        return Source(kept, tested, classes, PLAIN, label_names, task=None if self.label else NextToken())

@@ -1,0 +1,93 @@
+"""Metrics of all samples of a set together: functions, and those of torchmetrics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from copy import deepcopy
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ..basics.errors import SettingError, check, library, one_line
+from .metrics import Better, Metric
+
+
+@dataclass(frozen=True)
+class Together(Metric):
+    """A metric of all samples of a set together, such as the area under a curve: `function(output, y)` gives a number.
+
+    `output` is what counts of the model's output. On held-out data it is the mean of the clients' own values, weighted
+    by their samples, since outputs do not leave the clients. A client for whom the function gives NaN is left out.
+    """
+
+    function: Callable[[Tensor, Tensor], Any]
+    direction: Better = "higher"
+    together: ClassVar[bool] = True
+
+    @property
+    def better(self) -> Better:  # type: ignore[override]
+        return self.direction
+
+    def of(self, output: Tensor, y: Tensor) -> float:
+        return float(self.function(output, y))
+
+
+@dataclass(frozen=True)
+class TorchMetric(Metric):
+    """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
+
+    `options` are the arguments of this class. It is a metric of all samples together, as `Together` says. Raises
+    `LibraryError` without torchmetrics.
+    """
+
+    metric: str
+    options: dict[str, Any] = field(default_factory=dict)
+    together: ClassVar[bool] = True
+    _made: Any = field(init=False, default=None, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        with library("torchmetrics", "these metrics", "fedsash[metrics]"):
+            import torchmetrics
+        made: Any = torchmetrics
+        for part in self.metric.split("."):
+            made = getattr(made, part, None)
+        valid = isinstance(made, type) and issubclass(made, torchmetrics.Metric)
+        right = "must be a class of torchmetrics, such as classification.BinaryAUROC"
+        check(valid, "TorchMetric.metric", self.metric, right)
+        try:
+            object.__setattr__(self, "_made", made(**self.options))
+        except (TypeError, ValueError) as error:
+            raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
+
+    @property
+    def better(self) -> Better:  # type: ignore[override]
+        return better_of(self._made)
+
+    def of(self, output: Tensor, y: Tensor) -> float:
+        return computed(self._made, output, y)
+
+
+def better_of(metric: Any) -> Better:
+    """The direction of an object of torchmetrics, `higher_is_better` of its class."""
+    return "lower" if metric.higher_is_better is False else "higher"
+
+
+def computed(metric: Any, output: Tensor, y: Tensor) -> float:
+    """The number that an object of torchmetrics gives for these samples. The object itself does not change."""
+    own = deepcopy(metric)
+    own.reset()
+    own.update(output, y)
+    return float(own.compute())
+
+
+def as_metric(given: Any, name: str) -> Metric:
+    """A metric from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
+    if isinstance(given, Metric):
+        return given
+    if hasattr(given, "update") and hasattr(given, "compute"):
+        return Together(partial(computed, given), better_of(given))
+    right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
+    check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
+    return Together(given)

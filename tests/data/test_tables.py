@@ -1,0 +1,201 @@
+"""Tables of numbers, from files, saved data sets and pandas frames."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedsash.basics.errors import FedsashError
+from fedsash.data import Source, Table, Users
+from fedsash.federation import Federation
+from fedsash.sampling import Uniform
+from fedsash.tasks import Regression
+from support.worlds import SEQUENTIAL
+
+pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")
+datasets = pytest.importorskip("datasets", reason="fedsash[data] is not installed")
+
+N = 20
+SIZE = np.random.default_rng(0).random(N)
+FRAME = pd.DataFrame(
+    {
+        "size": SIZE,
+        "rooms": np.arange(N) % 5,
+        "owner": [f"owner {i % 4}" for i in range(N)],
+        "kind": ["flat", "house"] * (N // 2),
+        "price": 1 + 2 * SIZE**2,
+    }
+)
+COLUMNS: dict[str, Any] = {"label": "price", "features": ("size", "rooms"), "user": "owner"}
+
+WRITERS: dict[str, Callable[[Path], Path]] = {}
+
+
+def writer(function: Callable[[Path], Path]) -> Callable[[Path], Path]:
+    WRITERS[function.__name__] = function
+    return function
+
+
+@writer
+def csv(at: Path) -> Path:
+    FRAME.to_csv(at / "t.csv", index=False)
+    return at / "t.csv"
+
+
+@writer
+def tsv(at: Path) -> Path:
+    FRAME.to_csv(at / "t.tsv", index=False, sep="\t")
+    return at / "t.tsv"
+
+
+@writer
+def jsonl(at: Path) -> Path:
+    (at / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in FRAME.to_dict("records")))
+    return at / "t.jsonl"
+
+
+@writer
+def parquet(at: Path) -> Path:
+    FRAME.to_parquet(at / "t.parquet")
+    return at / "t.parquet"
+
+
+@writer
+def saved(at: Path) -> Path:
+    datasets.Dataset.from_pandas(FRAME).save_to_disk(at / "saved")
+    return at / "saved"
+
+
+def same(a: Source, b: Source) -> bool:
+    assert a.test is not None and b.test is not None
+    found = [(s.x, s.y, s.user) for s in (a.train, a.test)], [(s.x, s.y, s.user) for s in (b.train, b.test)]
+    return all(torch.equal(x, y) for p, q in zip(*found, strict=True) for x, y in zip(p, q, strict=True))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("form", WRITERS)
+def test_every_form_holds_the_samples_of_the_frame_to_the_last_digit(tmp_path: Path, form: str) -> None:
+    table = Table(str(WRITERS[form](tmp_path)), **COLUMNS)
+    assert same(table.load(3), Table(**COLUMNS).of(FRAME, seed=3))
+
+
+def test_features_are_double_numbers_or_integers_and_texts_are_classes() -> None:
+    assert Table(**COLUMNS).of(FRAME).train.x.dtype == torch.float64  # type: ignore[union-attr]
+    source = Table(label="kind", features=("rooms",), test=0).of(FRAME)
+    assert source.train.x.dtype == torch.int64 and source.test is None  # type: ignore[union-attr]
+    assert (source.classes, source.label_names, source.train.y[:3].tolist()) == (2, ("flat", "house"), [0, 1, 0])
+    several = Table(label=("size", "price"), features=("rooms",)).of(FRAME)
+    assert several.train.y.shape == (16, 2) and several.classes == 0
+
+
+def test_standardised_features_have_mean_0_and_variance_1_over_the_training_samples() -> None:
+    x = Table(**COLUMNS, standardise=True).of(FRAME).train.x
+    assert isinstance(x, Tensor)
+    assert torch.allclose(x.mean(0), torch.zeros(2).double(), atol=1e-12)
+    assert torch.allclose(x.var(0, correction=0), torch.ones(2).double())
+
+
+def test_a_folder_or_a_saved_data_set_may_have_a_test_split(tmp_path: Path) -> None:
+    train, test = FRAME[:15], FRAME[15:]
+    train.to_csv(tmp_path / "train.csv", index=False)
+    test.to_csv(tmp_path / "test.csv", index=False)
+    parts = {"train": datasets.Dataset.from_pandas(train), "test": datasets.Dataset.from_pandas(test)}
+    datasets.DatasetDict(parts).save_to_disk(tmp_path / "saved")
+    expected = Table(**COLUMNS).of(train, test.reset_index(drop=True))
+    assert expected.test is not None and (len(expected.train), len(expected.test)) == (15, 5)
+    assert same(Table(str(tmp_path), **COLUMNS).load(), expected)
+    assert same(Table(str(tmp_path / "saved"), **COLUMNS).load(), expected)
+
+
+def test_a_regression_with_natural_clients_is_learned_from_a_csv(tmp_path: Path) -> None:
+    data = Table(str(csv(tmp_path)), **COLUMNS, standardise=True).load().partition(Users())
+    data = type(data)(**{**vars(data), "task": Regression()})
+    with Federation(nn.Linear(2, 1), data, sampling=Uniform(4), engine=SEQUENTIAL) as f:
+        state = f.start()
+        before = f.evaluate(state)[0]["rmse"]
+        for _ in range(10):
+            state, _ = f.round(state)
+        assert f.evaluate(state)[0]["rmse"] < 0.7 * before
+    assert len(data.clients) == 4
+
+
+def gone(column: str, value: Any = None) -> Any:
+    return FRAME.assign(**{column: [value, *FRAME[column][1:]]})
+
+
+WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
+    "column = 'cost': there is no such column in the table, only size, rooms, owner": (FRAME, {"label": "cost"}),
+    "column 'kind' holds .* such as 'flat', no numbers: give each category a number": (FRAME, {"features": ("kind",)}),
+    "column 'size', row 0: a value is missing: fill it, or drop the row": (gone("size"), {}),
+    "column 'owner', row 0: the user is missing": (gone("owner"), {}),
+    "column 'price', row 0: the label is missing": (gone("price"), {}),
+    "frame = 'dict': must be a pandas frame": ({}, {}),
+    r"frame = \[.*'size', .*\]: must hold at least one row": (FRAME[:0], {}),
+    "there is no column besides labels and users": (FRAME[["price", "owner"]], {"features": ()}),
+    "Table.test = 1: must be at least 0 and below 1": (FRAME, {"test": 1}),
+    "Table.label = '': must name the column of labels": (FRAME, {"label": ""}),
+}
+
+
+@pytest.mark.parametrize("line", WRONG)
+def test_what_is_no_table_of_samples_is_refused_in_one_line(line: str) -> None:
+    frame, settings = WRONG[line]
+    with pytest.raises(FedsashError, match=line) as caught:
+        Table(**COLUMNS | settings).of(frame)
+    assert "\n" not in str(caught.value)
+
+
+def files(at: Path) -> dict[str, Path]:
+    csv(at)
+    (at / "empty.csv").write_text("")
+    (at / "list.jsonl").write_text("[1, 2]\n")
+    (at / "bad.parquet").write_bytes(b"PAR1")
+    (at / "none").mkdir()
+    (at / "gone").mkdir()
+    (at / "gone" / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
+    (at / "out").mkdir()
+    (at / "out" / "state.json").write_text('{"_data_files": [{"filename": "../t.arrow"}]}')
+    (at / "odd").mkdir()
+    (at / "odd" / "state.json").write_text("[]")
+    return {
+        r"Table.path = '.*T.CSV': there is no such file or folder; did you mean .*t.csv\?": at / "T.CSV",
+        "Table.path = '': must be a file or a folder": Path(""),
+        "empty.csv can't be read": at / "empty.csv",
+        "must be a JSON object": at / "list.jsonl",
+        "bad.parquet can't be read": at / "bad.parquet",
+        "must hold train.csv, train.parquet or the like; there is no such file": at / "none",
+        "data.arrow is missing; .*state.json names it": at / "gone",
+        "names the file '../t.arrow', which is not in this folder": at / "out",
+        "state.json can't be read: it must hold a table": at / "odd",
+    }
+
+
+@pytest.mark.parametrize("line", range(9))
+def test_files_that_can_not_be_read_are_refused_in_one_line(tmp_path: Path, line: int) -> None:
+    expected, path = list(files(tmp_path).items())[line]
+    with pytest.raises(FedsashError, match=expected) as caught:
+        Table("" if path == Path("") else str(path), **COLUMNS).load()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_packed_table_that_would_fill_the_memory_is_refused(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"size": np.zeros(10**6), "price": np.zeros(10**6)}), tmp_path / "t.parquet")
+    table = Table(str(tmp_path / "t.parquet"), label="price", unpacked=0.001)
+    with pytest.raises(FedsashError, match=r"size in memory = .* set unpacked = "):
+        table.load()
+
+
+def test_a_packed_csv_is_not_unpacked(tmp_path: Path) -> None:
+    FRAME.to_csv(tmp_path / "t.csv.gz", index=False)
+    (tmp_path / "t.csv.gz").rename(tmp_path / "t.csv")
+    with pytest.raises(FedsashError, match=r"t.csv can't be read"):
+        Table(str(tmp_path / "t.csv"), **COLUMNS).load()

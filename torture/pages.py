@@ -126,20 +126,21 @@ def _complaints(browser: Any, page: Path) -> Iterator[str]:
 
 def written(folder: Path, text: Callable[[], str]) -> None:
     """A sweep of two runs with analyses and a table, in which `text()` stands wherever somebody's words may stand."""
-    axis, label = text(), text()
+    axis, label, metric = text(), text(), _metric(text)
     runs = {name: {axis: label, "seed": name} for name in ("a", "b")}
     failed = {"c": text()}
     axes = {axis: [label], "seed": ["a", "b"]}
     _put(folder / "sweep.json", {"title": text(), "axes": axes, "runs": runs | {"c": {}}, "failed": failed})
     for name in ("a", "b"):
         rows = [
-            {"round": round, "model": model, "split": "test", "accuracy": round / 10, "loss": 1.0}
+            {"round": round, "model": model, "split": "test", metric["name"]: round / 10, "loss": 1.0}
             for model in ("model", text())
             for round in range(1, 9)
         ]
         run = folder / "runs" / name
         run.mkdir(parents=True)
         (run / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        _put(run / "goal.json", metric)
         (run / "config.toml").write_text(f"rounds = 8\nnote = {json.dumps(text())}\n")
     for kind, content in _analyses(text).items():
         about = {"kind": kind, "title": text(), "command": text(), "note": text()}
@@ -148,12 +149,18 @@ def written(folder: Path, text: Callable[[], str]) -> None:
     _put(folder / "tables" / "one.json", table | {"rows": [[text(), "72.75 ?", 71.5], [text(), text(), None]]})
 
 
+def _metric(text: Callable[[], str]) -> dict[str, Any]:
+    return {"name": text(), "better": "lower", "share": False, "target": 0.5}
+
+
 def _analyses(text: Callable[[], str]) -> dict[str, dict[str, Any]]:
     grid = [-1.0, 0.0, 1.0]
     bowl = [[x * x + y * y + 0.5 for x in grid] for y in grid]
+    line = {"beta": [0, 0.5, 1], "loss": [1, 0.5, 2], "error": [0.2, None, 0.3]}
+    surface = {"x": grid, "y": grid, "loss": bowl, "error": bowl}
     return {
-        "line": {"models": [text(), text()], "beta": [0, 0.5, 1], "loss": [1, 0.5, 2], "error": [0.2, None, 0.3]},
-        "surface": {"x": grid, "y": grid, "loss": bowl, "error": bowl, "split": text(), "model": text(), "seed": 0},
+        "line": line | {"models": [text(), text()], "metric": _metric(text)},
+        "surface": surface | {"split": text(), "model": text(), "seed": 0, "metric": _metric(text)},
         "flatness": {"models": {text(): {"eigenvalues": [4, 1], "sharpness": {"0.05": 0.2}}}},
         "window": {"average": text(), "round": 8, "rounds": [1, 2], "weights": [1, 0.5], "clients": [0.5, 1.0]}
         | {"distance_rounds": [7, 8], "distances": [0.5, 0.25]},

@@ -137,11 +137,12 @@ def learned(
     """
     by = f"{evaluation.best_on}/{criterion.name}"
     found = {m.model: m[criterion.name] for m in metrics if m.split == evaluation.best_on}
-    before = {name: best.value for name, best in state.best.items() if best.by == by}
+    best = {name: best for name, best in state.best.items() if best.by == by}  # a fork may choose in another way
+    before = {name: of.value for name, of in best.items()}
     names = [name for name, value in found.items() if criterion.wins(value, before.get(name))]
     now = models() if names else {}
-    best = {name: Best(found[name], by, state.round, now[name].clone()) for name in names}
-    state = replace(state, best=state.best | best)
+    best |= {name: Best(found[name], by, state.round, now[name].clone()) for name in names}
+    state = replace(state, best=best)
     if state.choice is None or state.round % evaluation.every:
         return state, []
     choice, records = state.choice.heard(metrics, criterion)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -32,6 +32,14 @@ class Source(Shown):
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
     task: Task | None = None
+
+    def learning(self, task: Task) -> Source:
+        """The same samples with another task. Raises `SettingError` unless its labels are like these."""
+        classes = self.classes if task.labels == "integers" else 0
+        for name, samples in (("training", self.train), ("test", self.test)):
+            if samples is not None:
+                task.check_labels(task.labelled(samples.y), classes, f"the {name} labels")
+        return replace(self, task=task, classes=classes)
 
     def partition(self, rule: Partition, seed: int = 0) -> FederatedData:
         """Give each client the training samples that `rule(labels, seed)` assigns to it.

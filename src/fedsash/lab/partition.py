@@ -18,11 +18,13 @@ COLUMNS = 12
 def table(data: FederatedData) -> str:
     """Clients x labels as text: a summary, then one row for each client with its number of samples of each class.
 
+    If labels are no classes, a row only has the number of all samples.
     If samples have domains, a row also names the client's largest domain and the number of its other domains.
     """
-    counts, names = data.counts(), _names(data)
-    cells = _columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names)
-    rows = ["  ".join(row) for row in zip(*_clients(data), cells, strict=True)]
+    counts, names, columns = data.counts(), _names(data), _clients(data)
+    if data.classes:
+        columns.append(_columns(counts, names) if data.classes <= COLUMNS else _largest(counts, names))
+    rows = ["  ".join(row) for row in zip(*columns, strict=True)]
     if len(counts) > ROWS:
         rows = [*rows[: 1 + ROWS // 2], "   ...", *rows[-ROWS // 2 :]]
     return "\n".join([*_summary(data, counts), "", *rows])

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ..evaluation import Curves
 from ..tasks import Criterion
 from .site import Site
 
@@ -46,9 +47,13 @@ class NetworkChronicle:
 
 
 def reached(history: list[dict[str, Any]], criterion: Criterion) -> dict[str, dict[str, Any]]:
-    """For each model, the round, time and trips of the first evaluation on the test set that reaches the target."""
+    """For each model, the round, time and trips of the first evaluation that reaches the target.
+
+    It is that on the test set or, without one, on held-out data (see `Curves`).
+    """
     found: dict[str, dict[str, Any]] = {}
+    split = Curves.of(history, criterion).split
     for row in history:
-        if row["split"] == "test" and criterion.reached(row.get(criterion.name)):
+        if row["split"] == split and criterion.reached(row.get(criterion.name)):
             found.setdefault(row["model"], {key: row[key] for key in ("round", "time", "trips")})
     return found

@@ -32,6 +32,21 @@ from fedsash.lab.config.words import describe
 from fedsash.sampling import FixedClients, Function, Uniform, Weighted
 from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
+from fedsash.tasks import (
+    F1,
+    R2,
+    Accuracy,
+    Binary,
+    Classification,
+    MeanIoU,
+    MultiLabel,
+    NextCharacter,
+    NextToken,
+    Perplexity,
+    Regression,
+    RootMeanSquaredError,
+    Segmentation,
+)
 from support.choices import AGGREGATIONS, METHODS
 from support.experiments import Halved
 
@@ -144,6 +159,18 @@ engines = st.builds(
     memory_format=st.sampled_from(["auto", "contiguous", "channels_last"]),
     threads=ints | auto,
 )
+tasks = st.one_of(
+    st.builds(Classification, st.lists(positive, max_size=3).map(tuple), small),
+    st.builds(Binary, positive) | st.builds(MultiLabel, positive) | st.builds(NextToken, st.integers(-100, 100)),
+    st.builds(Regression, st.sampled_from(["squared", "absolute", "huber"]), positive),
+    st.builds(Segmentation, maybe(ints)) | st.just(NextCharacter()),
+)
+metrics = st.builds(Accuracy, ints) | st.sampled_from([F1(), MeanIoU(), RootMeanSquaredError(), R2(), Perplexity()])
+evaluations = st.builds(
+    Evaluation,
+    *(ints, ints, text, maybe(st.floats(-1e6, 1e6)), st.booleans(), ints, st.floats(0.01, 0.9)),
+    best_on=st.sampled_from(["held_out", "test"]),
+)
 
 
 @st.composite
@@ -169,7 +196,9 @@ def experiments(draw: st.DrawFn) -> Experiment:
             server=servers,
             sampling=samplings,
             averages=st.just(observed),
-            evaluation=st.builds(Evaluation, ints, ints, st.floats(0.01, 1), st.booleans(), ints, st.floats(0.01, 0.9)),
+            task=maybe(tasks),
+            metrics=st.dictionaries(names, metrics, max_size=3),
+            evaluation=evaluations,
             engine=engines,
             checkpoint=st.builds(Checkpoint, ints, st.lists(ints).map(tuple)),
             trajectory=st.builds(RunningSums, st.integers(0, 1000)),

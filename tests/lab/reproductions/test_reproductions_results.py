@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from fedsash.lab.reproductions.draw import draw
 from fedsash.lab.reproductions.pick import Pick
 from fedsash.lab.reproductions.reproduce import differences, markdown
 from fedsash.lab.reproductions.results import Measurement
+from support.histories import RMSE, history
 from support.reproductions import load, pretend, reproduction
 
 
@@ -124,6 +126,34 @@ def test_on_several_domains_the_value_is_their_unweighted_mean(tmp_path: Path) -
     row = {"round": 6, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": 0.5}}
     Records(folder).create([row])
     assert results.curve(run, "model") == {6: 0.75}
+
+
+def test_what_should_be_low_is_measured_as_it_is_and_reaches_its_target_by_falling(tmp_path: Path) -> None:
+    values = {"seed=0,A": [4.0, 2.0, 1.0, 3.0, 2.0, 4.0]}
+    results = pretend(tmp_path, reproduction(), values, criterion=replace(RMSE, target=1.5))
+    run = {"seed": ("0",), "method": ("A",)}
+    found = {name: results.measured(Pick(run, "model", name)).value for name in ("last_mean", "best", "value")}
+    assert found == {"last_mean": 3.0, "best": 1.0, "value": 4.0}
+    assert results.measured(Pick(run, "model", "rounds_to_target")).value == 3
+    assert results.curve(results.sweep.runs[0], "model")[2] == 2.0
+
+
+@pytest.mark.parametrize("statistic", ["last_mean", "value", "best"])
+def test_without_a_test_set_or_a_number_there_is_nothing_to_print(statistic: str, tmp_path: Path) -> None:
+    results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.5] * 6, "seed=1,A": [float("nan")] * 6})
+    first = results.folder(results.sweep.runs[0])
+    Records(first).create(history({"model": [0.5]}, split="held_out"))
+    for seed in "01":
+        found = results.measured(Pick({"seed": (seed,), "method": ("A",)}, "model", statistic))
+        assert str(found) == "-" and found.runs == 1
+
+
+def test_a_domain_without_a_number_leaves_the_mean_over_domains_undefined(tmp_path: Path) -> None:
+    results = pretend(tmp_path, reproduction(), {"seed=0,A": [0.5] * 6})
+    run = results.sweep.runs[0]
+    row = {"round": 1, "model": "model", "split": "test", "accuracy": 0.9, "domains": {"a": 1.0, "b": None}}
+    Records(results.folder(run)).create([row])
+    assert math.isnan(results.curve(run, "model")[1])
 
 
 def test_the_settings_that_differ_from_the_papers_are_named() -> None:

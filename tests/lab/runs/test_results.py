@@ -116,13 +116,14 @@ def test_in_a_notebook_a_result_is_a_table_of_its_models(result: Result) -> None
     page = result._repr_html_()
     rows = re.findall(r"<tr><th>([\w-]+)</th><td>([\d.]+ %)</td>", page)
     assert {name for name, _ in rows} == {"model", *AVERAGES}
-    accuracy = result["window"].accuracy
+    accuracy = result["window"].value
     assert accuracy is not None and dict(rows)["window"] == f"{100 * accuracy:.1f} %"
 
 
 def test_a_run_without_a_test_set_says_so() -> None:
     found = run(federation(data=replace(data(), test=None)), 2, progress=False)
-    assert "no evaluation on a test set" in repr(found) and "no evaluation on a test set" in found._repr_html_()
+    line = "no evaluation: there is no test set, and evaluation.held_out is 0"
+    assert line in repr(found) and line in found._repr_html_()
     with pytest.raises(UnknownModelError, match="there are: none"):
         found["model"]
     assert isinstance(found.model("model"), nn.Module)

@@ -42,6 +42,7 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
         "curves.png",
         "engine.json",
         "files.json",
+        "goal.json",
         "metrics.jsonl",
         "models",
         "partition.json",
@@ -84,8 +85,8 @@ def test_the_summary(tmp_path: Path) -> None:
     assert set(summary["models"]) == {"model", *AVERAGES}
     test = [row["accuracy"] for row in result.history if row["model"] == "ema"]
     own = summary["models"]["ema"]
-    assert own["accuracy"] == test[-1] and own["last_mean"] == pytest.approx(sum(test[-3:]) / 3)
-    assert own["best"] == {"round": 1 + test.index(max(test)), "accuracy": max(test)}
+    assert own["value"] == test[-1] and own["last_mean"] == pytest.approx(sum(test[-3:]) / 3)
+    assert own["best"] == {"round": 1 + test.index(max(test)), "value": max(test), "chosen_on": "test"}
     assert own["rounds_to_target"] == 1 and own["last_std"] >= 0
     assert summary["rounds"] == 5 and summary["seed"] == 3 and summary["device"] == "cpu"
     assert summary["seconds"] == result.state.seconds > result.state.training_seconds > 0
@@ -157,7 +158,7 @@ def test_the_final_models_load_into_the_plain_module(tmp_path: Path) -> None:
         test = world.data.test
         assert test is not None
         accuracy = float((plain(test.x).argmax(1) == test.y).double().mean())
-        assert accuracy == result.summary["models"][name]["accuracy"]
+        assert accuracy == result.summary["models"][name]["value"]
 
 
 def test_the_best_models_are_those_of_their_rounds(tmp_path: Path) -> None:

@@ -78,9 +78,8 @@ def _lines(result: Result | TimeStudy) -> list[str]:
         lines.append(f"ended early: {summary['ended_early']}")
     criterion = metric_of(summary)
     for model, when in summary["target"].items():
-        lines.append(
-            f"{model} at {criterion.plain(criterion.target or 0.0)}: {when['trips']:,} trips, {when['time']:,.1f} s"
-        )
+        at = "" if criterion.target is None else criterion.plain(criterion.target)
+        lines.append(f"{model} at {at}: {when['trips']:,} trips, {when['time']:,.1f} s")
     return ["", *lines, "", f"metrics, time line and pictures: {result.folder}"]
 
 

@@ -11,6 +11,9 @@ from typing import Any
 from ...basics.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
 from .words import suggestion
 
+TABLES = {"Evaluation": "evaluation"}
+"""The tables of settings that are checked when all parts of an experiment come together."""
+
 
 class ConfigError(FedsashError, ValueError):
     """An error in an experiment, a sweep or a reproduction, described in one `line`.
@@ -30,7 +33,7 @@ class ConfigError(FedsashError, ValueError):
 def located(place: str) -> Iterator[None]:
     """Turn an error of a user from the `with` block into a `ConfigError` that names the key below `place`.
 
-    Without a place, what is wrong with a model is of the key `model`.
+    Without a place, a model's error is of the key `model`, and a setting's of the table of its class.
     """
     try:
         yield
@@ -50,7 +53,7 @@ def _key(error: SettingError, place: str) -> str:
     """The key of the setting. Empty if it is not a setting of the table at `place`."""
     if not error.owner and not re.fullmatch(r"\w+", error.field):
         return error.field if error.field.startswith(f"{place}.") else ""
-    return join(place, error.field)
+    return join(place or TABLES.get(error.owner, ""), error.field)
 
 
 @contextmanager

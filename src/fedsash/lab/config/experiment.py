@@ -94,9 +94,9 @@ class Experiment:
         """The data after the partition over the clients."""
         with located("data"):
             source = self.data.load()
-            if self.task is not None:
-                classes = source.classes if self.task.labels == "integers" else 0
-                source = replace(source, task=self.task, classes=classes)
+        if self.task is not None:
+            with located("task"):
+                source = source.learning(self.task)
         if self.transform is not None:
             with located("transform"):
                 self.transform.fits(source.train.x, source.train.y)

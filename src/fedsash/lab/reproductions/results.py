@@ -116,7 +116,8 @@ class Results:
         if counted := TO_TARGET.get(pick.statistic):
             return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)
         summary = summarise(rows, run.experiment.evaluation, criterion)["models"].get(pick.model, {})
-        found = summary["best"] and summary["best"]["value"] if pick.statistic == "best" else summary[pick.statistic]
+        best = summary.get("best") or {}
+        found = best.get("value") if pick.statistic == "best" else summary.get(pick.statistic)
         return None if found is None else criterion.scale * float(found)
 
     def _why(self, run: PlannedRun) -> str:
@@ -151,10 +152,15 @@ def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment, criterio
     for row in rows:
         source = model if model != "sent" else average if row["round"] >= start else "model"
         if row["split"] == "test" and row["model"] == source:
-            domains = row.get("domains")
-            value = fmean(domains.values()) if domains else row.get(criterion.name)
-            found.append(row | {"model": model, criterion.name: value})
+            found.append(row | {"model": model, criterion.name: _value(row, criterion)})
     return found
+
+
+def _value(row: Mapping[str, Any], criterion: Criterion) -> float | None:
+    """The value of a row, or the mean over its domains. None if it is not defined."""
+    each: list[float | None] = list((row.get("domains") or {criterion.name: row.get(criterion.name)}).values())
+    defined = [value for value in each if value is not None]
+    return fmean(defined) if len(defined) == len(each) else None
 
 
 def safe(label: str) -> str:

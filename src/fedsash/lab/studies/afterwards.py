@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -114,14 +115,15 @@ def best_window(trail: Afterwards) -> int:
 
 
 def best_of(windows: Mapping[int, Judged], criterion: Criterion) -> int:
-    """The size of the window that is best on held-out data."""
+    """The size of the window that is best on held-out data; one whose value is NaN is the worst."""
 
-    def merit(size: int) -> tuple[float, float]:
+    def fault(size: int) -> tuple[float, float]:
         held_out = windows[size].held_out
         assert held_out is not None
-        return -criterion.error_of(held_out[criterion.name]), -held_out.loss
+        error = criterion.error_of(held_out[criterion.name])
+        return math.inf if math.isnan(error) else error, held_out.loss
 
-    return max(windows, key=merit)
+    return min(windows, key=fault)
 
 
 def listed(numbers: Sequence[int]) -> str:

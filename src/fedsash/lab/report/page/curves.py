@@ -85,7 +85,7 @@ def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
     """The target and the start of the broadcast, if they are the same in all runs."""
     targets = {run.curves.criterion.target for run in runs}
     starts = {_broadcast_start(run) for run in runs}
-    target, start = ((of.pop() or None) if len(of) == 1 else None for of in (targets, starts))
+    target, start = (of.pop() if len(of) == 1 else None for of in (targets, starts))
     return {"target": target, "broadcast_start": start}
 
 

@@ -1,0 +1,52 @@
+"""What a leg of a sweep says when it has ended: the metric that decides, as people read it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash.evaluation import Evaluation
+from fedsash.lab.cli import main
+from fedsash.lab.summaries import summarise
+from fedsash.lab.sweeps.process import _results
+from fedsash.tasks import Criterion
+from support.histories import ACCURACY, RMSE, history
+
+SWEEP = """
+base.rounds = 2
+base.task.name = "regression"
+base.partition = { name = "iid", clients = 4 }
+base.model = { name = "mlp", hidden = [4] }
+base.local = { lr = 0.01, epochs = 1 }
+base.sampling.count = 2
+base.evaluation = { every = 1, last = 1 }
+base.engine = { kind = "sequential", workers = 1, threads = 1, compile = false }
+axes.seed = [0, 1]
+"""
+
+
+@pytest.mark.parametrize(
+    "criterion, text",
+    [(ACCURACY, ": model 50.0 %, w 62.5 %"), (RMSE, ": model 0.5, w 0.625")],
+)
+def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
+    rows = history({"model": [0.5], "w": [0.625], "new": [None]}, metric=criterion.name)
+    assert _results(summarise(rows, Evaluation(), criterion)) == text
+
+
+def test_a_leg_without_evaluations_and_a_failed_one_say_nothing_of_models() -> None:
+    nothing: dict[str, Any] = {}
+    assert _results(nothing) == _results(summarise([], Evaluation(), RMSE)) == ""
+
+
+def test_a_sweep_of_regressions_says_and_compares_their_rmse(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sweep.toml").write_text(SWEEP)
+    assert main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "s")]) == 0
+    out = capsys.readouterr().out
+    assert "%" not in out and "model " in out
+    assert main(["compare", str(tmp_path / "s")]) == 0
+    assert "rmse on the test set; lower is better" in capsys.readouterr().out

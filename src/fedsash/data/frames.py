@@ -39,6 +39,7 @@ def read(
     """
     file = Path(path).expanduser()
     check(file.exists(), place, path, f"there is no such file or folder{similar(file)}")
+    check(file.is_dir() or file.suffix in ENDINGS, place, path, f"must be a folder, or end in {', '.join(ENDINGS)}")
     files = _files(file, place) if file.is_dir() else {"train": [file]}
     test = tested(files, "test", path)
     return _joined(files["train"], names, unpacked), None if test is None else _joined(files[test], names, unpacked)

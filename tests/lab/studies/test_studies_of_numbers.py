@@ -11,7 +11,7 @@ import torch
 
 from fedsash.evaluation import Metrics
 from fedsash.lab.records import Records
-from fedsash.lab.studies.afterwards import Afterwards, Judged, best_of
+from fedsash.lab.studies.afterwards import Judged, best_of
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.landscape.study import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run

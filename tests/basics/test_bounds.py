@@ -109,4 +109,5 @@ def test_values_that_python_cannot_write_are_named_by_their_type() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert brief(10**5000) == "int(...)" and brief(deep) == "list(...)"
+    assert brief(pytest.raises) == "raises" and brief(lambda: 0) == "<lambda>" and brief(SettingError) == "SettingError"
     assert brief([10**5000, 1]) == "list(...)" and len(brief("x" * 1000)) == 100

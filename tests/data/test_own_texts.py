@@ -186,7 +186,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "column = 'body': there is no such column in it, only text, label, who": {"text": "body"},
     "column 'number', row 0: must be a text, not 3": {"text": "number"},
     "Texts.length = 0: must be at least 1": {"length": 0},
-    "Texts.path = '': must be a file or a folder": {"path": ""},
     "there is no text of two tokens in it": {"text": "letter"},
 }
 
@@ -196,6 +195,11 @@ def test_texts_that_are_none_are_refused_in_one_line(line: str) -> None:
     frame = FRAME if "only text" in line else FRAME.assign(number=3, letter="a")
     with pytest.raises(FedsashError, match=line):
         Texts(**{"path": "none"} | REFUSED[line]).of(frame)
+
+
+def test_without_a_path_there_is_nothing_to_load() -> None:
+    with pytest.raises(FedsashError, match=r"Texts.path = '': must be a file or a folder"):
+        Texts().load()
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:

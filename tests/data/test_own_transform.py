@@ -17,19 +17,10 @@ from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.sampling import Uniform
 from fedsash.tasks import Segmentation
+from support.own import Noise
 from support.worlds import ENGINES, SEQUENTIAL, SPAWNED, VECTORISED, after, identical
 
 N, SIDE = 24, 6
-
-
-@dataclass(frozen=True)
-class Noise(Transform):
-    """Adds uniform noise to features, by the keys."""
-
-    size: float = 0.1
-
-    def augment(self, x: Any, keys: Tensor) -> Any:
-        return x + self.size * (draws(keys, *x.shape[1:]).to(x.dtype) - 0.5)
 
 
 @dataclass(frozen=True)
@@ -220,7 +211,7 @@ def test_own_functions_are_not_compiled_and_asking_for_it_is_refused() -> None:
 
 def test_a_crop_of_images_whose_pixels_have_labels_is_refused() -> None:
     x, y = np.zeros((4, 5, 5, 3), dtype=np.uint8), np.zeros((4, 5, 5), dtype=int)
-    with pytest.raises(ValueError, match="crop and flip would move images, but not their pixels' labels"):
+    with pytest.raises(ValueError, match=r"Transform.flip = True: would move the images, and not the labels"):
         FederatedData.from_arrays(x, y, [[0, 1]], task=Segmentation(), transform=Transform(flip=True))
 
 

@@ -108,6 +108,10 @@ def test_what_cannot_be_sent_to_a_spawned_worker_is_refused_in_a_line() -> None:
 
     with pytest.raises(ValueError, match=r"^Federation.loss = .*: can't be sent to another process .*top of a module$"):
         federation(engine=SPAWNED, loss=local).prepare()
+    with pytest.raises(
+        ValueError, match=r"^Federation.metrics = .*: can't be sent to another process .*top of a module$"
+    ):
+        federation(engine=SPAWNED, metrics={"mine": lambda output, y: 0.0}).prepare()
 
 
 # Shards: who holds some of the clients draws what he would among all.

@@ -71,7 +71,7 @@ def test_evaluating_twice_changes_nothing() -> None:
 
 
 def test_learning_from_an_evaluation_keeps_the_first_of_equally_good_models() -> None:
-    with federation() as world:
+    with federation(evaluation=Evaluation(best_on="test")) as world:
         first = learned(world, after(world, 2))
         later, more = world.learn(replace(first, round=9), world.evaluate(first))
         assert later.best["model"].round == 2 and not more

@@ -79,5 +79,5 @@ def test_a_file_with_such_a_model_is_refused_in_a_line_and_leaves_nothing(
 ) -> None:
     file = file_with(f'[model]\nname = "{__name__}:infinite"\nfeatures = 64\n', tmp_path)
     assert main(["run", str(file), "--out", str(tmp_path / "out"), "--own-code"]) == 2
-    line = f"fedsash: {file}: bias has 10 values that are not finite: training must begin from finite values\n"
+    line = f"fedsash: {file}: model: bias has 10 values that are not finite: training must begin from finite values\n"
     assert capsys.readouterr().err == line and not (tmp_path / "out").exists()

@@ -39,7 +39,7 @@ def test_fedavg_with_one_full_batch_step_of_all_clients_is_gradient_descent() ->
     optimiser = torch.optim.SGD(module.parameters(), lr=0.3)
     for _ in range(3):
         optimiser.zero_grad()
-        (f.loss or f.data.task.loss)(module(f.data.train.x), f.data.train.y).mean().backward()
+        f.goal.loss(module(f.data.train.x), f.data.train.y).mean().backward()
         optimiser.step()
     torch.testing.assert_close(w, f.layout.flatten(module), rtol=0, atol=1e-14)
 
@@ -56,7 +56,7 @@ def test_one_client_is_plain_sgd_as_pytorch_has_it(momentum: float, weight_decay
     own = torch.from_numpy(f.data.clients[only])
     for _ in range(5):
         optimiser.zero_grad()
-        (f.loss or f.data.task.loss)(module(f.data.train.x[own]), f.data.train.y[own]).mean().backward()
+        f.goal.loss(module(f.data.train.x[own]), f.data.train.y[own]).mean().backward()
         if clip is not None:
             torch.nn.utils.clip_grad_norm_(module.parameters(), clip)
         optimiser.step()

@@ -26,7 +26,7 @@ close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 def global_gradient(f: Federation, w: Tensor) -> Tensor:
     """The gradient at `w` of the clients' mean loss."""
     with f.layout.applied(f.model, w.clone()):
-        losses = (f.loss or f.data.task.loss)(f.model(f.data.train.x), f.data.train.y)
+        losses = f.goal.loss(f.model(f.data.train.x), f.data.train.y)
         mean = torch.stack([losses[torch.from_numpy(own)].mean() for own in f.data.clients]).mean()
         return torch.cat([g.reshape(-1) for g in torch.autograd.grad(mean, f.layout.parameters(f.model))])
 

@@ -29,7 +29,7 @@ def test_the_naive_gradient_is_the_slope_of_the_naive_loss_and_pytorchs_gradient
     step = 1e-6 * np.eye(len(w))
     slope = np.array([(loss(w + e) - loss(w - e)) / 2e-6 for e in step])
     np.testing.assert_allclose(own.gradient(w, z, pull), slope, rtol=0, atol=1e-8)
-    (f.loss or f.data.task.loss)(f.model(f.data.train.x[:11]), f.data.train.y[:11]).mean().backward()
+    f.goal.loss(f.model(f.data.train.x[:11]), f.data.train.y[:11]).mean().backward()
     theirs = np.concatenate([p.grad.numpy().ravel() for p in f.model.parameters() if p.grad is not None])
     np.testing.assert_allclose(own.gradient(w, z), theirs, rtol=0, atol=1e-15)
 
@@ -50,7 +50,7 @@ def test_one_naive_client_is_pytorchs_sgd() -> None:
     own = torch.from_numpy(f.data.clients[only])
     for _ in range(4):
         optimiser.zero_grad()
-        (f.loss or f.data.task.loss)(f.model(f.data.train.x[own]), f.data.train.y[own]).mean().backward()
+        f.goal.loss(f.model(f.data.train.x[own]), f.data.train.y[own]).mean().backward()
         optimiser.step()
     np.testing.assert_allclose(w, f.layout.flatten(f.model).numpy(), rtol=0, atol=1e-14)
 

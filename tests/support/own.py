@@ -1,4 +1,4 @@
-"""An average, a server, a sampling, a method and an engine as users would write them, in a module of their own."""
+"""An average, a server, a transform, a sampling, a method and an engine as users write them, in their own module."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from torch import Tensor
 
 from fedsash.averages import Average
 from fedsash.basics.arrays import Ints
+from fedsash.data import Transform, draws
 from fedsash.exchange import Answers, Executor, Request
 from fedsash.executors import ClientWork, Engine
 from fedsash.methods import Method, Step
@@ -49,6 +50,16 @@ class Slower(Server):
 
     def step(self, sent: Tensor, delta: Tensor, state: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
         return sent + self.lr / (1 + int(state["steps"])) * delta, {"steps": state["steps"] + 1}
+
+
+@dataclass(frozen=True)
+class Noise(Transform):
+    """Adds uniform noise to the features in training."""
+
+    size: float = 0.1
+
+    def augment(self, x: Tensor, keys: Tensor) -> Tensor:
+        return x + self.size * (draws(keys, *x.shape[1:]).to(x.dtype) - 0.5)
 
 
 @dataclass(frozen=True)

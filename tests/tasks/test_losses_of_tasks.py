@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from fedsash import SettingError
 from fedsash.basics.errors import ModelError
+from fedsash.data.federated import FederatedData
 from fedsash.tasks import (
     Binary,
     Classification,
@@ -126,6 +127,15 @@ def test_the_mean_of_the_losses_of_pytorch_is_undone(loss: Any, task: Task) -> N
     torch.testing.assert_close(own(output, y).mean(), loss(output, y), rtol=1e-14, atol=0)
 
 
+def test_the_cross_entropy_of_pytorch_finds_the_classes_of_tokens_and_pixels_whatever_the_shape() -> None:
+    tokens, y = drawn(2, C, C), labels(2, C)
+    y[0, 1:] = -100
+    pixels, classes = drawn(2, C, C, C), labels(2, C, C)
+    for loss in (nn.CrossEntropyLoss(), functional.cross_entropy):
+        assert torch.equal(per_sample(loss, NextToken())(tokens, y), NextToken().loss(tokens, y))
+        assert torch.equal(per_sample(loss, Segmentation())(pixels, classes), Segmentation().loss(pixels, classes))
+
+
 def test_reductions_that_have_no_loss_of_a_sample_are_refused() -> None:
     with pytest.raises(SettingError, match="sum over the batch"):
         per_sample(nn.MSELoss(reduction="sum"), Regression())
@@ -139,7 +149,11 @@ def test_the_task_that_a_loss_says() -> None:
     assert chosen_task(None, whole, nn.CrossEntropyLoss()) == Classification()
     assert chosen_task(None, labels(B, below=2).float(), nn.BCEWithLogitsLoss()) == Binary()
     assert chosen_task(None, labels(B, 3, below=2), nn.BCEWithLogitsLoss()) == MultiLabel()
-    assert chosen_task(None, numbers, nn.MSELoss()) == Regression()
+    for loss in (nn.MSELoss(), functional.mse_loss, nn.L1Loss(), functional.huber_loss, nn.SmoothL1Loss()):
+        assert chosen_task(None, numbers, loss) == chosen_task(None, whole, loss) == Regression()
+    assert chosen_task(None, whole, functional.cross_entropy) == Classification()
+    assert chosen_task(None, labels(B, 3), nn.CrossEntropyLoss()) == OnlyLoss() == chosen_task(None, numbers)
+    assert chosen_task(None, labels(B, below=2), functional.binary_cross_entropy_with_logits) == Binary()
     assert chosen_task(None, whole, lambda output, y: output.sum(1)) == OnlyLoss()
     assert chosen_task(Binary(), whole, nn.MSELoss()) == Binary()
 
@@ -160,6 +174,23 @@ def test_the_task_that_a_loss_says() -> None:
 def test_labels_that_do_not_fit_are_refused_by_their_place(task: Task, y: Tensor, says: str) -> None:
     with pytest.raises(SettingError, match=says):
         task.check_labels(y, C, "y")
+
+
+def test_labels_of_numbers_are_no_classes_whatever_their_type() -> None:
+    data = FederatedData.from_arrays(drawn(B, 2), labels(B), [[0, 1], [2, 3, 4]], task=Regression())
+    assert data.classes == 0 and data.counts().tolist() == [[2], [3]]
+    given = FederatedData.from_arrays(drawn(B, 2), labels(B), [range(B)])
+    assert given.classes > 0 and given.learning(nn.MSELoss()).classes == 0
+    assert Regression().width(labels(B), 3) == 1
+
+
+@pytest.mark.parametrize(("task", "output", "y"), [
+    (Classification(), drawn(B, C + 2), labels(B)),
+    (Segmentation(), drawn(2, C + 1, 3, 2), labels(2, 3, 2)),
+    (NextToken(), drawn(2, 3, C + 5), labels(2, 3)),
+])  # fmt: skip
+def test_a_model_may_have_more_outputs_than_there_are_classes(task: Task, output: Tensor, y: Tensor) -> None:
+    assert task.fits(output, y, C) and not task.fits(output.narrow(1 if output.dim() != 3 else 2, 0, C - 1), y, C)
 
 
 def test_labels_become_the_type_of_the_task_where_none_changes() -> None:

@@ -97,6 +97,30 @@ def test_numbers(seed: int, n: int, targets: int, cuts: list[int]) -> None:
     assert measured(RootMeanSquaredError(), task, output, y, cuts) ** 2 == pytest.approx(square, rel=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_r2_keeps_its_digits_where_labels_are_large_and_their_variance_is_small(dtype: torch.dtype) -> None:
+    y = torch.from_numpy(10_000 + rng(0).normal(size=(500, 2))).to(dtype)
+    output = y + torch.from_numpy(rng(1).normal(size=(500, 2))).to(dtype)
+    known = reference.r2_score(y.double(), output.double())
+    assert measured(R2(), Regression(), output, y, [100, 300]) == pytest.approx(known, abs=1e-6)
+
+
+@given(st.floats(-1e9, 1e9), st.integers(1, 50), st.integers(0, 49))
+def test_r2_is_not_defined_where_the_labels_never_change(label: float, n: int, cut: int) -> None:
+    y = torch.full((n,), label, dtype=torch.float64)
+    assert np.isnan(measured(R2(), Regression(), y + 1, y, [cut]))
+
+
+def test_the_first_outputs_of_pixels_and_tokens_are_the_highest_of_their_classes() -> None:
+    """Where all dimensions are equal, the wrong one would go unnoticed."""
+    pixels, tokens = torch.randn(4, 4, 4, 4, dtype=torch.float64), torch.randn(5, 4, 4, dtype=torch.float64)
+    for output, dim, task in ((pixels, 1, Segmentation()), (tokens, 2, NextToken())):
+        last = output.movedim(dim, -1).reshape(-1, 4)
+        y = torch.from_numpy(rng(2).integers(0, 4, output.movedim(dim, -1).shape[:-1]))
+        known = reference.top_k_accuracy_score(y.flatten(), last, k=2, labels=range(4))
+        assert measured(Accuracy(top=2), task, output, y, [2]) == pytest.approx(known, rel=1e-13)
+
+
 def test_pixels_that_are_ignored_are_not_scored() -> None:
     y, output = torch.tensor([[[0, 1], [2, 9]]]), torch.zeros(1, 3, 2, 2, dtype=torch.float64)
     for place, said in {(0, 0): 0, (0, 1): 1, (1, 0): 1, (1, 1): 2}.items():
@@ -131,8 +155,20 @@ def test_which_number_decides() -> None:
         Goal.of(Classification(), decides="f1")
     with pytest.raises(SettingError, match="metrics = 'round': must be an identifier other than round, model"):
         Goal.of(Classification(), metrics={"round": F1()})
+    for name in ("better", "start", "held_out", "time", "trips", "worst_tenth", "two words", ""):
+        with pytest.raises(SettingError, match="must be an identifier other than"):
+            Goal.of(Classification(), metrics={name: F1()})
     with pytest.raises(SettingError, match=r"metrics\.x = 3: must be a Metric"):
         Goal.of(Classification(), metrics={"x": 3})
+
+
+def test_a_target_is_one_that_the_number_can_reach() -> None:
+    assert Goal.of(Regression(), target=40.0).criterion.target == 40 and Goal.of(Regression()).criterion.target is None
+    assert Goal.of(Classification(), decides="loss", target=2.5).criterion.target == 2.5
+    assert Goal.of(Classification(), target=1.0).criterion.target == 1 == Goal.of(Binary(), target=1).criterion.target
+    for target in (80.0, -0.1):
+        with pytest.raises(SettingError, match=rf"Evaluation.target = {target}: must be at least 0 and at most 1"):
+            Goal.of(Classification(), target=target)
 
 
 @given(st.dictionaries(st.text("abc", max_size=2), st.floats(allow_infinity=False), max_size=5))

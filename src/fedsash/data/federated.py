@@ -14,7 +14,7 @@ from torch import Tensor
 from ..basics.errors import check
 from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
-from ..tasks import Loss, Task, chosen_task, refuse_beyond
+from ..tasks import Loss, OnlyLoss, Task, chosen_task, refuse_beyond
 from . import arrays
 from .encoded import Features
 from .inputs import Inputs
@@ -82,23 +82,28 @@ class FederatedData(Shown):
             self._check_samples("test", self.test)
             shape, right = _sample_shape(self.test.x), _sample_shape(self.train.x)
             check(shape == right, "FederatedData.test.x", shape, f"a sample must have the training samples' {right}")
+            y, like, right = (
+                self.test.y,
+                self.train.y,
+                "must have the type and the shape of the training samples' labels",
+            )
+            same = y.dtype.is_floating_point == like.dtype.is_floating_point and y.shape[1:] == like.shape[1:]
+            check(same, "FederatedData.test.y", f"{y.dtype} {list(y.shape)}", right)
 
     def _convert_labels(self) -> None:
-        if self.task is None:
-            return
-        if self.task.labels == "numbers":
+        task = chosen_task(self.task, self.train.y)
+        if task.labels == "numbers":
             object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):
             samples: Samples | None = getattr(self, name)
-            if samples is not None and (y := self.task.labelled(samples.y)) is not samples.y:
+            if samples is not None and (y := task.labelled(samples.y)) is not samples.y:
                 object.__setattr__(self, name, replace(samples, y=y))
-                if self.task.labels == "integers":
-                    object.__setattr__(self, "classes", max(self.classes, self.task.classes(y)))
+                if task.labels == "integers":
+                    object.__setattr__(self, "classes", max(self.classes, task.classes(y)))
 
     def _check_samples(self, name: str, samples: Samples) -> None:
         place = f"FederatedData.{name}"
-        task = chosen_task(self.task, samples.y)
-        task.check_labels(samples.y, self.classes, f"{place}.y")
+        chosen_task(self.task, self.train.y).check_labels(samples.y, self.classes, f"{place}.y")
         if samples.domain is not None and self.domain_names:
             refuse_beyond(samples.domain, len(self.domain_names), f"{place}.domain")
         for x in samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,):
@@ -181,7 +186,10 @@ class FederatedData(Shown):
 
     def learning(self, loss: Loss | None) -> FederatedData:
         """The same data with the task that is learned with a federation's own `loss`, or None."""
-        return replace(self, task=chosen_task(self.task, self.train.y, loss))
+        task = chosen_task(self.task, self.train.y, loss)
+        known = isinstance(task, OnlyLoss | type(self.problem.task))
+        classes = self.classes if known else task.classes(task.labelled(self.train.y))
+        return replace(self, task=task, classes=classes)
 
     def cast(self, dtype: torch.dtype, integers: bool) -> FederatedData:
         """The same data for a model of type `dtype`, which takes integer features as `integers` or as numbers."""

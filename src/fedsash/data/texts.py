@@ -39,7 +39,7 @@ class Texts:
     Raises `SettingError` for a missing column, and `DataError`, naming the row, for a text or a label that is missing.
     """
 
-    path: str
+    path: str = ""
     label: str = ""
     text: str = "text"
     user: str = ""
@@ -52,7 +52,6 @@ class Texts:
     unpacked: float = UNPACKED
 
     def __post_init__(self) -> None:
-        check(self.path != "", "Texts.path", self.path, "must be a file or a folder")
         check_count("Texts.length", self.length)
         check_count("Texts.vocabulary", self.vocabulary)
         check_positive("Texts.unpacked", self.unpacked, "in GB")
@@ -62,6 +61,7 @@ class Texts:
 
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
+        check(self.path != "", "Texts.path", self.path, "must be a file or a folder, such as reviews.csv")
         names = [name for name in (self.text, self.label, self.user) if name]
         return self.of(*frames.read(self.path, names, self.unpacked, "Texts.path"), seed=seed)
 

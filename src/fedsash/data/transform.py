@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from ..basics.errors import FedsashError, SettingError, check, check_count, one_line
 from ..basics.randomness import uniform
+from ..basics.typed import typed
 from .encoded import Features
 from .inputs import Inputs, ModelInput, each
 
@@ -21,6 +22,7 @@ TRIED = 16
 
 
 @dataclass(frozen=True)
+@typed
 class Transform:
     """Random crop and flip for training; scaling to [0, 1] and normalisation always. Acts on uint8 images only.
 
@@ -40,8 +42,6 @@ class Transform:
     flip: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "mean", tuple(self.mean))
-        object.__setattr__(self, "std", tuple(self.std))
         check(len(self.mean) == len(self.std), "Transform.std", self.std, "must have as many numbers as mean")
         check(all(s > 0 for s in self.std), "Transform.std", self.std, "must be positive")
         check_count("Transform.crop", self.crop, least=0)
@@ -61,12 +61,13 @@ class Transform:
         if not isinstance(x, Inputs) and x.dtype == torch.uint8:
             right = f"must have one number for each of {x.shape[-1]} channels"
             check(len(self.mean) in (0, x.shape[-1]), "Transform.mean", self.mean, right)
-            moved = (self.crop > 0 or self.flip) and y.dim() > 2
-            check(not moved, "Transform", self, "crop and flip would move images, but not their pixels' labels")
+            right = "would move the images, and not the labels of their pixels"
+            useless = ["crop", "flip"] if y.dim() > 2 else []
         else:
             kind = "several inputs" if isinstance(x, Inputs) else f"{x.dtype} features"
-            images_only = (self.mean, self.std, self.crop, self.flip) == ((), (), 0, False)
-            check(images_only, "Transform", self, f"acts on uint8 images, and the data are {kind}")
+            useless, right = ["mean", "std", "crop", "flip"], f"acts on uint8 images, and the data are {kind}"
+        for name in useless:
+            check(not getattr(self, name), f"Transform.{name}", getattr(self, name), right)
 
     def try_out(self, x: Features) -> None:
         """Raise `SettingError` unless the results of functions of one's own depend on each sample and its key alone.

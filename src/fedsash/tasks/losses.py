@@ -16,6 +16,7 @@ from ..basics.errors import check
 from .base import Loss, Task, refuse_beyond, refuse_first
 from .classification import Binary, Classification, MultiLabel
 from .regression import Regression
+from .sequences import NextToken
 
 CLASSES = (nn.CrossEntropyLoss, nn.NLLLoss, F.cross_entropy, F.nll_loss)
 LOGITS = (nn.BCEWithLogitsLoss, F.binary_cross_entropy_with_logits)
@@ -66,6 +67,8 @@ class PerSample:
 
     def __call__(self, output: Any, y: Tensor) -> Tensor:
         answer = self.task.answer(output, y)
+        if isinstance(self.task, NextToken) and _among(self.given, CLASSES):
+            answer = answer.movedim(-1, 1)  # PyTorch has the classes second
         losses: Tensor = self.loss(answer, y.to(answer.dtype) if _among(self.given, LOGITS) else y)
         right = f"makes losses {list(losses.shape)} of outputs {list(answer.shape)} and labels {list(y.shape)}"
         check(losses.shape in (y.shape, y.shape[:1]), "Federation.loss", self, right)

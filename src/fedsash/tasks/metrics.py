@@ -15,6 +15,9 @@ from ..basics.typed import typed
 
 Better = Literal["higher", "lower"]
 
+ROUNDING = 1e-14
+"""The share of a sum of squares that is nothing but rounding."""
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scored:
@@ -89,9 +92,9 @@ class Accuracy(Metric):
 
 @dataclass(frozen=True)
 class F1(Metric):
-    """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the class 1.
+    """The F1 score, 2 hits / (2 hits + wrong + missed): the mean over classes (macro), or that of the 1 of yes or no.
 
-    Classes that occur neither in labels nor in predictions do not count. Labels of 0 and 1 have one class, the 1.
+    Classes that occur neither in labels nor in predictions do not count. Of several labels of 0 and 1, each is a class.
     """
 
     share: ClassVar[bool] = True
@@ -160,7 +163,9 @@ class R2(Metric):
 
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
-        return np.asarray((1 - _ratio(errors, squares - _ratio(y * y, n))).mean(-1))
+        spread = squares - _ratio(y * y, n)
+        spread = np.where(spread > ROUNDING * squares, spread, 0.0)
+        return np.asarray((1 - _ratio(errors, spread)).mean(-1))
 
 
 @dataclass(frozen=True)

@@ -92,7 +92,8 @@ def _reproduction(name: str) -> str:
 
 LIST = """\
 kinds: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets,
-tasks, metrics, engines; schedulers and client_windows, for fedsash network; and reproductions, for fedsash reproduce
+transforms, tasks, metrics, engines; schedulers and client_windows, for fedsash network; and reproductions, for
+fedsash reproduce
 
 examples:
   fedsash list

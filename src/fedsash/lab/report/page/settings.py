@@ -57,6 +57,7 @@ def _glance(value: Any) -> str:
 
 GLANCE = {
     "data": "data",
+    "transform": "transform",
     "partition": "partition",
     "model": "model",
     "method": "method",

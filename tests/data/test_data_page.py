@@ -1,0 +1,87 @@
+"""What docs/data.md says of one's own data runs as it stands there."""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Subset, TensorDataset
+
+import fedsash as fs
+from fedsash.data import FederatedData, Transform
+from fedsash.lab.config import parse
+from support.forms import pixels
+from support.places import DOCS
+
+pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")
+pillow = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
+pytestmark = pytest.mark.usefixtures("cache")
+
+PAGE = (DOCS / "data.md").read_text().partition("## Named data sets")[0]
+LINES = re.findall(r"^\|[^|]*\| `(.*)` \|$", PAGE, re.MULTILINE)
+IN_PYTHON = [line for line in LINES if line.startswith("fs.")]
+IN_FILES = [line for line in LINES if line.startswith("data =")]
+CODE = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+N = 40
+OWNERS = [f"owner {i % 4}" for i in range(N)]
+REVIEWS = pd.DataFrame({"text": ["a good film", "a bad film"] * 20, "stars": [5, 1] * 20, "owner": OWNERS})
+HOUSES = pd.DataFrame({"size": np.linspace(0, 1, N), "price": np.linspace(1, 2, N), "owner": OWNERS})
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder with the files that the page names."""
+    monkeypatch.chdir(tmp_path)
+    HOUSES.to_csv("houses.csv", index=False)
+    REVIEWS.to_csv("reviews.csv", index=False)
+    Path("book.txt").write_text("to be or not to be, " * 40)
+    for i, image in enumerate(pixels(20, 40, 40)):
+        file = Path("photos", "ab"[i % 2], f"{i}.png")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        pillow.fromarray(image).save(file)
+
+
+def held() -> dict[str, Any]:
+    x, y = np.random.default_rng(0).random((N, 3)), np.arange(N) % 2
+    dataset = TensorDataset(torch.tensor(x), torch.tensor(y))
+    return {
+        **{"fs": fs, "x": x, "y": y, "users": OWNERS, "clients": [range(20), range(20, N)]},
+        **{"x_test": x, "y_test": y, "ids": np.ones((N, 4), int), "mask": np.ones((N, 4), bool)},
+        **{"dataset": dataset, "test_dataset": dataset, "frame": HOUSES, "reviews": REVIEWS},
+        **{"subsets": [Subset(dataset, range(10)), Subset(dataset, range(10, N))]},
+        **{"texts": REVIEWS["text"].tolist(), "tokenizer": lambda text: [ord(c) for c in text]},
+    }
+
+
+def test_there_are_lines_to_run() -> None:
+    assert (len(IN_PYTHON), len(IN_FILES), len(CODE)) == (10, 4, 2)
+
+
+@pytest.mark.parametrize("line", IN_PYTHON)
+@pytest.mark.usefixtures("here")
+def test_a_line_in_python_makes_federated_data(line: str) -> None:
+    assert isinstance(eval(line, held()), FederatedData)
+
+
+@pytest.mark.parametrize("line", IN_FILES)
+@pytest.mark.usefixtures("here")
+def test_a_line_of_a_file_makes_federated_data(line: str) -> None:
+    table = {**tomllib.loads(line), "partition": {"name": "iid", "clients": 2}}
+    assert isinstance(parse(table).federated_data(), FederatedData)
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_the_transforms_of_the_page_fit_their_data(code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mine", mine := ModuleType("mine"))
+    exec(code, names := vars(mine))
+    transform: Transform = names.get("transform") or names["Noise"]()
+    images = torch.from_numpy(pixels(20)) if "transform" in names else torch.rand(20, 3)
+    transform.fits(images, torch.zeros(20))
+    transform.try_out(images)

@@ -1,0 +1,57 @@
+"""A task of one's own, taken from the page on tasks, and a metric of one's own."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import fedsash as fs
+from fedsash.basics.arrays import Floats
+from fedsash.tasks import Metric, Scored
+from support.places import ROOT
+from support.problems import TABLE, N, Y, judged, output, world
+
+PAGE = (ROOT / "docs" / "tasks.md").read_text()
+(SNIPPET,) = re.findall(r"^```python\n(@dataclass.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def ordinal() -> Any:
+    names: dict[str, Any] = {"__name__": __name__, "fs": fs, "dataclass": dataclass}
+    exec(compile(SNIPPET, "docs/tasks.md", "exec"), names)
+    return names["Ordinal"]()
+
+
+def test_the_task_of_the_page_is_trained_and_scored_as_it_says() -> None:
+    f = world(nn.Linear(4, 1), TABLE, Y, task=ordinal())
+    state, y = f.start(), torch.from_numpy(Y)
+    said = output(f, state.w, torch.from_numpy(TABLE).float())[:, 0]
+    (before,) = f.evaluate(state)
+    assert f.goal.criterion.name == "off_by" and f.goal.criterion.better == "lower"
+    assert before["off_by"] == pytest.approx(float((said.round() - y).abs().mean()), rel=1e-6)
+    assert before.loss == pytest.approx(float((said - y).square().mean()), rel=1e-6)
+    assert judged(f, rounds=5).loss < before.loss
+
+
+@dataclass(frozen=True)
+class Farthest(Metric):
+    """The largest part of the labels that a class has: its value is not linear in its sums."""
+
+    def sums(self, scored: Scored) -> Tensor:
+        return nn.functional.one_hot(scored.predicted, 3)
+
+    def value(self, sums: Floats) -> Floats:
+        return np.asarray(sums.max(-1) / sums.sum(-1))
+
+
+def test_a_metric_of_ones_own_is_computed_from_its_sums() -> None:
+    f = world(nn.Linear(4, 3), TABLE, Y, metrics={"largest": Farthest()})
+    state = f.start()
+    said = output(f, state.w, torch.from_numpy(TABLE).float()).argmax(1)
+    assert f.evaluate(state)[0]["largest"] == np.bincount(said, minlength=3).max() / N
+    assert f.goal.criterion.name == "largest" and f.goal.criterion.better == "higher"

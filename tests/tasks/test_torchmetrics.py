@@ -1,0 +1,72 @@
+"""Metrics of torchmetrics: by name, as an object, on every split, in other processes."""
+
+from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import sklearn.metrics as reference
+import torch
+
+from fedsash import SettingError
+from fedsash.data.inputs import call
+from fedsash.evaluation import Goal
+from fedsash.tasks import Binary, Regression, TorchMetric, as_metric
+from support.tasks import PROBLEMS
+from support.worlds import SPAWNED
+
+torchmetrics = pytest.importorskip("torchmetrics")
+
+AREA = "classification.BinaryAUROC"
+
+
+def test_an_object_and_its_name_are_the_same_metric_as_that_of_scikit_learn() -> None:
+    problem = PROBLEMS["binary"]
+    metrics = {"object": torchmetrics.classification.BinaryAUROC(), "name": TorchMetric(metric=AREA)}
+    with problem.federation(metrics=metrics) as f:
+        state = f.start()
+        (found,) = (m for m in f.evaluate(state) if m.split == "test" and m.model == "model")
+    test = f.training_data.test
+    assert test is not None
+    with torch.no_grad():
+        logits = call(f.module_of(state.w), test.x[torch.arange(len(test))])[:, 0]
+    known = reference.roc_auc_score(test.y, logits)
+    assert found["object"] == found["name"] == pytest.approx(known, abs=1e-6)
+    assert metrics["object"].update_count == 0, "the user's own object does not change"
+
+
+def test_they_decide_with_the_direction_that_torchmetrics_says() -> None:
+    higher = Goal.of(Binary(), metrics={"auc": TorchMetric(metric=AREA)}).criterion
+    lower = Goal.of(Regression(), metrics={"mse": torchmetrics.MeanSquaredError()}).criterion
+    assert (higher.name, higher.better, higher.share) == ("auc", "higher", False)
+    assert (lower.name, lower.better, lower.target) == ("mse", "lower", None)
+
+
+@pytest.mark.slow
+def test_spawned_workers_compute_them_for_their_clients() -> None:
+    problem = replace(PROBLEMS["regression of one number"], metrics={"mse": torchmetrics.MeanSquaredError()})
+    rows: list[dict[str, Any]] = []
+    for engine in ({}, {"engine": SPAWNED}):
+        with problem.federation(**engine) as f:
+            rows.append({m.split: m["mse"] for m in f.evaluate(f.start()) if m.model == "model"})
+    assert rows[0].keys() == {"test", "held_out", "clients"} and rows[0] == pytest.approx(rows[1], rel=1e-12)
+
+
+def test_they_can_be_sent_to_another_process() -> None:
+    for given in (TorchMetric(metric=AREA), as_metric(torchmetrics.MeanSquaredError(), "mse")):
+        output, y = torch.tensor([0.1, 0.7, 0.4]), torch.tensor([0, 1, 1])
+        assert given.together and pickle.loads(pickle.dumps(given)).of(output, y) == given.of(output, y)
+
+
+@pytest.mark.parametrize(("metric", "options", "line"), [
+    ("classification.Nothing", {}, "TorchMetric.metric = 'classification.Nothing': must be a class of torchmetrics"),
+    ("functional.r2_score", {}, "TorchMetric.metric = 'functional.r2_score': must be a class of torchmetrics"),
+    ("Accuracy", {"task": "multiclass"}, "TorchMetric.options = {'task': 'multiclass'}: "),
+    (AREA, {"nothing": 1}, "TorchMetric.options = {'nothing': 1}: "),
+])  # fmt: skip
+def test_what_torchmetrics_does_not_know_is_one_line(metric: str, options: dict[str, Any], line: str) -> None:
+    with pytest.raises(SettingError) as error:
+        TorchMetric(metric=metric, options=options)
+    assert str(error.value).startswith(line) and "\n" not in str(error.value)

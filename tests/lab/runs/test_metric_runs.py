@@ -1,4 +1,4 @@
-"""Runs that a metric decides of which less is better; with a test set, with held-out data, with both and with neither."""
+"""Runs decided by a metric of which less is better: with a test set, with held-out data, with both and neither."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 
 from fedsash.evaluation import Metrics
 from fedsash.lab.records import Records
-from fedsash.lab.studies.afterwards import Afterwards, Judged, best_of
+from fedsash.lab.studies.afterwards import Judged, best_of
 from fedsash.lab.studies.averages import AveragesStudy
 from fedsash.lab.studies.landscape.study import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
@@ -71,7 +71,9 @@ def recorded(run: Path, model: str, split: str = "test", round: int = 6) -> dict
     return row
 
 
-def test_the_table_of_the_command_is_in_the_numbers_of_the_labels(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_table_of_the_command_is_in_the_numbers_of_the_labels(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert fedsash("resume", run, "--no-progress") == 0
     out = capsys.readouterr().out
     assert "rmse on the test set; lower is better" in out and "to 3" in out

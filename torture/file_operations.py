@@ -57,8 +57,7 @@ def _case(
     ended = watched(bench, place, scenario.words, {"who": who, "at": at, "torn": torn})
     if who == "main":
         yield from ended.findings(-signal.SIGKILL)
-    if not scenario.over(place):
-        yield from bench.command(place, *scenario.next(place)).findings(0)
+    yield from bench.command(place, *scenario.next(place)).findings(0)
     yield from undisturbed.differences(scenario.name, place)
 
 

@@ -20,14 +20,12 @@ QUIET = "--no-progress"
 class Scenario:
     """A command, and the one that goes on: `resume`, or the same again if there is nothing to resume.
 
-    A command that is carried out `once` refuses a folder in which it has come to its end.
     `needs` are scenarios whose folders it reads or continues; they lie beside its own, under their names.
     """
 
     name: str
     words: tuple[str, ...]
     resumes: bool = False
-    once: bool = False
     needs: tuple[str, ...] = ()
     out: str = "out"
 
@@ -35,10 +33,6 @@ class Scenario:
     def has_jobs(self) -> bool:
         """Whether it trains in processes of a sweep. They save their states if the sweep is killed."""
         return "--jobs" in self.words
-
-    def over(self, folder: Path) -> bool:
-        """Whether nothing is left to do."""
-        return self.once and (folder / self.out / "metrics.jsonl").exists()
 
     def next(self, folder: Path) -> tuple[str, ...]:
         """The command that begins, or goes on."""
@@ -55,7 +49,7 @@ SCENARIOS = {
         Scenario("workers", ("run", "workers.toml", "--out", "out", QUIET), resumes=True),
         Scenario("fork", ("run", "run.toml", "--fork", "run@4", "--out", "out", QUIET), resumes=True, needs=("run",)),
         Scenario("network", ("network", "network.toml", "--out", "out", QUIET), resumes=True),
-        Scenario("timing", ("network", "timing.toml", "--out", "out", QUIET), once=True),
+        Scenario("timing", ("network", "timing.toml", "--out", "out", QUIET), resumes=True),
         Scenario("sweep", ("sweep", "sweep.toml", "--out", "out", "--jobs", "2", QUIET)),
         Scenario("reproduce", ("reproduce", "ima-table-1", "--out", "out", *TABLE)),
         Scenario("report", ("report", "run", "--out", "out/page.html", "--figures", "out"), needs=("run",)),

@@ -5,7 +5,6 @@ python examples/tasks/next_token.py
 
 from importlib import import_module
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -13,22 +12,13 @@ import fedsash as fs
 
 NAMES = ("iris", "wine", "breast_cancer", "diabetes", "digits", "linnerud")
 LENGTH, TOKENS = 32, 128
-PADDING = -100
 
 
 def data() -> fs.FederatedData:
     """Pieces of `LENGTH` bytes of the descriptions in scikit-learn, and the byte after each one."""
-    inputs, labels, users = [], [], []
-    for user, name in enumerate(NAMES):
-        text = getattr(import_module("sklearn.datasets"), f"load_{name}")().DESCR
-        codes = np.frombuffer(text.encode("ascii", "replace"), dtype=np.uint8).astype(np.int64)
-        for start in range(0, len(codes) - 1, LENGTH):
-            piece = codes[start : start + LENGTH + 1]
-            x, y = np.zeros(LENGTH, dtype=np.int64), np.full(LENGTH, PADDING)
-            x[: len(piece) - 1], y[: len(piece) - 1] = piece[:-1], piece[1:]
-            inputs.append(x), labels.append(y), users.append(user)
-    x, y, user = np.stack(inputs), np.stack(labels), np.array(users)
-    test = np.arange(len(x)) % 5 == 0
+    texts = [getattr(import_module("sklearn.datasets"), f"load_{name}")().DESCR for name in NAMES]
+    x, y, user = fs.next_tokens(texts, lambda text: list(text.encode("ascii", "replace")), LENGTH)
+    test = torch.arange(len(x)) % 5 == 0
     return fs.FederatedData.from_arrays(
         x[~test], y[~test], users=user[~test], test=(x[test], y[test]), task=fs.tasks.NextToken(), classes=TOKENS
     )

@@ -18,28 +18,25 @@ LENGTH = 20
 PADDING, UNKNOWN = 0, 1
 
 
-def sentences() -> tuple[list[list[str]], list[int], list[str]]:
-    """The words of each sentence, the number of its part, and what it documents: each class or function is a client."""
-    words, labels, users = [], [], []
+def sentences() -> tuple[list[str], list[int], list[str]]:
+    """The sentences, the number of the part of each, and what it documents: each class or function is a client."""
+    texts, labels, users = [], [], []
     for number, part in enumerate(PARTS):
         module = import_module(f"sklearn.{part}")
         for name in module.__all__:
             for sentence in re.split(r"[.\n]\s|\n\n", inspect.getdoc(getattr(module, name)) or ""):
                 if len(found := re.findall(r"[a-z]+", sentence.lower())) > 5:
-                    words.append(found), labels.append(number), users.append(f"{part}.{name}")
-    return words, labels, users
+                    texts.append(" ".join(found)), labels.append(number), users.append(f"{part}.{name}")
+    return texts, labels, users
 
 
 def data() -> fs.FederatedData:
     """Sentences as numbers of words, padded to `LENGTH`. Each client's sentences are about one part."""
-    words, labels, users = sentences()
-    test = np.arange(len(words)) % 5 == 0
-    known = sorted({word for sentence, held in zip(words, test, strict=True) if not held for word in sentence})
+    texts, labels, users = sentences()
+    test, y = np.arange(len(texts)) % 5 == 0, np.array(labels)
+    known = sorted({word for text, held in zip(texts, test, strict=True) if not held for word in text.split()})
     number = {word: place for place, word in enumerate(known, UNKNOWN + 1)}
-    x, y = np.full((len(words), LENGTH), PADDING, dtype=np.int64), np.array(labels)
-    for row, sentence in zip(x, words, strict=True):
-        ids = [number.get(word, UNKNOWN) for word in sentence[:LENGTH]]
-        row[: len(ids)] = ids
+    x = fs.tokenise(texts, lambda text: [number.get(word, UNKNOWN) for word in text.split()], LENGTH)["input_ids"]
     return fs.FederatedData.from_arrays(
         x[~test], y[~test], users=np.array(users)[~test], test=(x[test], y[test]), label_names=PARTS
     )

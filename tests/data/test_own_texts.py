@@ -183,7 +183,7 @@ def test_a_file_of_the_library_tokenizers_is_read(tmp_path: Path) -> None:
 
 REFUSED: dict[str, dict[str, Any]] = {
     "Texts.tokenizer = 'gpt': must be bytes, words, a tokenizer.json, or": {"tokenizer": "gpt"},
-    "column = 'body': there is no such column in it, only text, label, who": {"text": "body"},
+    "column = 'body': there is no such column in the table, only text, label, who": {"text": "body"},
     "column 'number', row 0: must be a text, not 3": {"text": "number"},
     "Texts.length = 0: must be at least 1": {"length": 0},
     "there is no text of two tokens in it": {"text": "letter"},
@@ -195,6 +195,12 @@ def test_texts_that_are_none_are_refused_in_one_line(line: str) -> None:
     frame = FRAME if "only text" in line else FRAME.assign(number=3, letter="a")
     with pytest.raises(FedsashError, match=line):
         Texts(**{"path": "none"} | REFUSED[line]).of(frame)
+
+
+def test_a_line_of_json_may_hold_any_sign_that_other_programs_take_for_the_end_of_a_line(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text('{"text": "a\u2028b\u0085c", "label": 0}\r\n\n{"text": "d", "label": 1}\n')
+    source = Texts(str(tmp_path / "t.jsonl"), label="label", test=0, length=8).load()
+    assert source.train.x[0, :2].tolist() == [98, 227] and len(source.train) == 2  # type: ignore[index]
 
 
 def test_without_a_path_there_is_nothing_to_load() -> None:

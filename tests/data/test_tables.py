@@ -156,7 +156,11 @@ def files(at: Path) -> dict[str, Path]:
     (at / "empty.csv").write_text("")
     (at / "list.jsonl").write_text("[1, 2]\n")
     (at / "bad.parquet").write_bytes(b"PAR1")
+    (at / "t.xlsx").write_bytes(b"PK")
     (at / "none").mkdir()
+    (at / "two").mkdir()
+    (at / "two" / "train.csv").write_text("a")
+    (at / "two" / "test.jsonl").write_text("{}")
     (at / "gone").mkdir()
     (at / "gone" / "state.json").write_text('{"_data_files": [{"filename": "data.arrow"}]}')
     (at / "out").mkdir()
@@ -169,14 +173,16 @@ def files(at: Path) -> dict[str, Path]:
         "empty.csv can't be read": at / "empty.csv",
         "must be a JSON object": at / "list.jsonl",
         "bad.parquet can't be read": at / "bad.parquet",
+        r"Table.path = '.*t.xlsx': must be a folder, or end in .csv, .tsv": at / "t.xlsx",
         "must hold train.csv, train.parquet or the like; there is no such file": at / "none",
+        "must hold files of one kind, not .csv and .jsonl": at / "two",
         "data.arrow is missing; .*state.json names it": at / "gone",
         "names the file '../t.arrow', which is not in this folder": at / "out",
         "state.json can't be read: it must hold a table": at / "odd",
     }
 
 
-@pytest.mark.parametrize("line", range(9))
+@pytest.mark.parametrize("line", range(11))
 def test_files_that_can_not_be_read_are_refused_in_one_line(tmp_path: Path, line: int) -> None:
     expected, path = list(files(tmp_path).items())[line]
     with pytest.raises(FedsashError, match=expected) as caught:

@@ -44,7 +44,6 @@ class Observers:
         These are the `averages` and the `past` of `AverageStates`. An average that needs no past models has no `past`.
         Models on disk lie in `folder`. Raises `OSError` if there is not enough free disk space for them.
         """
-        states = {name: observer.init(w) for name, observer in self._observers.items()}
         groups: dict[tuple[str, str, Storage], dict[str, Retention]] = {}
         for name, observer in self._observers.items():
             if (retention := observer.average.retention()) is not None:
@@ -55,7 +54,8 @@ class Observers:
             like = self._observers[next(iter(group))].slice(w)
             trajectory = Trajectory(_capacity(group.values()), like, storage, folder, part, owner)
             past |= {name: trajectory.share() for name in group}
-        return states, past
+        # The models come first: if they have no room, nothing else has been filled with numbers.
+        return {name: observer.init(w) for name, observer in self._observers.items()}, past
 
     def observe(self, states: AverageStates, w: Tensor, round: int) -> None:
         """Show the model `w` `[D]` of `round` (1 = the first) to all averages except those in `apart`, in place.

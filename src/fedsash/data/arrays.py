@@ -18,6 +18,8 @@ Columns = dict[str, Any]
 
 LABELS = ("labels", "label", "y")
 """The names of labels in the items of a data set."""
+NOTHING = ("None", "nan", "NaT", "<NA>")
+"""How missing values are written by Python, NumPy and pandas."""
 NO_TEXT = "turn text into token ids first (fedsash.tokenise), and categories into integers"
 
 
@@ -61,12 +63,13 @@ def user_numbers(users: Any, n: int) -> Tensor:
 
     Raises `SettingError` unless there is one for each of `n` samples.
     """
-    column = np.asarray(users)
+    column = np.asarray(users, dtype=None if hasattr(users, "dtype") else object)
     right = f"must name a user for each of {n} samples"
     check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
-    if column.dtype.kind not in "iub":
-        missing = np.array([one is None or one != one for one in column.tolist()])
+    if column.dtype.kind not in "biuU":
+        missing = np.array([not isinstance(one, str) and str(one) in NOTHING for one in column.tolist()])
         check(not missing.any(), f"users[{int(missing.argmax())}]", None, right)
+        column = np.array(column.tolist())
     if column.dtype.kind not in "biufU":
         column = column.astype(str)
     return torch.from_numpy(np.unique(column, return_inverse=True)[1])

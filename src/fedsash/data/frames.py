@@ -39,6 +39,7 @@ def read(
     """
     file = Path(path).expanduser()
     check(file.exists(), place, path, f"there is no such file or folder{similar(file)}")
+    check(file.is_dir() or file.suffix in ENDINGS, place, path, f"must be a folder, or end in {', '.join(ENDINGS)}")
     files = _files(file, place) if file.is_dir() else {"train": [file]}
     test = tested(files, "test", path)
     return _joined(files["train"], names, unpacked), None if test is None else _joined(files[test], names, unpacked)
@@ -51,6 +52,8 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     found = {s: [f for f in present if f.stem.split("-")[0] in spellings(s)] for s in asked("train", "test")}
     names = some([file.name for file in present]) or "no such file"
     check(bool(found["train"]), place, str(folder), f"must hold train.csv, train.parquet or the like; there is {names}")
+    kinds = sorted({file.suffix for its in found.values() for file in its})
+    check(len(kinds) == 1, place, str(folder), f"must hold files of one kind, not {' and '.join(kinds)}")
     return {split: its for split, its in found.items() if its}
 
 
@@ -80,7 +83,8 @@ def _of_text(file: Path, names: Sequence[str]) -> pandas.DataFrame:
         if file.suffix == ".txt":
             return pandas.DataFrame({"text": [content(file).decode("utf-8-sig")]})
         if file.suffix == ".jsonl":
-            frame = pandas.DataFrame([_row(line) for line in content(file).decode("utf-8-sig").splitlines() if line])
+            lines = content(file).decode("utf-8-sig").split("\n")
+            frame = pandas.DataFrame([_row(line) for line in lines if line.strip()])
         else:
             sep = "\t" if file.suffix == ".tsv" else ","
             exact: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}

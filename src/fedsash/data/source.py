@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,7 +14,8 @@ from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Task
 from .federated import FederatedData
-from .partitions.common import Partition, assigned
+from .partitions import as_partition
+from .partitions.common import assigned
 from .samples import Samples
 from .transform import Transform
 
@@ -41,13 +42,14 @@ class Source(Shown):
                 task.check_labels(task.labelled(samples.y), classes, f"the {name} labels")
         return replace(self, task=task, classes=classes)
 
-    def partition(self, rule: Partition, seed: int = 0) -> FederatedData:
+    def partition(self, rule: Any, seed: int = 0) -> FederatedData:
         """Give each client the training samples that `rule(labels, seed)` assigns to it.
 
-        A rule may name other fields of the samples in `by`, such as `("domain", "y")`. Then it is called with these
-        fields, in that order, and the seed. Raises `SettingError` if the samples lack one of them.
+        The rule is given as an object, by its name, or as a dict as in an experiment file. It may name other fields of
+        the samples in `by`, such as `("domain", "y")`. Then it is called with these fields, in that order, and the
+        seed. Raises `SettingError` if the samples lack one of them.
         """
-        return self.of(assigned(rule, self.train, seed))
+        return self.of(assigned(as_partition(rule), self.train, seed))
 
     def of(self, clients: Sequence[Ints]) -> FederatedData:
         """The samples with these clients, each of which holds the training samples at its indices."""

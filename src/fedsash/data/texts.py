@@ -62,13 +62,12 @@ class Texts:
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
         check(self.path != "", "Texts.path", self.path, "must be a file or a folder, such as reviews.csv")
-        names = [name for name in (self.text, self.label, self.user) if name]
-        return self.of(*frames.read(self.path, names, self.unpacked, "Texts.path"), seed=seed)
+        return self.of(*frames.read(self.path, self._columns, self.unpacked, "Texts.path"), seed=seed)
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
         rows, train = frames.joined(frame, test)
-        frames.check_columns([name for name in (self.text, self.label, self.user) if name], list(rows.columns), "it")
+        frames.check_columns(self._columns, list(rows.columns), "the table")
         texts = rows[self.text].tolist()
         wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
         if wrong is not None:
@@ -88,3 +87,7 @@ class Texts:
         if test is not None:
             kept, tested = samples[of < train], samples[of >= train]
         return Source(kept, tested, classes, PLAIN, label_names, task=None if self.label else NextToken())
+
+    @property
+    def _columns(self) -> list[str]:
+        return [name for name in (self.text, self.label, self.user) if name]

@@ -1,4 +1,4 @@
-"""Runs decided by a metric of which less is better: with a test set, with held-out data, with both and neither."""
+"""Runs that a metric decides of which less is better: with a test set, held-out data, both and neither."""
 
 from __future__ import annotations
 

@@ -71,9 +71,7 @@ def recorded(run: Path, model: str, split: str = "test", round: int = 6) -> dict
     return row
 
 
-def test_the_table_of_the_command_is_in_the_numbers_of_the_labels(
-    run: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_command_shows_numbers_like_the_labels(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert fedsash("resume", run, "--no-progress") == 0
     out = capsys.readouterr().out
     assert "rmse on the test set; lower is better" in out and "to 3" in out

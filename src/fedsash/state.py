@@ -36,6 +36,7 @@ class State(Shown):
     - `w` `[D]`: the global model of the server; `optimiser`: the state of the server optimiser;
     - `server_state`: the method's server state; `client_state` `[N, ...]`: the client state of all N clients, empty if
       they keep it themselves;
+    - `aggregation`: what the aggregation remembers, such as a clip norm that adapts;
     - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
       client state. Empty if the method has no client state;
     - `averages`: the state of each average; `past`: the models that averages need again, each kept once (see
@@ -63,6 +64,7 @@ class State(Shown):
     server_state: Vectors
     client_state: Vectors
     averages: dict[str, Vectors]
+    aggregation: Vectors = field(default_factory=dict)
     past: dict[str, Past] = field(default_factory=dict)
     best: dict[str, Best] = field(default_factory=dict)
     forked: int | None = None
@@ -83,7 +85,7 @@ class State(Shown):
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with a path-like name, except the best models and the models of past rounds."""
         yield "w", self.w
-        for group in ("optimiser", "server_state", "client_state"):
+        for group in ("optimiser", "server_state", "aggregation", "client_state"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
         if len(self.last):

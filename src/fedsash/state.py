@@ -64,7 +64,6 @@ class State(Shown):
     server_state: Vectors
     client_state: Vectors
     averages: dict[str, Vectors]
-    aggregation: Vectors = field(default_factory=dict)
     past: dict[str, Past] = field(default_factory=dict)
     best: dict[str, Best] = field(default_factory=dict)
     forked: int | None = None
@@ -74,6 +73,7 @@ class State(Shown):
     training_seconds: float = 0.0
     last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    aggregation: Vectors = field(default_factory=dict)
     executor: Vectors = field(default_factory=dict, repr=False)
     fingerprint: dict[str, str] = field(default_factory=dict, repr=False)
     lineage: Lineage = field(default=(), repr=False)

@@ -34,7 +34,7 @@ FRONT = [Path("__init__.py"), Path("__main__.py"), Path("lab/__init__.py")]
 FILES = sorted(file for path in PACKAGE.rglob("*.py") if (file := path.relative_to(PACKAGE)) not in FRONT)
 LONGEST = 320
 HEAVY = (
-    *("datasets", "flwr", "flwr_datasets", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
+    *("datasets", "flwr", "flwr_datasets", "dp_accounting", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
     *("matplotlib", "plotly", "rich", "pydantic", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
     *("transformers", "ray", "torchvision", "torchmetrics", "triton", "torch._inductor", "torch._dynamo", "sympy"),
 )

@@ -18,9 +18,12 @@ from . import (
     testing as testing,
 )
 from .aggregation import (
+    Adaptive as Adaptive,
     Aggregation as Aggregation,
     FedGMA as FedGMA,
     FedNova as FedNova,
+    Privacy as Privacy,
+    Private as Private,
     WeightedMean as WeightedMean,
 )
 from .averages import (
@@ -151,6 +154,7 @@ from .models import (
 from .sampling import (
     FixedClients as FixedClients,
     Function as Function,
+    Poisson as Poisson,
     Sampling as Sampling,
     Uniform as Uniform,
     Weighted as Weighted,

@@ -38,6 +38,7 @@ class Request(Shown):
     - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
     - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
       that keeps its state continues from this version. Anything later was refused or lost, and does not count;
+    - `aggregation`: what the aggregation remembers, for whoever sums up the uploads;
     - `oldest`: the run is never set back to a round before this one;
     - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source.
     """
@@ -49,6 +50,7 @@ class Request(Shown):
     server_state: Vectors
     client_state: Vectors | None
     last: Ints
+    aggregation: Vectors = field(default_factory=dict, repr=False)
     oldest: int = field(default=0, repr=False)
     lineage: Lineage = field(default=(), repr=False)
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .aggregation import Aggregation, WeightedMean
+from .aggregation import Aggregation, Privacy, WeightedMean
 from .aggregation.upload_sums import UploadSums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
@@ -99,7 +99,8 @@ class Federation(Shown):
         if self.clients.data is not None:
             try_out(self.module, problem, self.clients.data.train, self.goal)
         if self.broadcast is not None:
-            self.broadcast.fits(self.averages, self.clients.held)
+            self.broadcast.fits(self.averages, self.clients.held, self.aggregation.private)
+        self.aggregation.fits(self.method, self.sampling, len(self.sizes))
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
@@ -140,6 +141,7 @@ class Federation(Shown):
             server_state=method.server_state(w, self.layout),
             client_state={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages=averages,
+            aggregation=self.aggregation.init(self.sampling, clients),
             past=past,
             last=torch.zeros(clients if self._remembers else 0, dtype=torch.int64),
             sizes=torch.from_numpy(self.sizes.copy()),
@@ -181,6 +183,7 @@ class Federation(Shown):
             server_state=server,
             client_state=None if self.clients.remember and self._remembers else state.recall(ids),
             last=state.last.numpy()[ids] if self._remembers else 0 * ids,
+            aggregation=state.aggregation,
             oldest=state.oldest,
             lineage=state.lineage,
         )
@@ -201,12 +204,10 @@ class Federation(Shown):
         report = sums.report(request.round, probed)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        mean = sums.mean()
+        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, request, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
-        sent, update, total = request.sent, sums.update(mean), len(self.sizes)
-        received = RoundMean(
-            sent=sent, update=update, mean=mean, server_state=known, clients=sums.accepted, total=total
-        )
+        sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
+        received = RoundMean(sent=sent, update=update, mean=mean, server_state=known, clients=s, total=n)
         delta, found = self.method.server_update(received)
         server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
         state.spent = True
@@ -217,7 +218,8 @@ class Federation(Shown):
             state.remember(request.ids[places], own)
         if self._remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
-        return replace(self.observe(state, w), optimiser=server, server_state=server_state), report
+        after = self.observe(state, w)
+        return replace(after, optimiser=server, server_state=server_state, aggregation=memory), report
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state with `w` `[D]` as the next global model, after every average has observed it."""
@@ -237,6 +239,11 @@ class Federation(Shown):
         """The metrics of any model `w` `[D]` on every split, recorded with this round and name."""
         with threads(self._lazy.current.threads):
             return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
+
+    def privacy(self, state: State) -> Privacy | None:
+        """How private all rounds so far are, or None; raises `RunError` if those before a fork can't be added up."""
+        self.aggregation.check_composed(self.fingerprint, state.fingerprint)
+        return self.aggregation.privacy(self.sampling, len(self.sizes), state.round)
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
         """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
@@ -305,15 +312,8 @@ class Federation(Shown):
         self.close()
 
     def _training(self) -> Training:
-        return Training(
-            module=self.module,
-            problem=replace(self.clients.problem, test=None),
-            goal=self.goal,
-            method=self.method,
-            local=self.local,
-            aggregation=self.aggregation,
-            seed=self.seed,
-            batch=self.evaluation.batch,
-            scored=self.evaluation.splits(self.clients.held),
-            sample=self.sampling.first(self.sizes, self.seed),
-        )
+        names = ("module", "goal", "method", "local", "aggregation", "seed")
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        problem, scored = replace(self.clients.problem, test=None), self.evaluation.splits(self.clients.held)
+        sample = self.sampling.first(self.sizes, self.seed)
+        return Training(problem=problem, batch=self.evaluation.batch, scored=scored, sample=sample, **own)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.aggregation import AGGREGATIONS, Aggregation, FedGMA, FedNova, WeightedMean
+from fedsash.aggregation import AGGREGATIONS, Aggregation, FedGMA, FedNova, Private, WeightedMean
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast
 from fedsash.exchange import Effort
@@ -90,4 +90,4 @@ def test_a_rule_that_cannot_be_is_refused_with_one_line(make: Any, line: str) ->
 
 
 def test_every_rule_has_a_name() -> None:
-    assert set(AGGREGATIONS.values()) == {WeightedMean, FedNova, FedGMA}
+    assert set(AGGREGATIONS.values()) == {WeightedMean, FedNova, FedGMA, Private}

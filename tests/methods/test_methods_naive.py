@@ -73,6 +73,8 @@ AGGREGATED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("feddyn", {"alpha": 0.1} | SAMPLES, "fednova", {"tau": "coefficients"}),
     ("feddyn", {"alpha": 0.1}, "fedgma", {"threshold": 0.7, "mask": "soft"}),
     ("feddyn", {"alpha": 0.1}, "fednova", {"tau": "steps"}),
+    ("fedavg", UNIFORM, "private", {"clip": 0.1, "noise": 0.0}),
+    ("fedacg", {"lam": 0.85, "beta": 0.1}, "private", {"clip": 0.1, "noise": 0.0}),
 ]
 
 

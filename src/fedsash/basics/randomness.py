@@ -3,7 +3,8 @@
 Each draw has a generator or key of its own. So it does not depend on the draws before it, the engine, the device or the
 number of workers. There are two kinds:
 
-- `generator`: a NumPy `Generator` (Philox) for draws that a run makes once (partitions, a test set);
+- `generator`: a NumPy `Generator` (Philox) for draws that a run makes once (partitions, a test set) or that the server
+  makes once in a round (noise for privacy);
 - `keys` and `uniform`: a counter-based hash for many draws, for many clients at once (sampling, shuffles, crops,
   dropout). It is integer arithmetic, so it gives the same numbers on every device and in compiled code.
 """
@@ -36,6 +37,7 @@ class Purpose(enum.IntEnum):
     HELD_OUT = 7
     DIRECTION = 8
     NETWORK = 9
+    PRIVACY = 10
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

@@ -40,6 +40,8 @@ FORM: dict[str, Form] = {
     "model": (_is_text, "the name of a model"),
     "split": (_is_text, "the name of a split"),
     "loss": NUMBER,
+    "epsilon": NUMBER,
+    "delta": NUMBER,
     "time": NUMBER,
     "trips": NUMBER,
     "skipped": (_is_text, "a text"),
@@ -63,7 +65,9 @@ def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
 class Records:
     """The metrics of a run in `metrics.jsonl`: one JSON object per line, in the order in which they were recorded.
 
-    A line has one of two forms. The first is `Metrics.row()`. The second reports a round that had problems:
+    A line has one of three forms. The first is `Metrics.row()`. The second says how private all models so far are:
+    `{"round": 7, "model": "model", "split": "privacy", "epsilon": 1.5, "delta": 0.01, "neighbours": "..."}`, with the
+    fields of `Privacy`. The third reports a round that had problems:
     `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5": "late"}, "skipped": ""}`.
     It lists the clients whose uploads were refused, the clients that did not answer with the reason, and why the
     round was skipped (empty if it was not). If all clients answered, there is no `missing`.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..evaluation import Curves, Evaluation
 from ..tasks import Criterion
-from .summaries import metric_of
+from .summaries import metric_of, privacy_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -65,6 +65,8 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
         yield caption
     if summary["chosen"]:
         yield f"the best on held-out data: {summary['chosen']}"
+    if spent := summary["privacy"]:
+        yield privacy_text(spent)
     if wrong := summary.get("diverged"):
         yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
 

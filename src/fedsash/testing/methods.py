@@ -95,7 +95,7 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
 
 
 def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: Any) -> None:
-    """Check that an aggregation keeps the identities of every aggregation in `AGGREGATIONS`.
+    """Check that an aggregation keeps the identities of all in `AGGREGATIONS` that are not private.
 
     - If all clients send the same update, it is the round's update, within a thousandth of its length.
     - An upload that is not finite or longer than the limit is left out: the round is that of the other uploads.

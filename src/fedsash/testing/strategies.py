@@ -34,8 +34,8 @@ def methods() -> st.SearchStrategy[Method]:
 
 
 def aggregations() -> st.SearchStrategy[Aggregation]:
-    """Every aggregation in `AGGREGATIONS`, and every variant of it."""
-    return _of(AGGREGATIONS)
+    """Every aggregation in `AGGREGATIONS` that goes with every method, and every variant of it."""
+    return _of({name: rule for name, rule in AGGREGATIONS.items() if not rule.private})
 
 
 def servers() -> st.SearchStrategy[Server]:

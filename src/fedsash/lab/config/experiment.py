@@ -78,7 +78,7 @@ class Experiment:
         check_names(self.averages)
         if self.broadcast is not None:
             with located("broadcast"):
-                self.broadcast.fits(self.averages, self.evaluation.held_out > 0)
+                self.broadcast.fits(self.averages, self.evaluation.held_out > 0, self.aggregation.private)
 
     @property
     def simulated(self) -> bool:

@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +30,7 @@ from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Callback, Checkpoint, Fork, Watch
 from .summary import summary
+from .unprotected import unprotected
 
 log = logging.getLogger("fedsash")
 
@@ -129,6 +131,7 @@ class Session:
             checkpoints.cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
+            self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
             state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._hold(state)
@@ -173,7 +176,8 @@ class Session:
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
             for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
                 self.progress.say(note)
-            for line in beyond(self.federation, self.checkpoint, self.rounds):
+            lines = beyond(self.federation, self.checkpoint, self.rounds), unprotected(self.federation, state)
+            for line in chain(*lines):
                 log.warning(line)
             self.progress.update(state.round)
             if self.folder is not None:
@@ -234,6 +238,8 @@ class Session:
         state, more = self.federation.learn(state, metrics)
         metrics += more
         rows = [m.row() for m in metrics]
+        if (spent := self.federation.privacy(state)) is not None:
+            rows.append({"round": state.round, "model": "model", "split": "privacy"} | asdict(spent))
         self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
         state = replace(state, evaluation_due=False)
         self._hold(state)

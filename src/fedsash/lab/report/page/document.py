@@ -32,6 +32,7 @@ def document(found: Collection, command: str) -> str:
     sections = [
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),
+        ("privacy", "Privacy of the clients", _privacy(found.runs)),
         ("network", "On the network", _network(found.runs, pictures, wrong)),
         ("seeds", "Over seeds", _seeds(found.runs, wrong)),
         ("reproductions", "Published and measured", _reproductions(found, wrong)),
@@ -170,6 +171,12 @@ def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
         return join([pictures.place(picture), tag("h3", "Each model"), every])
     every = folded("Every model of every run", every, opened=len(runs) <= FEW)
     return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
+
+
+def _privacy(runs: Sequence[RunOnPage]) -> Html | None:
+    """The section on differential privacy. None if no run protects its clients."""
+    private = [run for run in runs if run.summary.get("privacy")]
+    return tables.privacy(private) if private else None
 
 
 def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:

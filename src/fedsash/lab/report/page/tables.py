@@ -119,6 +119,20 @@ def _on_network(run: RunOnPage) -> list[str]:
     ]
 
 
+def privacy(runs: Sequence[RunOnPage]) -> Html:
+    """What each run has spent of its clients' privacy."""
+    rows = []
+    for run in runs:
+        spent = run.summary["privacy"]
+        epsilon = "infinite" if spent["epsilon"] is None else f"{spent['epsilon']:.3g}"
+        rows.append([run.name, epsilon, f"{spent['delta']:.2g}", str(spent["round"]), spent["neighbours"]])
+    caption = (
+        "Differential privacy of each client, for all models up to this round. The server is trusted, and the rows of "
+        "one client in several runs add up."
+    )
+    return table(caption, ["run", "epsilon", "delta", "after round", "for"], [(None, rows)])
+
+
 def versions(runs: Sequence[RunOnPage]) -> Html:
     """The software versions of the runs. Runs with the same versions share a row."""
     groups: dict[str, list[str]] = {}

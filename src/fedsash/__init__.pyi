@@ -120,7 +120,13 @@ from .lab.studies.opened import (
     open_run as open_run,
 )
 from .local import (
+    SGD as SGD,
+    Adagrad as Adagrad,
+    Adam as Adam,
+    AdamW as AdamW,
     LocalTraining as LocalTraining,
+    Optimiser as Optimiser,
+    RMSprop as RMSprop,
 )
 from .methods import (
     EWC as EWC,

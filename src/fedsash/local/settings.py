@@ -9,13 +9,21 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints
+from ..aggregation import Aggregation
+from ..basics.arrays import Floats, Ints, Vectors
 from ..basics.errors import MOST, check, check_count, check_positive, check_strength
 from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
+from .optimisers import SGD, Optimiser
+
+KEPT = "optimiser_"
+"""Before the names of kept moments among the client state."""
+
+STEPS = f"{KEPT}steps"
+"""How many steps a client has taken since its kept moments began, `[1]`; only if the optimiser counts them."""
 
 LONGEST = 100_000
 """The most epochs or steps of a client in one round: its steps are planned before the round begins."""
@@ -24,11 +32,11 @@ LONGEST = 100_000
 @dataclass(frozen=True)
 @typed
 class LocalTraining:
-    """The local training of every client: SGD with learning rate `lr` and batches of `batch` samples.
+    """The local training of every client: `optimiser` with learning rate `lr` and batches of `batch` samples.
 
-    With the method's direction d, clipped to the norm `clip`, a step is that of PyTorch's SGD:
-
-        v <- momentum * v + (d + weight_decay * w),    w <- w - lr * v          v = 0 at the start of every round
+    In each step the method gives a direction. It is clipped to the norm `clip`, and the optimiser moves the model along
+    it. The optimiser's moments begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA. With `keep_moments`
+    they are client state, so a client continues from those of its last round.
 
     A round has `epochs` passes over the client's samples, or else `steps` steps. The last, smaller batch of a pass is
     kept unless `drop_last`. `schedule` changes the rate by round, `local_schedule` within a round.
@@ -38,8 +46,8 @@ class LocalTraining:
     batch: int | Literal["full"] = 32
     epochs: int = 1
     steps: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    optimiser: Optimiser = field(default_factory=SGD)
+    keep_moments: bool = False
     clip: float | None = None
     drop_last: bool = False
     schedule: Schedule = field(default_factory=Constant)
@@ -54,9 +62,17 @@ class LocalTraining:
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
-        check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
-        check_strength("LocalTraining.weight_decay", self.weight_decay)
         check_positive("LocalTraining.clip", self.clip)
+
+    def fits(self, method: Method, aggregation: Aggregation) -> None:
+        """Raise `SettingError` if the method or the aggregation rests on another local optimiser."""
+        nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
+        why = method.needs_sgd or nova
+        check(
+            not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
+        )
+        right = "must be false: FedNova's normalisers count the gradients of one round"
+        check(not (nova and self.keep_moments), "LocalTraining.keep_moments", self.keep_moments, right)
 
     @property
     def batching(self) -> Batching:
@@ -81,33 +97,43 @@ class LocalTraining:
     def coefficients(self, steps: Ints, method: Method) -> Floats:
         """FedNova's normalisers a_i `[C]` of clients that take `steps` `[C]` steps.
 
-        a_i is the sum of the weights, in units of `lr`, with which a client's gradients enter its update. It equals the
-        update that gradients of -1 would give, with the client's momentum and the method's proximal term. With f_k the
-        factor of the schedules within a round in step k:
-
-            v <- momentum * v + 1 - proximal * lr * a,    a <- a + f_k * v          v = a = 0 at first
-
-        Weight decay is left out, as published.
+        a_i is the sum of the weights, in units of `lr`, with which a client's gradients enter its update. It is how far
+        gradients of 1 take a client, with its optimiser's momentum, the method's proximal term, and the schedules
+        within a round. Weight decay is left out, as published.
         """
-        moved = v = np.zeros(len(steps))
-        for eta in self._factors(steps, method):
-            v = self.momentum * v + 1 - method.proximal * self.lr * moved
-            moved = moved + eta * v
-        return moved
+        assert isinstance(self.optimiser, SGD)
+        plain, below = replace(self.optimiser, weight_decay=0.0), torch.zeros(len(steps), 1, dtype=torch.float64)
+        moments = plain.moments(below)
+        for k, factor in enumerate(torch.from_numpy(self._factors(steps, method)).unsqueeze(-1)):
+            plain.advance(below, moments, 1 + method.proximal * self.lr * below, factor, k + 1)
+        return -below[:, 0].numpy()
 
-    def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
-        """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
+    def client_state(self, method: Method, w: Tensor) -> Vectors:
+        """What a client remembers before its first round: the method's vectors, and the moments if they are kept.
+
+        `w` `[D]` is the initial model.
+        """
+        if not self.keep_moments:
+            return method.client_state(w)
+        moments = {KEPT + name: own[0] for name, own in self.optimiser.moments(w.unsqueeze(0)).items()}
+        return method.client_state(w) | moments | ({STEPS: torch.zeros_like(w[:1])} if self.optimiser.counted else {})
+
+    def recalled(self, w: Tensor, client_state: Vectors) -> Vectors:
+        """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
+        begun = self.optimiser.moments(w)
+        return {name: client_state[KEPT + name].clone() for name in begun} if self.keep_moments else begun
+
+    def remembered(self, moments: Vectors, steps: Tensor, client_state: Vectors) -> Vectors:
+        """The client state of the moments after `steps` `[C, 1]` more steps; empty if they begin anew."""
+        kept = {KEPT + name: own for name, own in moments.items()} if self.keep_moments else {}
+        return kept | ({STEPS: client_state[STEPS] + steps} if STEPS in client_state else {})
+
+    def advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
+        """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
         if self.clip is not None:
             norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
             direction = direction * (self.clip / norm).clamp(max=1.0)
-        if self.weight_decay:
-            direction = torch.add(direction, w, alpha=self.weight_decay)
-        if v is not None:
-            direction = v.mul_(self.momentum).add_(direction)
-        if isinstance(lr, Tensor):
-            w.sub_(lr * direction)
-        else:
-            w.sub_(direction, alpha=lr)
+        self.optimiser.advance(w, moments, direction, lr, n)
 
     def _factors(self, steps: Ints, method: Method) -> Floats:
         """The factor of the schedules within a round on the learning rate of each step, `[K, C]`."""

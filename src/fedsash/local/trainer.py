@@ -19,7 +19,7 @@ from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
-from .settings import LocalTraining
+from .settings import STEPS, LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
 
@@ -96,11 +96,16 @@ class Trainer:
         run = self._begin(request, numbers)
         run.round_state = self.method.round_state(run)
         plan = self.batches.plan(request.round, request.ids, self._local_at(request.round).epochs)
+        remembered = request.client_state or {}
+        moments = self.local.recalled(run.w, remembered)
         inputs = StepInputs(
             w=run.w,
-            v=torch.zeros_like(run.w) if self.local.momentum else None,
+            moments=moments,
             sent=run.sent,
             rates=numbers.rates,
+            numbers=self._step_numbers(remembered.get(STEPS), len(plan.index))
+            if self.local.optimiser.counted
+            else None,
             draws=self._draws(request.round, request.ids, plan.client(0) if self.gradient.one else plan),
             server_state=run.server_state,
             client_state=run.client_state,
@@ -108,6 +113,7 @@ class Trainer:
         )
         self.steps(inputs)
         upload, kept = self.method.upload(run)
+        kept = kept | self.local.remembered(moments, run.steps, remembered)
         return _first(count, upload), _first(count, kept)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
@@ -195,6 +201,14 @@ class Trainer:
             columns=columns,
             effort=Effort(work.samples, work.steps, normaliser),
         )
+
+    def _step_numbers(self, taken: Tensor | None, steps: int) -> list[float] | Tensor:
+        """The numbers of the next steps, as in `StepInputs`; `taken` `[C, 1]` are the steps before them."""
+        if self.gradient.one:
+            first = 1.0 if taken is None else float(taken) + 1
+            return [first + k for k in range(steps)]
+        numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
+        return numbers if taken is None else taken + numbers
 
     def _column(self, values: Ints | Floats) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)

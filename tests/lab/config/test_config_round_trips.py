@@ -12,7 +12,11 @@ from hypothesis import strategies as st
 
 from fedsash import (
     EMA,
+    SGD,
     SWA,
+    Adagrad,
+    Adam,
+    AdamW,
     Broadcast,
     Checkpoint,
     Evaluation,
@@ -20,6 +24,7 @@ from fedsash import (
     FedProx,
     LocalEngine,
     LocalTraining,
+    RMSprop,
     RunningSums,
     WeightedMean,
     Window,
@@ -111,10 +116,19 @@ schedules = st.one_of(
     st.builds(Cyclic, ints, ints, small),
     st.builds(Mild, ints, st.sampled_from(["exponential", "constant", "cyclic", "epochs", "none"])),
 )
+optimisers = st.one_of(
+    st.builds(SGD, small, small, weight_decay=small),
+    st.builds(SGD, st.floats(0.1, 0.9), nesterov=st.just(True)),
+    st.builds(Adam, small, small, positive, small),
+    st.builds(AdamW, small, small, positive, small),
+    st.builds(Adagrad, small, small, positive, small),
+    st.builds(RMSprop, small, positive, small, st.booleans(), small),
+)
 local: Any = {
     "lr": positive,
     "batch": ints | st.just("full"),
-    "momentum": small,
+    "optimiser": optimisers,
+    "keep_moments": st.booleans(),
     "clip": maybe(positive),
     "drop_last": st.booleans(),
     "local_schedule": st.builds(Flat) | st.builds(SawTooth, small),

@@ -35,8 +35,8 @@ class LocalTraining:
     """The local training of every client: `optimiser` with learning rate `lr` and batches of `batch` samples.
 
     In each step the method gives a direction. It is clipped to the norm `clip`, and the optimiser moves the model along
-    it. The optimiser's moments begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA. With `keep_moments`
-    they are client state, so a client continues from those of its last round.
+    it. The optimiser's moments begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA. With
+    `keep_moments` they are client state, so a client continues from those of its last round.
 
     A round has `epochs` passes over the client's samples, or else `steps` steps. The last, smaller batch of a pass is
     kept unless `drop_last`. `schedule` changes the rate by round, `local_schedule` within a round.

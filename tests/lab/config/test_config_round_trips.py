@@ -146,7 +146,7 @@ methods = st.one_of(
 servers = st.one_of(
     st.builds(ServerSGD, positive, small),
     st.builds(FedAdagrad, positive, small, positive, small),
-    st.builds(FedAdam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower"])),
+    st.builds(FedAdam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower", "both"])),
     st.builds(FedYogi, positive, small, small, positive, small),
 )
 samplings = st.one_of(

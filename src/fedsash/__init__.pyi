@@ -162,6 +162,7 @@ from .sampling import (
     Weighted as Weighted,
 )
 from .schedules import (
+    Chained as Chained,
     Constant as Constant,
     Cosine as Cosine,
     Cyclic as Cyclic,
@@ -172,6 +173,7 @@ from .schedules import (
     SawTooth as SawTooth,
     Schedule as Schedule,
     StepDecay as StepDecay,
+    Warmup as Warmup,
 )
 from .servers import (
     FedAdagrad as FedAdagrad,

@@ -35,7 +35,7 @@ from fedsash.lab.config import Experiment, Model, Recording, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.words import describe
 from fedsash.sampling import FixedClients, Function, Uniform, Weighted
-from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay
+from fedsash.schedules import Chained, Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay, Warmup
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.tasks import (
     F1,
@@ -108,14 +108,16 @@ models = st.one_of(
         st.fixed_dictionaries({"features": ints}, optional={"bias": st.booleans()}),
     ),
 )
-schedules = st.one_of(
+simple = st.one_of(
     st.builds(Constant),
+    st.builds(Warmup, ints),
     st.builds(Exponential, st.floats(0.1, 1)),
     st.builds(Cosine, ints, small),
     st.builds(StepDecay, ints, st.floats(0.1, 1)),
     st.builds(Cyclic, ints, ints, small),
     st.builds(Mild, ints, st.sampled_from(["exponential", "constant", "cyclic", "epochs", "none"])),
 )
+schedules = simple | st.builds(Chained, st.lists(simple, min_size=1, max_size=3).map(tuple))
 optimisers = st.one_of(
     st.builds(SGD, small, small, weight_decay=small),
     st.builds(SGD, st.floats(0.1, 0.9), nesterov=st.just(True)),
@@ -241,6 +243,10 @@ def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
             assert set(table) - {"name"} == set(given)
             for name, value in given.items():
                 check(value, table[name])
+        elif isinstance(thing, tuple) and any(map(is_dataclass, thing)):
+            assert len(table) == len(thing)
+            for one, inner in zip(thing, table, strict=True):
+                check(one, inner)
         elif isinstance(thing, dict):
             assert set(table) == set(thing)
             for name, value in thing.items():

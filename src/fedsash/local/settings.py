@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from ..aggregation import Aggregation
 from ..basics.arrays import Floats, Ints, Vectors
 from ..basics.errors import MOST, check, check_count, check_positive, check_strength
+from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
 from ..methods import Method
 from ..methods.base import Scalar
@@ -24,6 +25,9 @@ KEPT = "optimiser_"
 
 STEPS = f"{KEPT}steps"
 """How many steps a client has taken since its kept moments began, `[1]`; only if the optimiser counts them."""
+
+Amount: TypeAlias = int | tuple[int, int]
+"""A number of epochs or steps, or a range [least, most]."""
 
 LONGEST = 100_000
 """The most epochs or steps of a client in one round: its steps are planned before the round begins."""
@@ -38,14 +42,19 @@ class LocalTraining:
     it. The optimiser's moments begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA. With
     `keep_moments` they are client state, so a client continues from those of its last round.
 
-    A round has `epochs` passes over the client's samples, or else `steps` steps. The last, smaller batch of a pass is
-    kept unless `drop_last`. `schedule` changes the rate by round, `local_schedule` within a round.
+    A round has `epochs` passes over the client's samples, or else `steps` steps. A range such as `epochs = [2, 5]` is
+    drawn from, uniformly, for each client and round (FedNova's study). Each client is a straggler of a round with
+    probability `stragglers`, and then takes a number that is drawn from 1 to the one that it would take (FedProx's
+    study, in which they are an exact share). The last, smaller batch of a pass is kept unless `drop_last`.
+
+    `schedule` changes the rate by round, `local_schedule` within a round.
     """
 
     lr: float = 0.1
     batch: int | Literal["full"] = 32
-    epochs: int = 1
-    steps: int | None = None
+    epochs: Amount = 1
+    steps: Amount | None = None
+    stragglers: float = 0.0
     optimiser: Optimiser = field(default_factory=SGD)
     keep_moments: bool = False
     clip: float | None = None
@@ -57,8 +66,11 @@ class LocalTraining:
         check_strength("LocalTraining.lr", self.lr)
         valid = self.batch == "full" or 1 <= self.batch <= MOST
         check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
-        check_count("LocalTraining.epochs", self.epochs, most=LONGEST)
-        check_count("LocalTraining.steps", self.steps, most=LONGEST)
+        _check_amount("LocalTraining.epochs", self.epochs)
+        _check_amount("LocalTraining.steps", self.steps)
+        fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
+        check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
+        check(0 <= self.stragglers <= 1, "LocalTraining.stragglers", self.stragglers, "must be between 0 and 1")
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
@@ -77,18 +89,41 @@ class LocalTraining:
     @property
     def batching(self) -> Batching:
         """How a client's samples are cut into batches."""
-        return Batching(self.batch, self.steps, self.drop_last)
+        return Batching(self.batch, self.steps is not None, self.drop_last)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all clients train by the same amount in a round, the same number of epochs or of steps."""
+        low, high = self._range
+        return low == high and self.stragglers == 0
 
     def at(self, round: int) -> LocalTraining:
         """These settings with the learning rate and the epochs that `schedule` gives in `round` (from 0)."""
         if self.schedule == Constant():
             return self
-        lr, epochs = self.schedule.lr(round, self.lr), self.schedule.epochs(round, self.epochs)
+        lr, epochs = self.scheduled(round)
         return replace(self, lr=lr, epochs=epochs, schedule=Constant())
 
-    def workload(self, sizes: Ints) -> Workload:
-        """The workload of clients with `sizes` `[C]` samples in a round."""
-        return self.batching.workload(sizes, self.epochs)
+    def scheduled(self, round: int) -> tuple[float, Amount]:
+        """The learning rate and the epochs that `schedule` gives in `round` (from 0)."""
+        epochs = self.schedule.epochs(round, self.epochs) if isinstance(self.epochs, int) else self.epochs
+        return self.schedule.lr(round, self.lr), epochs
+
+    def amounts(self, round: int, ids: Ints, seed: int) -> Ints:
+        """How many epochs, or steps, each of the clients `ids` `[C]` trains in `round` (from 0), `[C]`."""
+        low, high = self._range
+        if self.equal:
+            return np.full_like(ids, low)
+        drawn = [fractions(fold(keys(seed, Purpose.WORKLOAD, round, ids), i)) for i in range(3)]
+        amounts = low + np.floor(drawn[0] * (high - low + 1))
+        fewer = 1 + np.floor(drawn[2] * amounts)
+        return np.where(drawn[1] < self.stragglers, fewer, amounts).astype(np.int64)
+
+    def workload(self, sizes: Ints, amounts: Ints | None = None) -> Workload:
+        """The workload of clients with `sizes` `[C]` samples and `amounts` `[C]` (None: the mean amount, rounded)."""
+        mean = sum(self._range) / 2
+        mean -= self.stragglers * (mean - 1) / 2
+        return self.batching.workload(sizes, max(round(mean), 1) if amounts is None else amounts)
 
     def rates(self, steps: Ints, method: Method) -> Floats:
         """The learning rates `[K, C]` of clients that take `steps` `[C]` steps; 0 after a client's last step."""
@@ -135,8 +170,21 @@ class LocalTraining:
             direction = direction * (self.clip / norm).clamp(max=1.0)
         self.optimiser.advance(w, moments, direction, lr, n)
 
+    @property
+    def _range(self) -> tuple[int, int]:
+        """The least and the most epochs, or steps."""
+        amount = self.epochs if self.steps is None else self.steps
+        return (amount, amount) if isinstance(amount, int) else amount
+
     def _factors(self, steps: Ints, method: Method) -> Floats:
         """The factor of the schedules within a round on the learning rate of each step, `[K, C]`."""
         k = np.arange(steps.max())[:, None]
         schedules = filter(None, (self.local_schedule, method.local_schedule))
         return np.where(k < steps, np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)
+
+
+def _check_amount(field: str, amount: Amount | None) -> None:
+    least, most = amount if isinstance(amount, tuple) else (amount, amount)
+    check_count(field, least, most=LONGEST)
+    check_count(field, most, most=LONGEST)
+    check(not isinstance(amount, tuple) or amount[0] <= amount[1], field, amount, "must be a range [least, most]")

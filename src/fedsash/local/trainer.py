@@ -95,7 +95,7 @@ class Trainer:
         numbers = self._numbers_of(request)
         run = self._begin(request, numbers)
         run.round_state = self.method.round_state(run)
-        plan = self.batches.plan(request.round, request.ids, self._local_at(request.round).epochs)
+        plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         remembered = request.client_state or {}
         moments = self.local.recalled(run.w, remembered)
         inputs = StepInputs(
@@ -138,9 +138,10 @@ class Trainer:
         none = np.zeros(len(request.ids), dtype=np.int64)
         return Effort(none, none)
 
-    def steps_of(self, ids: Ints) -> Ints:
-        """How many local steps these clients take in a round, `[C]`; it ignores a schedule of epochs."""
-        return self.local.workload(self.batches.sizes[self.batches.rows(ids)]).steps
+    def steps_of(self, request: Request) -> Ints:
+        """How many local steps the clients of a request to train take, `[C]`."""
+        sizes = self.batches.sizes[self.batches.rows(request.ids)]
+        return self.local.workload(sizes, self._amounts(request)).steps
 
     def scored(self, w: Tensor) -> Vectors:
         """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
@@ -188,10 +189,14 @@ class Trainer:
 
     def _numbers_of(self, request: Request) -> _RoundNumbers:
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
-        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()))
+        amounts = tuple(self._amounts(request).tolist())
+        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()), amounts)
 
-    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...]) -> _RoundNumbers:
-        work = local.workload(np.array(sizes, dtype=np.int64))
+    def _amounts(self, request: Request) -> Ints:
+        return self._local_at(request.round).amounts(request.round, request.ids, self._seed)
+
+    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
+        work = local.workload(np.array(sizes, dtype=np.int64), np.array(amounts, dtype=np.int64))
         rates = local.rates(work.steps, self.method)
         columns = {"lr_sum": self._column(rates.sum(axis=0))}
         columns |= {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}

@@ -157,7 +157,7 @@ class Learning:
 
 
 def passed_over(local: LocalTraining, sizes: Ints) -> Ints:
-    """The numbers of samples that the clients pass over in a training, `[N]`."""
+    """The numbers of samples that the clients pass over in a training, `[N]`, if they train by the mean amount."""
     return local.workload(sizes).samples
 
 

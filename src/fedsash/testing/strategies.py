@@ -71,7 +71,7 @@ def optimisers() -> st.SearchStrategy[Optimiser]:
 @st.composite
 def local_trainings(draw: st.DrawFn) -> LocalTraining:
     """Settings of local training by SGD: by epochs or by steps, with and without momentum, weight decay, clipping."""
-    length: dict[str, Any] = draw(st.sampled_from([{"epochs": 1}, {"epochs": 2}, {"steps": 3}]))
+    length: dict[str, Any] = draw(st.sampled_from([{"epochs": 1}, {"epochs": 2}, {"steps": 3}, {"steps": (1, 4)}]))
     if "epochs" in length:
         length["schedule"] = draw(schedules())
     return LocalTraining(

@@ -135,8 +135,11 @@ local: Any = {
     "drop_last": st.booleans(),
     "local_schedule": st.builds(Flat) | st.builds(SawTooth, small),
 }
-clients = st.builds(LocalTraining, **local, epochs=ints, schedule=schedules) | st.builds(
-    LocalTraining, **local, steps=ints, schedule=schedules.filter(lambda schedule: not schedule.moves_epochs)
+clients = st.builds(LocalTraining, **local, epochs=ints, stragglers=small, schedule=schedules) | st.builds(
+    LocalTraining,
+    **local,
+    steps=ints | st.tuples(ints, ints).map(sorted).map(tuple),
+    schedule=schedules.filter(lambda schedule: not schedule.moves_epochs),
 )
 weighting = st.sampled_from(["samples", "uniform"])
 methods = st.one_of(

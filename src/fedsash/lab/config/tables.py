@@ -116,7 +116,7 @@ def _arguments(
     fixed = {name: option for name, option in known.items() if name != "**"}
     unknown = [key for key in table if key not in fixed]
     if unknown and "**" not in known:
-        tables = [o.name for o in fixed.values() if is_dataclass(o.default) and unknown[0] in hints_of(type(o.default))]
+        tables = [o.name for o in fixed.values() if is_dataclass(o.default) and unknown[0] in vars(o.default)]
         raise _unknown(unknown[0], place, [*fixed, *more], *(join(table, unknown[0]) for table in tables))
     arguments = {key: table[key] for key in unknown}
     for name, option in fixed.items():

@@ -73,7 +73,7 @@ class SGD(Optimiser):
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
         g = _decayed(g, w, self.weight_decay)
         if self.momentum:
-            own = g - (n > 1) * (self.dampening * g) if self.counted else g
+            own = g - (n > 1) * (self.dampening * g) if self.dampening else g
             v = moments["v"].mul_(self.momentum).add_(own)
             g = torch.add(g, v, alpha=self.momentum) if self.nesterov else v
         _move(w, g, lr)

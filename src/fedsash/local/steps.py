@@ -129,6 +129,7 @@ class LocalSteps:
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
         w, moments, server_state = inputs.w, inputs.moments, inputs.server_state
+        parts = self._parts(w, moments) if self._in_pieces else []
         for k in range(len(inputs.rates)):
             batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
             n = 1 if inputs.numbers is None else inputs.numbers[k]
@@ -147,16 +148,20 @@ class LocalSteps:
                 features=self._gradient.features,
             )
             if self._in_pieces:
-                views = (self._gradient.views(own) for own in moments.values())
                 pieces = self._gradient.pieces(w, batch, server_state)
-                for own, direction, *parts in zip(self._gradient.views(w), pieces, *views, strict=True):
-                    self._local.advance(own, dict(zip(moments, parts, strict=True)), direction, lr, n)
+                for (own, its_moments), direction in zip(parts, pieces, strict=True):
+                    self._local.advance(own, its_moments, direction, lr, n)
             else:
                 self._local.advance(w, moments, self._method.direction(step), lr, n)
             if self._has_after:
                 self._method.after_step(step)
             for name, old in before.items():  # a client without steps left keeps its moments
                 moments[name].copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, moments[name], old))
+
+    def _parts(self, w: Tensor, moments: Vectors) -> list[tuple[Tensor, Vectors]]:
+        """The parts of the models for each piece of a gradient, with those of the moments; all are views."""
+        views = zip(*(self._gradient.views(whole) for whole in (w, *moments.values())), strict=True)
+        return [(own, dict(zip(moments, rest, strict=True))) for own, *rest in views]
 
     def full_gradient(self, w: Tensor, draws: Draws, server_state: Vectors) -> Tensor:
         """The gradient `[C, D]` at `w` `[C, D]`, summed over all steps of `draws`, without augmentation."""

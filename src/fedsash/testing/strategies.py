@@ -11,7 +11,7 @@ from ..aggregation import AGGREGATIONS, Aggregation
 from ..averages import AVERAGES, Average
 from ..broadcast import Broadcast
 from ..federation import Federation
-from ..local import OPTIMISERS, SGD, LocalTraining, Optimiser
+from ..local import SGD, LocalTraining
 from ..methods import METHODS, Method
 from ..sampling import SAMPLINGS, Sampling, Uniform
 from ..schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
@@ -61,11 +61,6 @@ def schedules() -> st.SearchStrategy[Schedule]:
 def local_schedules() -> st.SearchStrategy[LocalSchedule]:
     """Every schedule by local step in `LOCAL_SCHEDULES`."""
     return _of(LOCAL_SCHEDULES)
-
-
-def optimisers() -> st.SearchStrategy[Optimiser]:
-    """Every local optimiser in `OPTIMISERS`."""
-    return _of(OPTIMISERS)
 
 
 @st.composite

@@ -123,7 +123,13 @@ from .lab.studies.opened import (
     open_run as open_run,
 )
 from .local import (
+    SGD as SGD,
+    Adagrad as Adagrad,
+    Adam as Adam,
+    AdamW as AdamW,
     LocalTraining as LocalTraining,
+    Optimiser as Optimiser,
+    RMSprop as RMSprop,
 )
 from .methods import (
     EWC as EWC,
@@ -160,6 +166,7 @@ from .sampling import (
     Weighted as Weighted,
 )
 from .schedules import (
+    Chained as Chained,
     Constant as Constant,
     Cosine as Cosine,
     Cyclic as Cyclic,
@@ -170,6 +177,7 @@ from .schedules import (
     SawTooth as SawTooth,
     Schedule as Schedule,
     StepDecay as StepDecay,
+    Warmup as Warmup,
 )
 from .servers import (
     FedAdagrad as FedAdagrad,

@@ -87,6 +87,7 @@ class Federation(Shown):
 
     def __post_init__(self) -> None:
         check_names(self.averages)
+        self.local.fits(self.method, self.aggregation)
         check(isinstance(self.model, nn.Module), "Federation.model", self.model, "must be an nn.Module")
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         derive = partial(object.__setattr__, self)
@@ -104,7 +105,7 @@ class Federation(Shown):
         observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
-        derive("_remembers", bool(self.method.client_state(self.layout.flatten(self.module))))
+        derive("_remembers", bool(self.local.client_state(self.method, self.layout.flatten(self.module))))
         scorer = Scorer(self.module, self.goal, problem, self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.splits(self.clients.held)))
         derive("_lazy", LazyExecutor(self.clients, self._training))
@@ -132,7 +133,7 @@ class Federation(Shown):
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
         w, method, clients = self.layout.flatten(self.module), self.method, len(self.sizes)
-        own = {} if self.clients.remember else method.client_state(w)
+        own = {} if self.clients.remember else self.local.client_state(method, w)
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .basics.errors import SettingError, check, check_count, one_line
-from .basics.randomness import Purpose, keys
+from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
 from .basics.typed import typed
 
@@ -51,7 +51,7 @@ class Sampling:
         """For each client in `ids` [s], whether it answers in this round if it is asked, [s]."""
         mask = np.ones(len(ids), dtype=np.bool_)
         if self.dropout:
-            mask &= _uniform(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
+            mask &= fractions(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
         if self._trace is not None:
             field, right = f"{self._name}.trace: clients", f"must be the number of clients, {len(sizes)}"
             check(self._trace.shape[1] == len(sizes), field, self._trace.shape[1], right)
@@ -155,7 +155,7 @@ class Weighted(Sampling):
         (ids,) = np.nonzero(sizes)
         right = f"must be at most the number of clients with samples, {len(ids)}"
         check(self.count <= len(ids), "Weighted.count", self.count, right)
-        u = _uniform(keys(seed, Purpose.SAMPLING, round, ids))
+        u = fractions(keys(seed, Purpose.SAMPLING, round, ids))
         return ids[_smallest(-np.log1p(-u) / sizes[ids], self.count)]
 
 
@@ -219,11 +219,6 @@ SAMPLINGS: dict[str, type[Sampling]] = {
     "fixed": FixedClients,
     "function": Function,
 }
-
-
-def _uniform(h: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers in [0, 1) from 64-bit keys; a larger key never gives a smaller number."""
-    return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _smallest(values: NDArray[Any], count: int) -> Ids:

@@ -13,7 +13,7 @@ from fedsash.aggregation import AGGREGATIONS, Aggregation, FedGMA, FedNova, Priv
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast
 from fedsash.exchange import Effort
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedDyn, FedProx, Method, Scaffold
 from fedsash.schedules import SawTooth
 from fedsash.servers import FedAdam, ServerSGD
@@ -34,7 +34,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
     "momentum, fed as the code": {"server": ServerSGD(momentum=0.5), "broadcast": Broadcast("wima", 2, "code")},
     "proximal and local momentum": {
         "method": FedProx(0.3),
-        "local": LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5),
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5)),
     },
     "variates": {"method": Scaffold(), "local": LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.2))},
 }

@@ -95,7 +95,7 @@ class AtNodes(Executor):
     def _of(self, request: Request, place: int) -> Vectors:
         client, version = int(request.ids[place]), int(request.last[place])
         if version == 0:
-            return self._training.method.client_state(request.sent)
+            return self._training.local.client_state(self._training.method, request.sent)
         return self._nodes.kept[request.run_of(version), client, version]
 
 

@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedAvg, FedFA, Method
 from fedsash.sampling import FixedClients, Uniform
 from support.worlds import SIZES, after, data, federation, mlp
 
-ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
 

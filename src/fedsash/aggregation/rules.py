@@ -91,7 +91,7 @@ class FedNova(Aggregation):
         a_i = the sum of the weights with which the gradients of client i enter its update
         w_{t+1} = w_t + tau * sum_i p_i * (w_i - w_t) / a_i,        tau = sum_i p_i * a_i
 
-    For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of local momentum, of the
+    For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of SGD's momentum, of the
     method's proximal term (FedProx, FedACG, FedDyn), and of a rate that moves within the round. (Published code adds
     up the recursions of momentum and of the proximal term, which is not exact.) Weight decay is left out, as
     published. If all clients take equal steps, FedNova is the weighted mean. `tau = "steps"` means

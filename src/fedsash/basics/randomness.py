@@ -38,6 +38,7 @@ class Purpose(enum.IntEnum):
     DIRECTION = 8
     NETWORK = 9
     PRIVACY = 10
+    WORKLOAD = 11
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
@@ -76,6 +77,11 @@ def fold(h: NDArray[np.uint64], number: int | NDArray[Any]) -> NDArray[np.uint64
     """New keys from keys and a number (or an array that broadcasts with them)."""
     number = np.asarray(number, dtype=np.uint64)
     return _mix_array((h + np.uint64(_GOLDEN)) ^ number)
+
+
+def fractions(h: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Numbers in [0, 1), multiples of 2**-53, from keys; a larger key never gives a smaller number."""
+    return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def to_tensor(h: NDArray[np.uint64], device: torch.device | str = "cpu") -> Tensor:

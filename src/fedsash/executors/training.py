@@ -88,9 +88,8 @@ class ClientWork:
         layout, method = Layout(self.training.module), self.training.method
         w = layout.flatten(self.training.module)
         sent, server = method.send(w, method.server_state(w, layout), 0)
-        client_state = {
-            name: value.expand(len(ids), *value.shape).clone() for name, value in method.client_state(w).items()
-        }
+        own = self.training.local.client_state(method, w)
+        client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         request = Request(
             job="train",
             round=0,

@@ -1,7 +1,21 @@
 """The client half of a round: the settings of local training, its batches and steps, and the trainer."""
 
+from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
 from .settings import LocalTraining
 from .steps import Batch, Gradient, StepInputs
 from .trainer import Trainer
 
-__all__ = ["Batch", "Gradient", "LocalTraining", "StepInputs", "Trainer"]
+__all__ = [
+    "OPTIMISERS",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Batch",
+    "Gradient",
+    "LocalTraining",
+    "Optimiser",
+    "RMSprop",
+    "StepInputs",
+    "Trainer",
+]

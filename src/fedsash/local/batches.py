@@ -62,12 +62,12 @@ class Batching:
     """How a client's samples are cut into batches; it depends only on their number.
 
     Batches hold `batch` samples (`"full"`: all of them). The last, smaller batch of a pass is kept, or dropped with
-    `drop_last`. A client with fewer samples than one batch always keeps it, since otherwise it would not train. With
-    `steps` a client takes that many steps, in as many passes as it needs; otherwise it makes whole passes.
+    `drop_last`. A client with fewer samples than one batch always keeps it, since otherwise it would not train. Amounts
+    of training are numbers of whole passes, or with `by_steps` of steps, in as many passes as they need.
     """
 
     batch: int | str
-    steps: int | None
+    by_steps: bool
     drop_last: bool
 
     def epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
@@ -75,10 +75,10 @@ class Batching:
         size = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
         return size, np.maximum(sizes // size, 1) if self.drop_last else -(-sizes // size)
 
-    def workload(self, sizes: Ints, epochs: int) -> Workload:
-        """The workload of clients with `sizes` `[C]` samples in a round of `epochs` epochs."""
+    def workload(self, sizes: Ints, amounts: Ints | int) -> Workload:
+        """The workload of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`."""
         size, per_epoch = self.epoch(sizes)
-        steps = per_epoch * epochs if self.steps is None else np.full_like(sizes, self.steps)
+        steps = np.full_like(sizes, amounts) if self.by_steps else per_epoch * amounts
         per_pass = np.minimum(sizes, per_epoch * size)
         passes, more = np.divmod(steps, per_epoch)
         samples = passes * per_pass + np.minimum(more * size, per_pass)
@@ -87,7 +87,7 @@ class Batching:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Positions:
-    """How the shuffled passes of some clients are cut into batches; equal in all rounds with the same epochs.
+    """How the shuffled passes of some clients are cut into batches; equal in all rounds with the same amounts.
 
     `passes` is the number of passes that are begun. `flat` `[K, C, B]` is each sample's position in the flattened
     result of `Batches._shuffle`. The other fields are those of `BatchPlan`.
@@ -130,11 +130,11 @@ class Batches:
         check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
         return rows
 
-    def plan(self, round: int, ids: Ints, epochs: int) -> BatchPlan:
-        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), for `epochs` epochs."""
+    def plan(self, round: int, ids: Ints, amounts: Ints | int) -> BatchPlan:
+        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), with `amounts` `[C]`."""
         rows = self.rows(ids)
         sizes = self.sizes[rows]
-        positions = self._kept_positions(tuple(sizes.tolist()), epochs)
+        positions = self._kept_positions(tuple(sizes.tolist()), tuple(np.full_like(sizes, amounts).tolist()))
         order = self._shuffle(round, ids, sizes, positions.passes)
         index = self._members.take(order.take(positions.flat) + self._first[rows][:, None])
         return BatchPlan(index=index, weights=positions.weights, count=positions.count, steps=positions.steps)
@@ -150,10 +150,10 @@ class Batches:
         weights = self._tensor(valid / sizes[None, :, None])
         return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=-(-sizes // batch))
 
-    def _positions(self, client_sizes: tuple[int, ...], epochs: int) -> _Positions:
+    def _positions(self, client_sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _Positions:
         sizes = np.array(client_sizes, dtype=np.int64)
         size, per_epoch = self.batching.epoch(sizes)
-        steps = self.batching.workload(sizes, epochs).steps
+        steps = self.batching.workload(sizes, np.array(amounts)).steps
         k = np.arange(steps.max())[:, None]
         epoch, batch = np.divmod(k, per_epoch)
         place = np.arange(self.width)

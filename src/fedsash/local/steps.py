@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
 from typing import Protocol
 
 import torch
@@ -68,14 +67,16 @@ class Draws:
 class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
-    The steps change `w` and its momentum `v` `[C, D]` in place. `rates` are the learning rates: `[K, C, 1]`, or K plain
-    floats for a single client, which are faster. The other fields are those of `Step`.
+    The steps change `w` and the optimiser's `moments` `[C, D]` in place. `rates` are the learning rates: `[K, C, 1]`,
+    or K plain floats for a single client, which are faster. `numbers` are the numbers of the steps, from 1, in the same
+    form; None if the optimiser does not need them. The other fields are those of `Step`.
     """
 
     w: Tensor
-    v: Tensor | None
+    moments: Vectors
     sent: Tensor
     rates: list[float] | Tensor
+    numbers: list[float] | Tensor | None
     draws: Draws
     server_state: Vectors
     client_state: Vectors
@@ -83,7 +84,8 @@ class StepInputs:
 
     def only(self, steps: slice) -> StepInputs:
         """The inputs of some of the steps."""
-        return replace(self, rates=self.rates[steps], draws=self.draws.only(steps))
+        numbers = None if self.numbers is None else self.numbers[steps]
+        return replace(self, rates=self.rates[steps], numbers=numbers, draws=self.draws.only(steps))
 
 
 class Gradient(Protocol):
@@ -122,12 +124,16 @@ class LocalSteps:
         self._transform, self._layout = transform, layout
         self._in_pieces = "direction" not in method.overridden and local.clip is None
         self._has_after = "after_step" in method.overridden
+        self._freezes = local.keep_moments and not gradient.one
 
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
-        w, v, server_state = inputs.w, inputs.v, inputs.server_state
+        w, moments, server_state = inputs.w, inputs.moments, inputs.server_state
+        parts = self._parts(w, moments) if self._in_pieces else []
         for k in range(len(inputs.rates)):
             batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
+            n = 1 if inputs.numbers is None else inputs.numbers[k]
+            before = {name: own.clone() for name, own in moments.items()} if self._freezes else {}
             step = Step(
                 w=w,
                 sent=inputs.sent,
@@ -142,14 +148,20 @@ class LocalSteps:
                 features=self._gradient.features,
             )
             if self._in_pieces:
-                moments = repeat(None) if v is None else self._gradient.views(v)
                 pieces = self._gradient.pieces(w, batch, server_state)
-                for own, moment, direction in zip(self._gradient.views(w), moments, pieces, strict=False):
-                    self._local.advance(own, moment, direction, lr)
+                for (own, its_moments), direction in zip(parts, pieces, strict=True):
+                    self._local.advance(own, its_moments, direction, lr, n)
             else:
-                self._local.advance(w, v, self._method.direction(step), lr)
+                self._local.advance(w, moments, self._method.direction(step), lr, n)
             if self._has_after:
                 self._method.after_step(step)
+            for name, old in before.items():  # a client without steps left keeps its moments
+                moments[name].copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, moments[name], old))
+
+    def _parts(self, w: Tensor, moments: Vectors) -> list[tuple[Tensor, Vectors]]:
+        """The parts of the models for each piece of a gradient, with those of the moments; all are views."""
+        views = zip(*(self._gradient.views(whole) for whole in (w, *moments.values())), strict=True)
+        return [(own, dict(zip(moments, rest, strict=True))) for own, *rest in views]
 
     def full_gradient(self, w: Tensor, draws: Draws, server_state: Vectors) -> Tensor:
         """The gradient `[C, D]` at `w` `[C, D]`, summed over all steps of `draws`, without augmentation."""

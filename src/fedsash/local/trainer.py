@@ -19,7 +19,7 @@ from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
-from .settings import LocalTraining
+from .settings import STEPS, LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
 
@@ -95,12 +95,17 @@ class Trainer:
         numbers = self._numbers_of(request)
         run = self._begin(request, numbers)
         run.round_state = self.method.round_state(run)
-        plan = self.batches.plan(request.round, request.ids, self._local_at(request.round).epochs)
+        plan = self.batches.plan(request.round, request.ids, self._amounts(request))
+        remembered = request.client_state or {}
+        moments = self.local.recalled(run.w, remembered)
         inputs = StepInputs(
             w=run.w,
-            v=torch.zeros_like(run.w) if self.local.momentum else None,
+            moments=moments,
             sent=run.sent,
             rates=numbers.rates,
+            numbers=self._step_numbers(remembered.get(STEPS), len(plan.index))
+            if self.local.optimiser.counted
+            else None,
             draws=self._draws(request.round, request.ids, plan.client(0) if self.gradient.one else plan),
             server_state=run.server_state,
             client_state=run.client_state,
@@ -108,6 +113,7 @@ class Trainer:
         )
         self.steps(inputs)
         upload, kept = self.method.upload(run)
+        kept = kept | self.local.remembered(moments, run.steps, remembered)
         return _first(count, upload), _first(count, kept)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
@@ -132,9 +138,10 @@ class Trainer:
         none = np.zeros(len(request.ids), dtype=np.int64)
         return Effort(none, none)
 
-    def steps_of(self, ids: Ints) -> Ints:
-        """How many local steps these clients take in a round, `[C]`; it ignores a schedule of epochs."""
-        return self.local.workload(self.batches.sizes[self.batches.rows(ids)]).steps
+    def steps_of(self, request: Request) -> Ints:
+        """How many local steps the clients of a request to train take, `[C]`."""
+        sizes = self.batches.sizes[self.batches.rows(request.ids)]
+        return self.local.workload(sizes, self._amounts(request)).steps
 
     def scored(self, w: Tensor) -> Vectors:
         """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
@@ -182,10 +189,14 @@ class Trainer:
 
     def _numbers_of(self, request: Request) -> _RoundNumbers:
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
-        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()))
+        amounts = tuple(self._amounts(request).tolist())
+        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()), amounts)
 
-    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...]) -> _RoundNumbers:
-        work = local.workload(np.array(sizes, dtype=np.int64))
+    def _amounts(self, request: Request) -> Ints:
+        return self._local_at(request.round).amounts(request.round, request.ids, self._seed)
+
+    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
+        work = local.workload(np.array(sizes, dtype=np.int64), np.array(amounts, dtype=np.int64))
         rates = local.rates(work.steps, self.method)
         columns = {"lr_sum": self._column(rates.sum(axis=0))}
         columns |= {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}
@@ -195,6 +206,14 @@ class Trainer:
             columns=columns,
             effort=Effort(work.samples, work.steps, normaliser),
         )
+
+    def _step_numbers(self, taken: Tensor | None, steps: int) -> list[float] | Tensor:
+        """The numbers of the next steps, as in `StepInputs`; `taken` `[C, 1]` are the steps before them."""
+        if self.gradient.one:
+            first = 1.0 if taken is None else float(taken) + 1
+            return [first + k for k in range(steps)]
+        numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
+        return numbers if taken is None else taken + numbers
 
     def _column(self, values: Ints | Floats) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)

@@ -157,7 +157,7 @@ class Learning:
 
 
 def passed_over(local: LocalTraining, sizes: Ints) -> Ints:
-    """The numbers of samples that the clients pass over in a training, `[N]`."""
+    """The numbers of samples that the clients pass over in a training, `[N]`, if they train by the mean amount."""
     return local.workload(sizes).samples
 
 
@@ -178,6 +178,7 @@ def check_asynchronous(federation: Federation) -> None:
     """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
     method, w = federation.method, federation.layout.flatten(federation.module)
     kept = bool(method.server_state(w, federation.layout)) or bool(method.client_state(w))
+    check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)

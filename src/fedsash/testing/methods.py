@@ -15,7 +15,7 @@ from ..averages import Window
 from ..broadcast import Broadcast
 from ..exchange import Request
 from ..federation import Federation
-from ..local import LocalTraining
+from ..local import SGD, LocalTraining
 from ..methods import Method
 from ..sampling import Uniform
 from ..servers import Server, ServerSGD
@@ -26,7 +26,7 @@ from .federations import check_federation
 from .worlds import Point, after, small_data, small_federation, small_model
 
 TRAINING: dict[str, Any] = {
-    "local": LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01),
+    "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01)),
     "averages": {"window": Window(3)},
     "broadcast": Broadcast("window", 2),
     "server": ServerSGD(lr=0.5, momentum=0.9),

@@ -132,7 +132,7 @@ class Poisson(Sampling):
         return self.rate * clients * (1 - self.dropout)
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
-        u = _uniform(keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes))))
+        u = fractions(keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes))))
         return np.flatnonzero(u < self.rate)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import sklearn.metrics as reference
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 

@@ -1,5 +1,6 @@
 """Evaluation of models: on the central test set, at the clients, and derivatives of the loss."""
 
+from .calibration import Calibration
 from .curvature import Curvature
 from .curves import PLACES, Curves, Models
 from .evaluator import Ask, Evaluation, Evaluator, Metrics, Split, scored
@@ -9,6 +10,7 @@ from .scorer import Outcomes, Scorer, Scores
 __all__ = [
     "PLACES",
     "Ask",
+    "Calibration",
     "Curvature",
     "Curves",
     "Evaluation",

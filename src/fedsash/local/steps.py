@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import repeat
 from typing import Protocol
 
@@ -68,12 +67,14 @@ class Draws:
 class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
-    The steps change `w` and its momentum `v` `[C, D]` in place. `rates` are the learning rates: `[K, C, 1]`, or K plain
-    floats for a single client, which are faster. The other fields are those of `Step`.
+    The steps change `w` and its momentum `v` `[C, D]` in place, and the running `statistics` of BatchNorm, if any.
+    `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. The other
+    fields are those of `Step`; its `w` are the common parameters, which come first in this one.
     """
 
     w: Tensor
     v: Tensor | None
+    statistics: Tensor | None
     sent: Tensor
     rates: list[float] | Tensor
     draws: Draws
@@ -89,7 +90,8 @@ class StepInputs:
 class Gradient(Protocol):
     """`gradient(w, batch, server_state)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
 
-    `server_state` are the vectors that the server sent; the method's `objective` may need them.
+    `server_state` are the vectors that the server sent; the method's `objective` may need them. The batch moves the
+    running `statistics` `[C, B]` of BatchNorm in place, if they are given.
     """
 
     one: bool
@@ -97,9 +99,11 @@ class Gradient(Protocol):
     dropout: bool
     """Whether the model draws dropout, so that the steps need keys."""
 
-    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor: ...
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor: ...
 
-    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
+    def pieces(
+        self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None
+    ) -> Sequence[Tensor]:
         """The same gradients as the separate tensors in which they are computed, not copied into one vector."""
         ...
 
@@ -112,8 +116,39 @@ class Gradient(Protocol):
         ...
 
 
+class StepGradient:
+    """`grad(w)` of one step for a method: the gradient `[C, S]` at the common parameters `w` `[C, S]`.
+
+    Only the first call moves the statistics, so a batch counts once. It also gives the gradient of the parameters that
+    stay with the clients, which the method does not see.
+    """
+
+    def __init__(self, gradient: Gradient, batch: Batch, inputs: StepInputs, common: Tensor) -> None:
+        self._gradient, self._batch, self._inputs, self._common = gradient, batch, inputs, common
+        self._statistics = inputs.statistics
+        self._own: Tensor | None = None
+
+    def __call__(self, w: Tensor) -> Tensor:
+        inputs, shared = self._inputs, w.shape[1]
+        statistics, self._statistics = self._statistics, None
+        if shared == inputs.w.shape[1]:
+            return self._gradient(w, self._batch, inputs.server_state, statistics)
+        whole = inputs.w if w is self._common else torch.cat([w, inputs.w[:, shared:]], dim=1)
+        g = self._gradient(whole, self._batch, inputs.server_state, statistics)
+        if self._own is None:
+            self._own = g[:, shared:]
+        return g[:, :shared]
+
+    def completed(self, direction: Tensor) -> Tensor:
+        """The direction `[C, D]` of all that trains, from the method's for the common parameters."""
+        return direction if self._own is None else torch.cat([direction, self._own], dim=1)
+
+
 class LocalSteps:
-    """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`."""
+    """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`.
+
+    `layout` is that of the common parameters.
+    """
 
     def __init__(
         self, *, method: Method, local: LocalTraining, gradient: Gradient, transform: Transform, layout: Layout
@@ -126,10 +161,12 @@ class LocalSteps:
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
         w, v, server_state = inputs.w, inputs.v, inputs.server_state
+        common = w if self._layout.size == w.shape[1] else w[:, : self._layout.size]
         for k in range(len(inputs.rates)):
             batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
+            grad = StepGradient(self._gradient, batch, inputs, common)
             step = Step(
-                w=w,
+                w=common,
                 sent=inputs.sent,
                 lr=lr,
                 server_state=server_state,
@@ -138,16 +175,16 @@ class LocalSteps:
                 y=batch.y,
                 weights=batch.weights,
                 layout=self._layout,
-                grad=partial(self._gradient, batch=batch, server_state=server_state),
+                grad=grad,
                 features=self._gradient.features,
             )
             if self._in_pieces:
                 moments = repeat(None) if v is None else self._gradient.views(v)
-                pieces = self._gradient.pieces(w, batch, server_state)
+                pieces = self._gradient.pieces(w, batch, server_state, inputs.statistics)
                 for own, moment, direction in zip(self._gradient.views(w), moments, pieces, strict=False):
                     self._local.advance(own, moment, direction, lr)
             else:
-                self._local.advance(w, v, self._method.direction(step), lr)
+                self._local.advance(w, v, grad.completed(self._method.direction(step)), lr)
             if self._has_after:
                 self._method.after_step(step)
 

@@ -30,7 +30,7 @@ from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
 from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
-from .evaluation.first_batch import try_out
+from .evaluation.first_batch import check_single, try_out
 from .exchange import Answers, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
 from .executors.clients import Clients, LazyExecutor, Reached, clients_of
@@ -112,6 +112,7 @@ class Federation(Reached, Shown):
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if self.clients.data is not None:
             try_out(self.module, problem, self.clients.data.train, self.goal)
+            check_single(self.module, problem, self.clients.data.train, self.local.batching.single(self.sizes))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held)
         observers = {name: Observer.of(a, self.layout) for name, a in self.averages.items()}

@@ -176,3 +176,13 @@ def test_without_a_choice_a_model_with_statistics_is_refused_in_one_line_that_na
     with pytest.raises(ModelError, match=r"statistics of each client's data: 1; set buffers to 'average', ") as error:
         with_norm(buffers="refuse")
     assert "\n" not in str(error.value)
+
+
+def test_a_batch_of_one_sample_is_refused_where_batch_norm_has_no_variance() -> None:
+    line = r"over the batches of one sample of clients \[0, 2\]: set local.drop_last or another local.batch, and give"
+    with pytest.raises(ModelError, match=line):
+        with_norm(data=data((6, 12, 1)), sampling=Uniform(2))
+    local = LocalTraining(batch=5, drop_last=True)
+    assert with_norm(data=data((6, 12)), local=local, sampling=Uniform(2)).layout.norms == ("1",)
+    with pytest.raises(ModelError, match=r"clients \[1\]"):
+        with_norm(data=data((6, 1)), local=local, sampling=Uniform(2))

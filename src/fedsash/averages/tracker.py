@@ -83,11 +83,11 @@ class Tracker(Shown):
             re_estimate(module, self.layout.norms, batches, _pass)
 
     def _check(self, batches: Iterable[Any] | None) -> None:
-        wanted = self.average.buffers == "re-estimate" and self.layout.size > self.layout.trained
-        right = (
-            "must be given" if wanted else 'only for a model with BatchNorm and an average with buffers = "re-estimate"'
-        )
-        check(wanted == (batches is not None), "Tracker: batches", batches, right)
+        renews = self.average.buffers == "re-estimate"
+        right = 'only for an average with buffers = "re-estimate"'
+        check(renews or batches is None, "Tracker: batches", batches, right)
+        right = 'must be given: the average has buffers = "re-estimate"'
+        check(batches is not None or not renews or not self.layout.norms, "Tracker: batches", batches, right)
 
     def state_dict(self) -> Vectors:
         """The round, the average's state and its past models as named tensors, for `torch.save` or safetensors.

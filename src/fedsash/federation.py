@@ -288,7 +288,7 @@ class Federation(Reached, Shown):
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
-        notes = self._lazy.start(rounds)
+        notes = [*self.sharing.notes, *self._lazy.start(rounds)]
         if state is not None:
             self.executor.load(state.executor)
         return notes

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from fedsash import ModelError
 from fedsash.averages import EMA, Average, Window
 from fedsash.evaluation import Evaluation
+from fedsash.executors import LocalEngine
 from fedsash.lab.checkpoints import load, save
 from fedsash.local import LocalTraining
 from fedsash.methods import FedSAM, Mime, Scaffold
@@ -186,3 +187,12 @@ def test_a_batch_of_one_sample_is_refused_where_batch_norm_has_no_variance() -> 
     assert with_norm(data=data((6, 12)), local=local, sampling=Uniform(2)).layout.norms == ("1",)
     with pytest.raises(ModelError, match=r"clients \[1\]"):
         with_norm(data=data((6, 1)), local=local, sampling=Uniform(2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("buffers", ["average", "local", "local_norm"])
+@pytest.mark.parametrize("method", [None, Scaffold(), FedSAM()])
+def test_compiled_steps_have_the_same_statistics(buffers: str, method: Any) -> None:
+    settings: dict[str, Any] = {"buffers": buffers} | ({} if method is None else {"method": method})
+    compiled = after(with_norm(engine=LocalEngine("vectorised", 1, 4, True, "contiguous", 1), **settings), 2)
+    assert close(compiled, after(with_norm(**settings), 2), 1e-12)

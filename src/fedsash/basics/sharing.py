@@ -42,6 +42,15 @@ class Sharing:
             )
 
     @property
+    def notes(self) -> list[str]:
+        """A line about what clients keep, if they keep anything."""
+        kept = "statistics" if self.shared == self.layout.trained else "statistics and affine parameters"
+        line = (
+            f"clients keep the {kept} of BatchNorm: a test set meets those of the start, only clients score with theirs"
+        )
+        return [line] if self.own < self.layout.size else []
+
+    @property
     def shared(self) -> int:
         """The number of common parameters."""
         return self.layout.affine if self.buffers == "local_norm" else self.layout.trained

@@ -35,7 +35,8 @@ class Evaluation:
     names the metric that decides: by default the first one that is given, or the task's first one. The first round
     that reaches its `target` is reported; an accuracy has the target 0.8 by default. `clients` adds the metrics on the
     clients' own training samples. `batch` samples pass through the model at once. `held_out` is the fraction of each
-    client's samples on which no client trains; models are compared on these samples, to choose between them.
+    client's samples on which no client trains; models are compared on these samples, to choose between them. An average
+    with `buffers = "re-estimate"` gets the statistics of `calibration` training samples, evenly spaced.
 
     The best model of each name so far is kept as `NAME-best` if it can be chosen on `best_on`: by default only on
     held-out samples. With `"test"` it is chosen on the test set, and its own value there is too good.
@@ -48,6 +49,7 @@ class Evaluation:
     clients: bool = False
     batch: int = 500
     held_out: float = 0.0
+    calibration: int = 1000
     best_on: Literal["held_out", "test"] = "held_out"
 
     def __post_init__(self) -> None:
@@ -57,6 +59,7 @@ class Evaluation:
         right = "must be at least 0 and at most 0.9: clients need samples to train on"
         check(0 <= self.held_out <= 0.9, "Evaluation.held_out", self.held_out, right)
         check_count("Evaluation.batch", self.batch)
+        check_count("Evaluation.calibration", self.calibration)
 
     def goal(self, task: Task, loss: Any = None, metrics: Mapping[str, Any] | None = None) -> Goal:
         """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""

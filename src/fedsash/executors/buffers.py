@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
+from ..basics.sharing import OWN
 from ..exchange import Job, Reply, Request
 from ..methods import Upload
 
@@ -88,7 +89,7 @@ class Buffers:
         """The request as a worker reads it."""
         evaluates = job == "evaluate"
         server = {} if evaluates else self.server_state
-        clients = {} if evaluates else {name: value[rows] for name, value in self.client_state.items()}
+        clients = {name: value[rows] for name, value in self.client_state.items() if not evaluates or name == OWN}
         return Request(
             job=job,
             round=round,

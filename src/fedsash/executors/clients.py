@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from torch import nn
@@ -16,7 +16,8 @@ from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..evaluation.first_batch import suited
-from ..exchange import Answers, Executor, Request
+from ..exchange import Answers, Chronicle, Executor, Request
+from ..tasks import Loss
 from . import ClientWork, Engine, Training
 
 NO_TEST_SET = (
@@ -121,6 +122,16 @@ def local_clients(
     return clients
 
 
+def clients_of(
+    data: FederatedData | Clients, module: nn.Module, engine: Engine, loss: Loss | None, held_out: float, seed: int
+) -> Clients:
+    """The clients of a federation: local ones with these data, or those that it was given."""
+    if isinstance(data, FederatedData):
+        return local_clients(module, data.learning(loss), engine, held_out=held_out, seed=seed)
+    check(hasattr(data, "open"), "Federation.data", type(data), "must be FederatedData or Clients")
+    return data
+
+
 class NotStarted(Executor):
     """What an executor is before it has been started: it has no process, no chronicle, and nothing to remember."""
 
@@ -163,3 +174,33 @@ class LazyExecutor:
         """End the executor."""
         self.current.close()
         self.current = NOT_STARTED
+
+
+class Reached:
+    """What reaches its clients by an executor, which starts when it is first needed and ends with `close` or `with`."""
+
+    _lazy: LazyExecutor
+
+    @property
+    def executor(self) -> Executor:
+        """The executor, which answers requests; it is started if necessary."""
+        return self._lazy.running
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """The executor's additional records of the run, if it has been started and has any."""
+        return self._lazy.current.chronicle
+
+    def memory(self) -> int:
+        """The memory of the executor's own processes in bytes, without this process."""
+        return self._lazy.current.memory()
+
+    def close(self) -> None:
+        """End the executor's processes."""
+        self._lazy.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()

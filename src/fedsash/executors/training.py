@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -15,12 +14,14 @@ from ..aggregation import Aggregation
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
 from ..basics.layout import Layout
+from ..basics.norms import for_training, mixes_samples
+from ..basics.sharing import Buffers, Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
 from ..evaluation import Goal, Scorer, Split
 from ..exchange import Reply, Request
 from ..local import LocalTraining, Trainer
-from ..methods import Method
+from ..methods import Method, WholeMethod
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Stacked
 
@@ -39,10 +40,16 @@ class Training:
     method: Method
     local: LocalTraining
     aggregation: Aggregation
+    buffers: Buffers
     seed: int
     batch: int
     scored: tuple[Split, ...]
     sample: tuple[Ints, ...]
+
+    @property
+    def sharing(self) -> Sharing:
+        """What of the model the clients share."""
+        return Sharing(Layout(self.module), self.buffers)
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
@@ -74,7 +81,7 @@ class ClientWork:
             data=self.data,
             gradient=gradient,
             scorer=Scorer(t.module, t.goal, t.problem, t.batch),
-            layout=Layout(t.module),
+            sharing=t.sharing,
             seed=t.seed,
             normalises=t.aggregation.normalises,
             splits=t.scored,
@@ -85,10 +92,10 @@ class ClientWork:
 
         The reply is None if the method has no probe.
         """
-        layout, method = Layout(self.training.module), self.training.method
-        w = layout.flatten(self.training.module)
-        sent, server = method.send(w, method.server_state(w, layout), 0)
-        own = self.training.local.client_state(method, w)
+        t = self.training
+        method, w = WholeMethod(t.method, t.sharing), t.sharing.layout.flatten(t.module)
+        sent, server = method.send(w, method.server_state(w), 0)
+        own = t.local.client_state(method, w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         request = Request(
             job="train",
@@ -99,7 +106,7 @@ class ClientWork:
             client_state=client_state,
             last=np.zeros_like(ids),
         )
-        if "probe" not in method.overridden:
+        if "probe" not in t.method.overridden:
             return request, None
         probed = trainer.answer(replace(request, job="probe"), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
@@ -109,8 +116,10 @@ class ClientWork:
     def draws_dropout(self) -> bool:
         """Whether the model draws dropout; it is tested on one sample."""
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
-        model = copy.deepcopy(self.training.module).train()
-        x = self.data.transform.inputs(self.data.train.x[index], Layout(model).dtype)
+        if mixes_samples(self.training.module):  # one sample alone has no statistics
+            index = index.repeat(2)
+        model = for_training(self.training.module)
+        x = self.data.transform.inputs(self.data.train.x[index], Layout(self.training.module).dtype)
         return draws_dropout(lambda: call(model, x))
 
     @property

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.layout import Layout
 from ..basics.randomness import Purpose, fold, keys, to_tensor
+from ..basics.sharing import OWN, STATISTICS, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
-from ..evaluation import Scorer, Split, scored
+from ..evaluation import Scorer, Scores, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
@@ -52,17 +52,17 @@ class Trainer:
         data: FederatedData,
         gradient: Gradient,
         scorer: Scorer,
-        layout: Layout,
+        sharing: Sharing,
         seed: int,
         normalises: bool = False,
         splits: tuple[Split, ...] = (),
     ) -> None:
         self.method, self.local, self.data, self.gradient = method, local, data, gradient
-        self._layout, self._scorer = layout, scorer
-        self._like = torch.empty(0, dtype=layout.dtype, device=data.train.x.device)
+        self._sharing, self._scorer = sharing, scorer
+        self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         self.batches = Batches(local.batching, data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self._local_steps = LocalSteps(
-            method=method, local=local, gradient=gradient, transform=data.transform, layout=layout
+            method=method, local=local, gradient=gradient, transform=data.transform, layout=sharing.common
         )
         self.steps: Callable[[StepInputs], None] = self._local_steps
         self.padded = 0
@@ -93,14 +93,16 @@ class Trainer:
         if count < self.padded:
             request = request.only(np.minimum(np.arange(self.padded), count - 1))
         numbers = self._numbers_of(request)
-        run = self._begin(request, numbers)
+        w, statistics = self._received(request)
+        run = self._begin(request, numbers, w)
         run.round_state = self.method.round_state(run)
         plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         remembered = request.client_state or {}
-        moments = self.local.recalled(run.w, remembered)
+        moments = self.local.recalled(w, remembered)
         inputs = StepInputs(
-            w=run.w,
+            w=w,
             moments=moments,
+            statistics=statistics,
             sent=run.sent,
             rates=numbers.rates,
             numbers=self._step_numbers(remembered.get(STEPS), len(plan.index))
@@ -114,20 +116,27 @@ class Trainer:
         self.steps(inputs)
         upload, kept = self.method.upload(run)
         kept = kept | self.local.remembered(moments, run.steps, remembered)
+        if statistics is not None:
+            if self._sharing.buffers == "average":
+                upload = upload | {STATISTICS: statistics - request.sent[w.shape[1] :]}
+            kept = kept | self._sharing.kept(torch.cat([w, statistics], dim=1))
         return _first(count, upload), _first(count, kept)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
-        return self.method.probe(self._begin(request, self._numbers_of(request))), {}
+        return self.method.probe(self._begin(request, self._numbers_of(request), self._received(request)[0])), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The scores `[C, k]` of the model on each client's samples, for each of the `splits`; no new client state."""
+        """The scores `[C, k]` of the model on each client's samples, for each of the `splits`; no new client state.
+
+        A client that keeps entries of the model puts them into the model that it scores.
+        """
         rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
         found: Vectors = {}
         for split in self._splits:
             of = data.clients if split == "clients" else data.held
             groups = [of[row] if len(of) else none for row in rows]
-            scores = self._scorer.scores(request.sent, data.train, groups)
+            scores = self._scores(request, groups)
             found |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
         return found, {}
 
@@ -148,26 +157,53 @@ class Trainer:
         found = self._scorer.scores(w, self.data.train, [np.empty(0, dtype=np.int64)]) if self._splits else {}
         return {scored(s, name): torch.from_numpy(sums) for s in self._splits for name, sums in found.items()}
 
-    def _begin(self, request: Request, numbers: _RoundNumbers) -> LocalRun:
-        """The clients of a request before their first step."""
-        return LocalRun(
-            round=request.round,
-            w=request.sent.expand(len(request.ids), -1).clone(),
-            sent=request.sent,
-            **numbers.columns,
-            server_state=request.server_state,
-            client_state=request.client_state or {},
-            round_state={},
-            layout=self._layout,
-            full_grad=partial(self._full_gradient, request),
+    def _scores(self, request: Request, groups: list[Ints]) -> Scores:
+        """The scores `[C, k]` of each client's model on its group of samples."""
+        own, samples = (request.client_state or {}).get(OWN), self.data.train
+        if own is None:
+            return self._scorer.scores(request.sent, samples, groups)
+        models = (torch.cat([request.sent[: -own.shape[1]], row]) for row in own)
+        each = [self._scorer.scores(w, samples, [group]) for w, group in zip(models, groups, strict=True)]
+        return {name: np.concatenate([scores[name] for scores in each]) for name in each[0]}
+
+    def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
+        """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
+        layout, own = self._sharing.layout, (request.client_state or {}).get(OWN)
+        w = request.sent.expand(len(request.ids), -1)
+        if layout.trained == layout.size:
+            return w.clone(), None
+        if own is not None:
+            w = torch.cat([w[:, : self._sharing.own], own], dim=1)
+        parts = w[:, : layout.trained], w[:, layout.trained :]
+        return parts[0].clone(memory_format=torch.contiguous_format), parts[1].clone(
+            memory_format=torch.contiguous_format
         )
 
-    def _full_gradient(self, request: Request, w: Tensor) -> Tensor:
-        """Each client's gradient `[C, D]` over all its samples, without augmentation, in chunks of a batch."""
+    def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
+        """The clients of a request before their first step; `w` is what they train."""
+        head = self._sharing.common.size
+        return LocalRun(
+            round=request.round,
+            w=w if w.shape[1] == head else w[:, :head],
+            sent=self._sharing.head(request.sent),
+            **numbers.columns,
+            server_state=request.server_state,
+            client_state={name: rows for name, rows in (request.client_state or {}).items() if name != OWN},
+            round_state={},
+            layout=self._sharing.common,
+            full_grad=partial(self._full_gradient, request, w),
+        )
+
+    def _full_gradient(self, request: Request, trained: Tensor, w: Tensor) -> Tensor:
+        """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, in chunks of a batch.
+
+        It is over all its samples, without augmentation. What stays with the clients is taken from `trained`.
+        """
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
         draws = self._draws(request.round, request.ids, plan)
-        return self._local_steps.full_gradient(w, draws, request.server_state)
+        whole = w if w.shape == trained.shape else torch.cat([w, trained[:, w.shape[1] :]], dim=1)
+        return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
     def _draws(self, round: int, ids: Ints, plan: BatchPlan) -> Draws:
         """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""

@@ -1,4 +1,4 @@
-"""GroupNorm in place of BatchNorm, whose statistics of the data have no place in a model that is one vector."""
+"""GroupNorm in place of BatchNorm, which needs no statistics of the data."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from ..basics.private_torch import Norm, is_batch_norm, is_instance_norm
 def group_norm(module: nn.Module, groups: int = 2) -> nn.Module:
     """A copy of `module` with GroupNorm in place of every layer that `batch_norms` names. `module` is not changed.
 
-    `groups` is 2 in IMA. Affine values, eps, dtype and device are kept; the running statistics are dropped. A layer
-    that is used twice stays one layer. InstanceNorm with running statistics becomes GroupNorm with one group for each
-    channel, which is InstanceNorm without them.
+    `groups` is 2 in IMA. Affine values, eps, dtype and device are kept. The running statistics are lost: a model that
+    was trained with them must be trained on. A layer that is used twice stays one layer. InstanceNorm with running
+    statistics becomes GroupNorm with one group for each channel, which is InstanceNorm without them.
 
     Raises `SettingError`, naming the layer, if its channels are not a multiple of `groups`.
     """

@@ -10,6 +10,7 @@ from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, check_names
 from ...basics.errors import check, check_count
 from ...basics.layout import Layout
+from ...basics.sharing import Buffers
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
@@ -67,6 +68,7 @@ class Experiment:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     evaluation: Evaluation = field(default_factory=Evaluation)
     engine: Engine = field(default_factory=LocalEngine)
+    buffers: Buffers = "refuse"
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     trajectory: RunningSums = field(default_factory=RunningSums)
     records: Recording = field(default_factory=Recording)
@@ -130,6 +132,7 @@ class Experiment:
                 metrics=self.metrics,
                 evaluation=self.evaluation,
                 engine=self.engine,
+                buffers=self.buffers,
                 seed=self.seed,
                 device=self.device,
             )

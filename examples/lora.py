@@ -30,8 +30,8 @@ SMALLEST = 10
 
 CLIENTS = {
     "sgd": fs.LocalTraining(lr=0.3, batch=8, steps=4),
-    "adamw": fs.LocalTraining(lr=0.003, batch=8, steps=4, optimiser=fs.AdamW()),
-    "adamw_kept": fs.LocalTraining(lr=0.003, batch=8, steps=4, optimiser=fs.AdamW(), keep_moments=True),
+    "adamw": fs.LocalTraining(lr=0.01, batch=8, steps=4, optimiser=fs.AdamW()),
+    "adamw_kept": fs.LocalTraining(lr=0.01, batch=8, steps=4, optimiser=fs.AdamW(), keep_moments=True),
 }
 
 AVERAGES = {"window5": fs.Window(5), "window20": fs.Window(20), "ema": fs.EMA(0.9)}
@@ -85,7 +85,7 @@ def federation(data: fs.FederatedData, folder: Path, clients: str, seed: int) ->
         data,
         local=CLIENTS[clients],
         averages=AVERAGES,
-        evaluation=fs.Evaluation(every=40, last=3),
+        evaluation=fs.Evaluation(every=100, last=5),
         seed=seed,
     )
 
@@ -106,7 +106,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--rounds", type=int, default=100)
     a = parser.parse_args(given)
     train, data = roles(a.data)
     if not (a.out / "pretrained").exists():

@@ -51,6 +51,7 @@ def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> 
         method=FedAvg(),
         local=LocalTraining(),
         aggregation=WeightedMean(),
+        buffers="refuse",
         seed=0,
         batch=500,
         scored=both,

@@ -85,7 +85,7 @@ def federation(data: fs.FederatedData, folder: Path, clients: str, seed: int) ->
         data,
         local=CLIENTS[clients],
         averages=AVERAGES,
-        evaluation=fs.Evaluation(every=100, last=5),
+        evaluation=fs.Evaluation(every=60, last=5),
         seed=seed,
     )
 
@@ -106,7 +106,7 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
-    parser.add_argument("--rounds", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=60)
     a = parser.parse_args(given)
     train, data = roles(a.data)
     if not (a.out / "pretrained").exists():

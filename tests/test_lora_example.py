@@ -10,6 +10,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from torch import Tensor
 
 import fedsash as fs
 from fedsash.basics.layout import Layout
@@ -83,6 +84,32 @@ def test_a_round_moves_the_mean_of_the_adapters_and_nothing_else(
     frozen, after = f.module.state_dict(), result.model("window5").state_dict()
     assert all(torch.equal(frozen[name], after[name]) for name in frozen if "lora_" not in name)
     assert any(not torch.equal(frozen[name], after[name]) for name in frozen if "lora_" in name)
+
+
+def weights(f: fs.Federation, w: Tensor) -> Tensor:
+    """What the adapters of a model `[D]` add to the weights of its first layer."""
+    f.layout.load(f.module, w)
+    (layer, *_) = (m for name, m in f.module.named_modules() if name.endswith("c_attn"))
+    added: Tensor = layer.get_delta_weight("default")
+    return added.detach()
+
+
+@pytest.mark.parametrize("frozen", [False, True])
+def test_factors_are_averaged_and_only_with_a_frozen_factor_this_is_the_mean_of_the_products(
+    frozen: bool, lora: ModuleType, play: Path, folder: Path
+) -> None:
+    model = lora.adapted(folder, 0)
+    for name, parameter in model.named_parameters():
+        if frozen and "lora_A" in name:
+            parameter.requires_grad_(False)
+    _, data = lora.roles(play)
+    f = replace(lora.federation(data, folder, "adamw", 0), model=model, averages={"window": fs.Window(2)})
+    state, products = f.start(), []
+    for _ in range(2):
+        state, _ = f.round(state)
+        products.append(weights(f, state.w))
+    windows = weights(f, f.models(state)["window"])
+    assert torch.allclose(windows, sum(products) / 2, rtol=1e-4, atol=1e-7) == frozen
 
 
 def test_its_command_prints_a_table_and_leaves_runs(

@@ -3,19 +3,26 @@
 from .calibration import Calibration
 from .curvature import Curvature
 from .curves import NOT_EVALUATED, PLACES, Curves, Models
-from .evaluator import Ask, Evaluation, Evaluator, Metrics, Split, scored
+from .evaluator import Ask, Evaluator, scored
 from .goal import Goal
+from .metrics import Metrics
+from .over_clients import COUNTED, OVER_CLIENTS, over_clients
 from .scorer import Outcomes, Scorer, Scores
+from .settings import Asked, Evaluation, FineTuning, Split, tuned
 
 __all__ = [
+    "COUNTED",
     "NOT_EVALUATED",
+    "OVER_CLIENTS",
     "PLACES",
     "Ask",
+    "Asked",
     "Calibration",
     "Curvature",
     "Curves",
     "Evaluation",
     "Evaluator",
+    "FineTuning",
     "Goal",
     "Metrics",
     "Models",
@@ -23,5 +30,7 @@ __all__ = [
     "Scorer",
     "Scores",
     "Split",
+    "over_clients",
     "scored",
+    "tuned",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..tasks import Criterion
 
-PLACES = {"test": "the test set", "held_out": "held-out data"}
+PLACES = {"test": "the test set", "held_out": "held-out data", "client_test": "the clients' own test samples"}
 """The splits on which models are compared, the first one that a run has, and their names."""
 NOT_EVALUATED = "no evaluation: there is no test set, and evaluation.held_out is 0"
 """What tables and pages say of a run without curves."""

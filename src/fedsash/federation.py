@@ -215,7 +215,8 @@ class Federation(Reached, Shown):
         report = sums.report(request.round, probed)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, request, self.seed)
+        heard = replace(request, sent=self.sharing.head(request.sent))
+        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
         received = RoundMean(sent=sent, update=update, mean=mean, server_state=known, clients=s, total=n)

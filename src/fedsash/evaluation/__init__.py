@@ -2,7 +2,7 @@
 
 from .calibration import Calibration
 from .curvature import Curvature
-from .curves import NOT_EVALUATED, PLACES, Curves, Models
+from .curves import NOT_EVALUATED, SPLITS, Curves, Models
 from .evaluator import Ask, Evaluator, scored
 from .goal import Goal
 from .metrics import Metrics
@@ -14,7 +14,7 @@ __all__ = [
     "COUNTED",
     "NOT_EVALUATED",
     "OVER_CLIENTS",
-    "PLACES",
+    "SPLITS",
     "Ask",
     "Asked",
     "Calibration",

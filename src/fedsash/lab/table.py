@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import NOT_EVALUATED, Curves, Evaluation
+from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
 from ..tasks import Criterion
+from .client_results import HEADS, client_rows, counted
 from .summaries import metric_of, privacy_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,24 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     for name, of_model in models.items():
         result.add_row(name, *cells(name, of_model, criterion), style="bold" if name == lead else None)
     result.caption = "\n".join(notes(summary)) or None
+    return result
+
+
+def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
+    """All tables of a run: its models, and if clients have scored them, what this comes to over the clients."""
+    return [table(summary, evaluation), *([client_table(summary)] if summary["over_clients"] else [])]
+
+
+def client_table(summary: Mapping[str, Any]) -> Table:
+    """A row for each model on each split that clients score (see `client_rows`)."""
+    criterion, result = metric_of(summary), empty_table()
+    for head in ("on", *HEADS):
+        result.add_column(head, justify="left" if head in ("on", "model") else "right", overflow="fold")
+    for split, models in summary["over_clients"].items():
+        for i, row in enumerate(client_rows(models, criterion)):
+            result.add_row("" if i else f"{SPLITS[split]}, {counted(models)}", *row)
+    unit = " in per cent, the gain in percentage points;" if criterion.share else ","
+    result.caption = f"{criterion.name} of each client:{unit} the gain is that of the worst tenth over the model's"
     return result
 
 

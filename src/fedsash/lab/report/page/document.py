@@ -17,6 +17,7 @@ from ...pictures.page import plotly
 from ..comparison import compare
 from . import network, tables
 from .analyses import drawn
+from .clients import clients
 from .collect import Collection, RunOnPage, by_metric
 from .curves import curves
 from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
@@ -34,6 +35,7 @@ def document(found: Collection, command: str) -> str:
     sections = [
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),
+        ("clients", "Each client's own results", _clients(found.runs, pictures, wrong)),
         ("privacy", "Privacy of the clients", _privacy(found.runs)),
         ("network", "On the network", _network(found.runs, pictures, wrong)),
         ("seeds", "Over seeds", _seeds(found.runs, wrong)),
@@ -173,6 +175,16 @@ def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
         return join([pictures.place(picture), tag("h3", "Each model"), every])
     every = folded("Every model of every run", every, opened=len(runs) <= FEW)
     return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
+
+
+def _clients(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+    """The section on the clients' own results. None if no client has scored a model."""
+    having = [run for run in runs if run.summary.get("over_clients")]
+    if not having:
+        return None
+    picture = clients(runs, wrong)
+    placed = None if picture is None else pictures.place(picture)
+    return join([placed, *(tables.over_clients(alike) for alike in by_metric(having))])
 
 
 def _privacy(runs: Sequence[RunOnPage]) -> Html | None:

@@ -74,6 +74,20 @@ def test_users_keep_their_own_test_samples() -> None:
     assert [own.tolist() for own in world.client_test] == [np.flatnonzero(tested == user).tolist() for user in range(5)]
 
 
+def test_a_table_of_users_keeps_each_users_rows_for_testing() -> None:
+    pandas = pytest.importorskip("pandas")
+    from fedsash.data import Table
+
+    rng = np.random.default_rng(0)
+    owner, y = rng.integers(0, 4, 80), rng.integers(0, 2, 80)
+    frame = pandas.DataFrame({"a": rng.normal(size=80), "label": y, "owner": owner})
+    source = Table(user="owner", test=0.25).of(frame)
+    world = source.partition(Users())
+    assert source.test is not None and source.test.user is not None
+    for client, own in enumerate(world.client_test):
+        assert own.tolist() == torch.nonzero(source.test.user == client)[:, 0].tolist() and len(own)
+
+
 def test_numbers_that_are_no_classes_are_dealt_by_the_clients_sizes() -> None:
     from fedsash.tasks import Regression
 

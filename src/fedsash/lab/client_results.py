@@ -11,6 +11,8 @@ from ..tasks import Criterion
 
 CLIENTS = "clients.json"
 """The file of a run with the last result of each client (see `content`)."""
+WORDS = dict(zip(OVER_CLIENTS, ("mean over clients", "worst tenth", "spread", "worst client"), strict=True))
+"""The numbers over clients in words."""
 HEADS = ("model", "mean over clients", "worst tenth", "gain", "worst client", "spread")
 """The columns of `client_rows`."""
 Results = Mapping[str, Mapping[str, Mapping[str, Any]]]

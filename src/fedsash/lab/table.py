@@ -44,20 +44,21 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
 
 
 def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
-    """All tables of a run: its models, and if clients have scored them, what this comes to over the clients."""
-    return [table(summary, evaluation), *([client_table(summary)] if summary["over_clients"] else [])]
+    """All tables of a run: its models, and what they come to over the clients on each split that they score."""
+    criterion = metric_of(summary)
+    over_clients = summary["over_clients"].items()
+    return [table(summary, evaluation), *(_over_clients(split, models, criterion) for split, models in over_clients)]
 
 
-def client_table(summary: Mapping[str, Any]) -> Table:
-    """A row for each model on each split that clients score (see `client_rows`)."""
-    criterion, result = metric_of(summary), empty_table()
-    for head in ("on", *HEADS):
-        result.add_column(head, justify="left" if head in ("on", "model") else "right", overflow="fold")
-    for split, models in summary["over_clients"].items():
-        for i, row in enumerate(client_rows(models, criterion)):
-            result.add_row("" if i else f"{SPLITS[split]}, {counted(models)}", *row)
-    unit = " in per cent, the gain in percentage points;" if criterion.share else ","
-    result.caption = f"{criterion.name} of each client:{unit} the gain is that of the worst tenth over the model's"
+def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:
+    """A row for each model on a split that clients score (see `client_rows`)."""
+    result = empty_table()
+    for head in HEADS:
+        result.add_column(head, justify="left" if head == "model" else "right", overflow="fold", vertical="bottom")
+    for row in client_rows(models, criterion):
+        result.add_row(*row)
+    unit = " (%)" if criterion.share else ""
+    result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; gain: of the worst tenth"
     return result
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves
+from ..client_results import WORDS
 from ..table import empty_table
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ def _compared(run: ComparedRun, of: str) -> tuple[Curves, dict[str, float | None
         there = ", ".join(f"{split}/{number}" for split in results for number in OVER_CLIENTS)
         right = f"must be one of {there}" if there else "no client has scored its models"
         raise RunError(f"{run.name}: --of {shortened(of)}: {right}")
-    named = replace(criterion, name=f"{number} ({criterion.name})")
+    named = replace(criterion, name=f"{criterion.name} ({WORDS[number]})")
     if number == "client_std":
         named = replace(named, better="lower")
     return Curves(named, split, {}), {model: found[number] for model, found in results[split].items()}

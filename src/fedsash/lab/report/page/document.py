@@ -204,12 +204,18 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
 
 def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
     """The comparison of runs that differ only in their seed. None if there are no such runs."""
+    having = [run for run in runs if run.config]
+    splits = [list(run.summary.get("over_clients") or {}) for run in having]
+    alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
     try:
-        rows = compare([run for run in runs if run.config])
+        compared = {of: compare(having, of=of) for of in ("", *(f"{split}/worst_tenth" for split in alike))}
     except RunError as error:
         wrong.append(f"seeds are not compared: {error}")
         return None
-    return tables.over_seeds(rows) if any(len(row.values) > 1 for row in rows) else None
+    if not any(len(row.values) > 1 for row in compared[""]):
+        return None
+    more = [(rows[0].decided.title, tables.over_seeds(rows)) for of, rows in compared.items() if of]
+    return join([tables.over_seeds(compared[""]), *(folded(capital(title), shown) for title, shown in more)])
 
 
 def _reproductions(found: Collection, wrong: list[str]) -> Html | None:

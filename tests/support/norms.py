@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from fedsash.averages import Average
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.sampling import Uniform
 from support.worlds import data, federation
 
@@ -38,7 +38,7 @@ def with_norm(**settings: Any) -> Federation:
 
 def alone(model: nn.Module, averages: dict[str, Average] | None = None, **settings: Any) -> Federation:
     """A federation of one client, with 12 samples in each batch, so that their order changes nothing but rounding."""
-    local = LocalTraining(lr=0.1, batch="full", steps=4, momentum=0.5)
+    local = LocalTraining(lr=0.1, batch="full", steps=4, optimiser=SGD(momentum=0.5))
     return with_norm(
         model=model, data=data((12,)), local=local, sampling=Uniform(1), averages=averages or {}, **settings
     )

@@ -13,9 +13,8 @@ from torch import nn
 from ..aggregation import Aggregation
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
-from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
-from ..basics.sharing import Buffers, Sharing
+from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
 from ..evaluation import Goal, Scorer, Split
@@ -40,16 +39,11 @@ class Training:
     method: Method
     local: LocalTraining
     aggregation: Aggregation
-    buffers: Buffers
+    sharing: Sharing
     seed: int
     batch: int
     scored: tuple[Split, ...]
     sample: tuple[Ints, ...]
-
-    @property
-    def sharing(self) -> Sharing:
-        """What of the model the clients share."""
-        return Sharing(Layout(self.module), self.buffers)
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
@@ -73,7 +67,12 @@ class ClientWork:
         t = self.training
         make = Stacked if stacked else OneByOne
         gradient = make(
-            module=t.module, loss=t.goal.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
+            module=t.module,
+            layout=t.sharing.local,
+            loss=t.goal.loss,
+            method=t.method,
+            memory_format=memory_format,
+            dropout=self.draws_dropout,
         )
         return Trainer(
             method=t.method,
@@ -119,7 +118,7 @@ class ClientWork:
         if mixes_samples(self.training.module):  # one sample alone has no statistics
             index = index.repeat(2)
         model = for_training(self.training.module)
-        x = self.data.transform.inputs(self.data.train.x[index], Layout(self.training.module).dtype)
+        x = self.data.transform.inputs(self.data.train.x[index], self.training.sharing.layout.dtype)
         return draws_dropout(lambda: call(model, x))
 
     @property
@@ -130,7 +129,9 @@ class ClientWork:
     @property
     def steps(self) -> Ints:
         """The number of local steps of each of these clients in a round."""
-        return self.training.local.workload(self.data.sizes).steps
+        local, sizes = self.training.local, self.data.sizes
+        alone = local.passes.workload(sizes, self.training.sharing.personal.alone)
+        return local.workload(sizes).steps + alone.steps
 
     @property
     def on_cpu(self) -> bool:
@@ -145,5 +146,5 @@ class ClientWork:
     @property
     def model_bytes(self) -> int:
         """The size of one model vector in bytes."""
-        layout = Layout(self.training.module)
+        layout = self.training.sharing.layout
         return layout.size * layout.dtype.itemsize

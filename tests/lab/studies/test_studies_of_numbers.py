@@ -145,7 +145,9 @@ def test_without_a_test_set_averages_are_not_judged_and_one_line_says_so(
     arguments = ("--out", tmp_path / "b", "--no-progress", "--set", "data.test=0", "--set", "rounds=2")
     assert fedsash("run", run.parent / "experiment.toml", *arguments) == 0
     assert "rmse on held-out data; lower is better" in capsys.readouterr().out
-    assert "has no test set to judge an average on" in refused(capsys, "average", tmp_path / "b", "--window", 2)
+    assert "has neither a test set nor held-out data to judge an average on" in refused(
+        capsys, "average", tmp_path / "b", "--window", 2
+    )
 
 
 def test_a_window_that_is_not_there_is_refused_as_for_any_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

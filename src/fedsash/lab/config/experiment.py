@@ -10,7 +10,7 @@ from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, check_names
 from ...basics.errors import check, check_count
 from ...basics.layout import Layout
-from ...basics.sharing import Buffers
+from ...basics.sharing import Buffers, Personal
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
@@ -69,6 +69,7 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
     engine: Engine = field(default_factory=LocalEngine)
     buffers: Buffers = "refuse"
+    personal: Personal = field(default_factory=Personal)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     trajectory: RunningSums = field(default_factory=RunningSums)
     records: Recording = field(default_factory=Recording)
@@ -133,6 +134,7 @@ class Experiment:
                 evaluation=self.evaluation,
                 engine=self.engine,
                 buffers=self.buffers,
+                personal=self.personal,
                 seed=self.seed,
                 device=self.device,
             )

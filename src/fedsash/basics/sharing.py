@@ -67,11 +67,11 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.buffers == "refuse" and self._ends[PERSONAL_STATISTICS] < self.layout.size:
-            left = {n for n, kind in zip(self.layout.names, self._kinds, strict=True) if kind == OTHER_STATISTICS}
-            norms = [name for name in self.layout.norms if left & self.layout.members(name)]
+            left = {n.rpartition(".")[0] for n in self.local.names if n not in self.stays}
+            norms = ", ".join(name or "the model itself" for name in self.layout.norms if name in left)
             raise ModelError(
-                f"BatchNorm tracks statistics of each client's data: {shortened(', '.join(norms))}; set buffers to "
-                "'average', 'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
+                f"BatchNorm tracks statistics of each client's data: {shortened(norms)}; set buffers to 'average', "
+                "'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
             )
         right = "must leave something to share if it first trains alone"
         check(not self.personal.alone or self.shared > 0, "Personal.part", self.personal.part, right)

@@ -105,8 +105,7 @@ class Federation(Reached, Shown):
         derive("layout", Layout(self.module))
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
         derive("_server", WholeServer(self.server, self.sharing))
-        held_out = self.evaluation.held_out
-        derive("clients", clients_of(self.data, self.module, self.engine, self.loss, held_out, self.seed))
+        derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem = self.clients.problem
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if self.clients.data is not None:
@@ -122,7 +121,7 @@ class Federation(Reached, Shown):
         derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
         whole = replace(problem, test=None) if self.sharing.keeps and self.clients.held else problem
         scorer = Scorer(self.module, self.goal, whole, self.evaluation.batch)
-        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.splits(self.clients.held)))
+        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, self.clients.data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self._training))
@@ -315,6 +314,7 @@ class Federation(Reached, Shown):
     def _training(self) -> Training:
         names = ("module", "goal", "method", "local", "aggregation", "sharing", "seed")
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
-        problem, scored = replace(self.clients.problem, test=None), self.evaluation.splits(self.clients.held)
+        problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
         sample = self.sampling.first(self.sizes, self.seed)
-        return Training(problem=problem, batch=self.evaluation.batch, scored=scored, sample=sample, **own)
+        own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
+        return Training(problem=problem, asked=asked, sample=sample, **own)

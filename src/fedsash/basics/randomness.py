@@ -42,8 +42,9 @@ class Purpose(enum.IntEnum):
     NETWORK = 9
     PRIVACY = 10
     WORKLOAD = 11
-    ALONE_BATCHES = 12
-    ALONE_STEP = 13
+    FINE_TUNING = 12
+    ALONE_BATCHES = 13
+    ALONE_STEP = 14
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

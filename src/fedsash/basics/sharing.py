@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
@@ -81,7 +81,7 @@ class Sharing:
         if not self.keeps:
             return []
         scored = "they score models with it, on held-out samples"
-        unscored = "a test set meets what the start had of it: set evaluation.held_out to score models with it"
+        unscored = "a test set meets what the start had of it, only clients score with theirs: set evaluation.held_out"
         return [f"clients keep {self._kept}: {scored if held else unscored}; exported models have that of the start"]
 
     @property
@@ -109,6 +109,11 @@ class Sharing:
     def stays(self) -> set[str]:
         """The names of the tensors that stay with the clients."""
         return set(self.local.between(self.own.start, self.own.stop).names) if self.keeps else set()
+
+    @property
+    def together(self) -> Sharing:
+        """The same sharing, if the personal part does not train alone."""
+        return replace(self, personal=Personal(self.personal.part))
 
     @cached_property
     def local(self) -> Layout:

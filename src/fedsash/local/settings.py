@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..aggregation import Aggregation
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.errors import MOST, check, check_count, check_positive, check_strength
+from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, check_strength
 from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
 from ..methods import Method, WholeMethod
@@ -31,9 +31,6 @@ If a personal part trains alone, its steps are counted apart, `[2]`, since it ha
 
 Amount: TypeAlias = int | tuple[int, int]
 """A number of epochs or steps, or a range [least, most]."""
-
-LONGEST = 100_000
-"""The most epochs or steps of a client in one round: its steps are planned before the round begins."""
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from ..basics.randomness import Purpose, fold, keys, to_tensor
 from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
-from ..evaluation import Scorer, Scores, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
+from .client_scorer import ClientScorer
 from .settings import STEPS, LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
@@ -41,7 +41,8 @@ class Trainer:
 
     `steps` takes the local steps of a request. An engine that compiles replaces `steps` by machine code for one shape:
     blocks padded to `padded` clients. `steps_alone` are those of a personal part that first trains alone. With
-    `normalises` a reply contains FedNova's normalisers. `evaluate` scores the model on `splits`.
+    `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains the copies that
+    clients fine-tune; None leaves them as they are.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Trainer:
         local: LocalTraining,
         data: FederatedData,
         gradient: Gradient,
-        scorer: Scorer,
+        scorer: ClientScorer,
         sharing: Sharing,
         seed: int,
         normalises: bool = False,
-        splits: tuple[Split, ...] = (),
+        tuner: Trainer | None = None,
     ) -> None:
         self.method, self.local, self.data, self.gradient = method, local, data, gradient
-        self._sharing, self._scorer = sharing, scorer
+        self.tuner, self.scorer, self._sharing = tuner, scorer, sharing
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self.batches = batches(local.batching)
@@ -73,7 +74,7 @@ class Trainer:
         self.padded = 0
         self._local_at = lru_cache(maxsize=1)(local.at)
         self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
-        self._seed, self._normalises, self._splits = seed, normalises, splits
+        self._seed, self._normalises = seed, normalises
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
@@ -82,13 +83,15 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate}
+        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate, "tune": self.tune}
         try:
             upload, clients = jobs[request.job](request)
             norms, effort = largest_norms(upload, len(places)), self.effort(request)
             return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
         except Exception as error:
-            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating"}[request.job]
+            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating", "tune": "fine-tuning"}[
+                request.job
+            ]
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
@@ -139,21 +142,28 @@ class Trainer:
         return self.method.probe(self._begin(request, self._numbers_of(request), self._received(request)[0])), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The scores `[C, k]` of the model on each client's samples, for each of the `splits`; no new client state.
+        """The scores `[C, k]` of the model on each client's samples, for each split; no new client state.
 
         A client that keeps entries of the model puts them into the model that it scores.
         """
-        rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
-        found: Vectors = {}
-        for split in self._splits:
-            of = data.clients if split == "clients" else data.held
-            groups = [of[row] if len(of) else none for row in rows]
-            scores = self._scores(request, groups)
-            found |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
-        return found, {}
+        rows, own = self.batches.rows(request.ids), (request.client_state or {}).get(OWN)
+        if own is None:
+            return self.scorer.of_one(request.job, request.sent, rows), {}
+        models = (self._sharing.whole(self._sharing.arranged(request.sent, row)) for row in own)
+        return self.scorer.of_each(request.job, models, rows), {}
+
+    def tune(self, request: Request) -> tuple[Upload, Vectors]:
+        """The scores of each client's copy of the model, which it has trained before; no new client state."""
+        if self.tuner is None:
+            return self.evaluate(request)
+        own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
+        upload, kept = self.tuner.train(replace(request, client_state=own))
+        moved = request.sent + self._sharing.change(upload["delta"], upload)
+        models = self._sharing.whole(self._sharing.arranged(moved, kept.get(OWN)))
+        return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
 
     def effort(self, request: Request) -> Effort:
-        """The effort of the clients of a request; zero for a probe or an evaluation."""
+        """The effort of the clients of a request; zero unless it asks for training."""
         if request.job == "train":
             return self._numbers_of(request).effort
         none = np.zeros(len(request.ids), dtype=np.int64)
@@ -164,20 +174,6 @@ class Trainer:
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         alone = self.local.passes.workload(sizes, self._sharing.personal.alone)
         return self.local.workload(sizes, self._amounts(request)).steps + alone.steps
-
-    def scored(self, w: Tensor) -> Vectors:
-        """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
-        found = self._scorer.scores(w, self.data.train, [np.empty(0, dtype=np.int64)]) if self._splits else {}
-        return {scored(s, name): torch.from_numpy(sums) for s in self._splits for name, sums in found.items()}
-
-    def _scores(self, request: Request, groups: list[Ints]) -> Scores:
-        """The scores `[C, k]` of each client's model on its group of samples."""
-        own, samples = (request.client_state or {}).get(OWN), self.data.train
-        if own is None:
-            return self._scorer.scores(request.sent, samples, groups)
-        models = (self._sharing.whole(self._sharing.arranged(request.sent, row)) for row in own)
-        each = [self._scorer.scores(w, samples, [group]) for w, group in zip(models, groups, strict=True)]
-        return {name: np.concatenate([scores[name] for scores in each]) for name in each[0]}
 
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""

@@ -108,7 +108,7 @@ class Experiment:
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
         with located("data"):
-            return source.of(clients)
+            return source.of(clients, self.partition, seed)
 
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from fedsash import Private, SettingError
 from fedsash.averages import Window
 from fedsash.basics.sharing import Personal
 from fedsash.broadcast import Broadcast
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.exchange import Reply
 from fedsash.lab.checkpoints import load, save
 from fedsash.local import SGD, Adam, AdamW, LocalTraining
@@ -36,7 +37,7 @@ from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import close, identical
 from support.personal import SIZES, centrally, one_client, personal, three_layers
-from support.worlds import ENGINES, SPAWNED, after
+from support.worlds import ENGINES, SPAWNED, after, data
 
 PARTS: dict[Any, int] = {"classifier": 15, "extractor": 76, ("2",): 36, ("0.weight", "4"): 47}
 """How many entries of the model each part has."""
@@ -227,3 +228,28 @@ def test_a_note_says_what_clients_keep_and_who_scores_with_it() -> None:
             assert splits == {"held_out" if held_out else "test"}
     with personal(()) as world:
         assert not any("keep" in note for note in world.prepare())
+
+
+@pytest.mark.parametrize("part", ["classifier", Personal("extractor", 4), "all"], ids=str)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_copy_that_is_fine_tuned_has_the_part_which_trains_with_the_rest(part: Any, engine: str) -> None:
+    evaluation = Evaluation(held_out=0.5, fine_tuning=FineTuning(steps=2))
+    local = LocalTraining(lr=0.1, batch="full", steps=3)
+    settings: dict[str, Any] = {"data": data((12, 16)), "local": local, "sampling": Uniform(2), "averages": {}}
+    with personal(part, evaluation=evaluation, engine=ENGINES[engine], **settings) as world:
+        state = world.start()
+        for _ in range(2):
+            state, _ = world.round(state)
+        (found,) = (metrics for metrics in world.evaluate(state) if metrics.split == "held_out_tuned")
+        before = state.client_state["own"].clone()
+    samples, losses = world.training_data.train, []
+    for own, members, held in zip(before, world.training_data.clients, world.training_data.held, strict=True):
+        model = world.module_of(world.sharing.whole(world.sharing.arranged(state.w, own)))
+        optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimiser.zero_grad()
+            F.cross_entropy(model(samples.x[members]), samples.y[members]).backward()
+            optimiser.step()
+        losses.append(F.cross_entropy(model(samples.x[held]), samples.y[held], reduction="sum").item())
+    count = sum(map(len, world.training_data.held))
+    assert found.loss == pytest.approx(sum(losses) / count, rel=1e-12)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
@@ -67,11 +67,11 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.buffers == "refuse" and self._ends[PERSONAL_STATISTICS] < self.layout.size:
-            left = {n for n, kind in zip(self.layout.names, self._kinds, strict=True) if kind == OTHER_STATISTICS}
-            norms = [name for name in self.layout.norms if left & self.layout.members(name)]
+            left = {n.rpartition(".")[0] for n in self.local.names if n not in self.stays}
+            norms = ", ".join(name or "the model itself" for name in self.layout.norms if name in left)
             raise ModelError(
-                f"BatchNorm tracks statistics of each client's data: {shortened(', '.join(norms))}; set buffers to "
-                "'average', 'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
+                f"BatchNorm tracks statistics of each client's data: {shortened(norms)}; set buffers to 'average', "
+                "'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
             )
         right = "must leave something to share if it first trains alone"
         check(not self.personal.alone or self.shared > 0, "Personal.part", self.personal.part, right)
@@ -111,6 +111,11 @@ class Sharing:
         """The names of the tensors that stay with the clients."""
         return set(self.local.between(self.own.start, self.own.stop).names) if self.keeps else set()
 
+    @property
+    def together(self) -> Sharing:
+        """The same sharing, if the personal part does not train alone."""
+        return replace(self, personal=Personal(self.personal.part))
+
     @cached_property
     def local(self) -> Layout:
         """The layout of a model in the clients' order."""
@@ -141,10 +146,6 @@ class Sharing:
     def whole(self, local: Tensor) -> Tensor:
         """A model `[..., D]` from one in the clients' order."""
         return _taken(local, self.local, self._back)
-
-    def with_own(self, w: Tensor, own: Tensor) -> Tensor:
-        """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
-        return self.whole(self.arranged(w, own))
 
     def kept(self, local: Tensor) -> Vectors:
         """What stays with a client, from a model `[..., D]` in the clients' order: client state."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
-from ...averages import Average, check_names
+from ...averages import Average, Observer, check_names
 from ...basics.errors import check, check_count
 from ...basics.layout import Layout
 from ...basics.sharing import Buffers, Personal
@@ -114,9 +114,13 @@ class Experiment:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
         model = self.model.build(data, self.seed)
+        with located(""):
+            layout = Layout(model)
+        with located("personal"):
+            stays = layout.members(self.personal.part) if self.personal.part else set()
         for name, average in self.averages.items():
             with located(f"averages.{name}"):
-                Layout(model).ranges(average.part)
+                Observer.of(average, layout, stays)
         with located("sampling"):
             self.sampling.clients(0, data.sizes, self.seed)
         with located(""):

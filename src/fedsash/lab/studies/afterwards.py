@@ -30,11 +30,11 @@ MISSING = "keeps no running sums of its models; a run does with trajectory.every
 class Judged:
     """An average and its metrics. `error` is the share of its weight that lies on other models (see `profiles`).
 
-    `test` are those on the test set, or without one on held-out data. `held_out` are None without held-out data.
+    `metrics` are those on the test set, or without one on held-out data. `held_out` are None without held-out data.
     """
 
     w: Tensor
-    test: Metrics
+    metrics: Metrics
     held_out: Metrics | None
     error: float = 0.0
 

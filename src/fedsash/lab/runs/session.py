@@ -20,6 +20,7 @@ from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
+from ..client_results import content
 from ..progress import Progress
 from ..records import Mark, Records, mark
 from .beyond import beyond
@@ -40,7 +41,7 @@ class Session:
     """One session of a run: from a state to the run's end, or to a request to stop.
 
     `state` is the last complete state. If an exception ends the session, it is saved, unless the next round has spent
-    it. `saved` is the state that was saved last.
+    it. `saved` is the state that was saved last, and `clients` are the clients' own results since then.
     """
 
     federation: Driver
@@ -69,6 +70,7 @@ class Session:
         self.over = False
         self.state: State | None = None
         self.saved: State | None = None
+        self.clients: dict[str, Any] = {}
         self.chronicle: Chronicle | None = None
 
     def _check_types(self) -> None:
@@ -235,6 +237,7 @@ class Session:
     def _evaluate(self, state: State) -> tuple[State, dict[str, str]]:
         """The state after its evaluation, and the value of each model as text."""
         metrics = self.federation.evaluate(state)
+        self.clients = content(metrics)
         state, more = self.federation.learn(state, metrics)
         metrics += more
         rows = [m.row() for m in metrics]
@@ -274,8 +277,8 @@ class Session:
 
     def _save(self, state: State) -> None:
         if self.folder is not None:
-            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep)
-            self.saved = state
+            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep, self.clients)
+            self.saved, self.clients = state, {}
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, and note how to resume."""

@@ -111,7 +111,7 @@ def _compared(run: ComparedRun, of: str) -> tuple[Curves, dict[str, float | None
         values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
         return Curves(criterion, run.curves.split, {}), values
     split, _, number = of.partition("/")
-    results = run.summary.get("over_clients") or {}
+    results = run.summary["over_clients"]
     if split not in results or number not in OVER_CLIENTS:
         there = ", ".join(f"{split}/{number}" for split in results for number in OVER_CLIENTS)
         right = f"must be one of {there}" if there else "no client has scored its models"

@@ -119,8 +119,8 @@ class Federation(Reached, Shown):
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_method", WholeMethod(self.method, self.sharing))
         derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
-        whole = replace(problem, test=None) if self.sharing.keeps and self.clients.held else problem
-        scorer = Scorer(self.module, self.goal, whole, self.evaluation.batch)
+        tested = None if self.sharing.keeps and self.evaluation.tests_clients(self.clients.held) else problem.test
+        scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, self.clients.data, self.evaluation, calibrated))
@@ -296,7 +296,7 @@ class Federation(Reached, Shown):
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
-        notes = [*self.sharing.notes(self.clients.held), *self._lazy.start(rounds)]
+        notes = [*self.sharing.notes(self.evaluation.tests_clients(self.clients.held)), *self._lazy.start(rounds)]
         if state is not None:
             self.executor.load(state.executor)
         return notes

@@ -218,8 +218,8 @@ def test_a_wrong_part_is_refused_in_one_line(settings: dict[str, Any], line: str
 
 def test_a_note_says_what_clients_keep_and_who_scores_with_it() -> None:
     lines = {
-        0.3: "clients keep their own 0, 2: they score models with it, on held-out samples; exported models have",
-        0.0: "clients keep their own 0, 2: a test set meets what the start had of it, only clients score with",
+        0.3: "clients keep their own 0, 2: they score models with it, on samples of their own; exported models have",
+        0.0: "clients keep their own 0, 2: a test set meets what the start had of it: set evaluation.client_test or",
     }
     for held_out, line in lines.items():
         with personal(("0", "2"), evaluation=Evaluation(held_out=held_out)) as world:

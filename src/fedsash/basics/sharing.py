@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
@@ -76,13 +76,14 @@ class Sharing:
         right = "must leave something to share if it first trains alone"
         check(not self.personal.alone or self.shared > 0, "Personal.part", self.personal.part, right)
 
-    def notes(self, held: bool) -> list[str]:
-        """Lines about what clients keep, if they keep anything. `held` says whether they have held-out samples."""
+    def notes(self, tested: bool) -> list[str]:
+        """Lines about what clients keep, if they keep anything; `tested`: whether they have samples to score it on."""
         if not self.keeps:
             return []
-        scored = "they score models with it, on held-out samples"
-        unscored = "a test set meets what the start had of it, only clients score with theirs: set evaluation.held_out"
-        return [f"clients keep {self._kept}: {scored if held else unscored}; exported models have that of the start"]
+        scored = "they score models with it, on samples of their own"
+        right = "set evaluation.client_test or evaluation.held_out to score models with it"
+        unscored = f"a test set meets what the start had of it: {right}"
+        return [f"clients keep {self._kept}: {scored if tested else unscored}; exported models have that of the start"]
 
     @property
     def shared(self) -> int:
@@ -109,11 +110,6 @@ class Sharing:
     def stays(self) -> set[str]:
         """The names of the tensors that stay with the clients."""
         return set(self.local.between(self.own.start, self.own.stop).names) if self.keeps else set()
-
-    @property
-    def together(self) -> Sharing:
-        """The same sharing, if the personal part does not train alone."""
-        return replace(self, personal=Personal(self.personal.part))
 
     @cached_property
     def local(self) -> Layout:
@@ -145,6 +141,10 @@ class Sharing:
     def whole(self, local: Tensor) -> Tensor:
         """A model `[..., D]` from one in the clients' order."""
         return _taken(local, self.local, self._back)
+
+    def with_own(self, w: Tensor, own: Tensor) -> Tensor:
+        """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
+        return self.whole(self.arranged(w, own))
 
     def kept(self, local: Tensor) -> Vectors:
         """What stays with a client, from a model `[..., D]` in the clients' order: client state."""

@@ -31,7 +31,7 @@ MISSING = "keeps no running sums of its models; a run does with trajectory.every
 class Judged:
     """An average and its metrics. `error` is the share of its weight that lies on other models (see `profiles`).
 
-    `metrics` are those on the first of the splits `COMPARED` that the run has. `held_out` are None without held-out data.
+    `metrics` are those on the first of the splits `COMPARED` that the run has. `held_out` are None without such data.
     """
 
     w: Tensor

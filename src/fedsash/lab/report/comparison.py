@@ -80,7 +80,8 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
 
     The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
     of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
-    the name of the first run in its group.
+    the name of the first run in its group. Runs from Python are groups of their own: their folders do not say which of
+    them differ only in their seed.
 
     Raises `ValueError` if there is no such number, axis or label, if two runs of a group have the same seed, or if one
     metric decides a run and another one those that it is compared with.
@@ -149,8 +150,8 @@ def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
         config = {key: value for key, value in run.config.items() if key not in ("seed", "engine")}
-        name = first.setdefault(json.dumps(config, sort_keys=True), run.name)
-        found.append(labels or {"run": name})
+        known = json.dumps(config, sort_keys=True) if run.config else run.name  # a run from Python has no settings
+        found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
 
 

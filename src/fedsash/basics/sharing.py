@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
@@ -111,11 +111,6 @@ class Sharing:
         """The names of the tensors that stay with the clients."""
         return set(self.local.between(self.own.start, self.own.stop).names) if self.keeps else set()
 
-    @property
-    def together(self) -> Sharing:
-        """The same sharing, if the personal part does not train alone."""
-        return replace(self, personal=Personal(self.personal.part))
-
     @cached_property
     def local(self) -> Layout:
         """The layout of a model in the clients' order."""
@@ -146,6 +141,10 @@ class Sharing:
     def whole(self, local: Tensor) -> Tensor:
         """A model `[..., D]` from one in the clients' order."""
         return _taken(local, self.local, self._back)
+
+    def with_own(self, w: Tensor, own: Tensor) -> Tensor:
+        """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
+        return self.whole(self.arranged(w, own))
 
     def kept(self, local: Tensor) -> Vectors:
         """What stays with a client, from a model `[..., D]` in the clients' order: client state."""

@@ -57,8 +57,9 @@ class Training:
         if self.fine_tuning is None or not self.fine_tuning.trains:
             return None
         local, seed = fine_tuned(self.local, self.fine_tuning), key(self.seed, Purpose.FINE_TUNING)
+        together = replace(self.sharing, personal=replace(self.sharing.personal, alone=0))
         plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
-        return replace(plain, local=local, seed=seed, sharing=self.sharing.together)
+        return replace(plain, local=local, sharing=together, seed=seed)
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""

@@ -149,7 +149,7 @@ class Trainer:
         rows, own = self.batches.rows(request.ids), (request.client_state or {}).get(OWN)
         if own is None:
             return self.scorer.of_one(request.job, request.sent, rows), {}
-        models = (self._sharing.whole(self._sharing.arranged(request.sent, row)) for row in own)
+        models = (self._sharing.with_own(request.sent, row) for row in own)
         return self.scorer.of_each(request.job, models, rows), {}
 
     def tune(self, request: Request) -> tuple[Upload, Vectors]:
@@ -158,8 +158,9 @@ class Trainer:
             return self.evaluate(request)
         own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
         upload, kept = self.tuner.train(replace(request, client_state=own))
-        moved = request.sent + self._sharing.change(upload["delta"], upload)
-        models = self._sharing.whole(self._sharing.arranged(moved, kept.get(OWN)))
+        models = request.sent + self._sharing.change(upload["delta"], upload)
+        if OWN in kept:
+            models = self._sharing.with_own(models, kept[OWN])
         return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
 
     def effort(self, request: Request) -> Effort:

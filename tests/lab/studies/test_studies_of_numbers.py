@@ -150,7 +150,7 @@ def test_without_a_test_set_averages_are_judged_on_held_out_data_and_without_the
     assert "loss" in capsys.readouterr().out
     more = ("--set", "evaluation.held_out=0")
     assert fedsash("run", run.parent / "experiment.toml", *arguments, *more, "--out", tmp_path / "c") == 0
-    line = "has neither a test set nor held-out data to judge an average on"
+    line = "has no test set, held-out data or clients' tests to judge an average on"
     assert line in refused(capsys, "average", tmp_path / "c", "--window", 2)
 
 

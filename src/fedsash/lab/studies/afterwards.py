@@ -15,6 +15,7 @@ from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined
 from ...basics.errors import RunError, check
 from ...evaluation import Metrics
+from ...evaluation.curves import COMPARED
 from ...state import State
 from ...tasks import Criterion
 from ..runs import running_sums as trajectory
@@ -30,7 +31,7 @@ MISSING = "keeps no running sums of its models; a run does with trajectory.every
 class Judged:
     """An average and its metrics. `error` is the share of its weight that lies on other models (see `profiles`).
 
-    `metrics` are those on the test set, or without one on held-out data. `held_out` are None without held-out data.
+    `metrics` are those on the first of the splits `COMPARED` that the run has. `held_out` are None without such data.
     """
 
     w: Tensor
@@ -96,14 +97,13 @@ class Afterwards:
             yield from zip(made, (profiles.misplaced(p, counts) for p in together), strict=True)
 
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
-        """The metrics of a model. Raises `ValueError` if there are neither a test set nor held-out data."""
+        """The metrics of a model. Raises `ValueError` if there are no samples on which models are compared."""
         federation = self.run.federation
         found = {m.split: m for m in federation.judge(w, self.round, "average", self._state)}
-        held_out = found.get("held_out")
-        judged = found.get("test", held_out)
+        judged = next((found[split] for split in COMPARED if split in found), None)
         if judged is None:
-            raise RunError(f"{self.run.folder} has neither a test set nor held-out data to judge an average on")
-        return Judged(w, judged, held_out, error)
+            raise RunError(f"{self.run.folder} has no test set, held-out data or clients' tests to judge an average on")
+        return Judged(w, judged, found.get("held_out"), error)
 
     @cached_property
     def _state(self) -> State | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,30 +62,20 @@ def _resume(given: argparse.Namespace) -> int:
     file, overrides = given.out / "config.toml", [] if given.rounds is None else [f"rounds={given.rounds}"]
     experiment = load_run(given.out, overrides, given.own_code)
     if isinstance(experiment, NetworkExperiment):
-        return simulate(given, experiment, file, experiment.resume)
+        go = partial(experiment.study, again=True) if experiment.stateless else experiment.resume
+        return simulate(given, experiment, file, go)
     return _train(given, experiment, file, runs.resume)
 
 
 def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train: Callable[..., Result]) -> int:
     """Train an experiment and print its results."""
     from ..config.errors import prefixed
-    from ..records import TensorBoard
     from ..table import table
 
     with prefixed(file):
         federation = experiment.federation()
-    with ExitStack() as stack:
-        boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
-        result = train(
-            federation,
-            experiment.rounds,
-            out=given.out,
-            checkpoint=experiment.checkpoint,
-            trajectory=experiment.trajectory,
-            progress=given.progress,
-            callbacks=[stack.enter_context(closing(board)) for board in boards],
-            config=experiment.table(),
-        )
+        settings = experiment.settings(federation)
+    result = train(federation, experiment.rounds, out=given.out, progress=given.progress, **settings)
     if result.interrupted:
         return stopped(given, result.signal)
     terminal.say()

@@ -2,20 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ...basics.errors import check_count
 from ...basics.typed import typed
-from ...evaluation import Metrics
-
-Callback = Callable[[int, list[Metrics]], None]
-"""`callback(round, metrics)`, called after every evaluation."""
-
-
-Watch = Callable[[int], None]
-"""`watch(round)`, called after every round."""
 
 
 @dataclass(frozen=True)

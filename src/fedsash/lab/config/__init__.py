@@ -4,6 +4,17 @@ from .errors import ConfigError
 from .experiment import Experiment
 from .model import Model
 from .network import NetworkExperiment
-from .parsing import load, load_run, parse
+from .own import OwnExperiment
+from .parsing import load, load_own, load_run, parse
 
-__all__ = ["ConfigError", "Experiment", "Model", "NetworkExperiment", "load", "load_run", "parse"]
+__all__ = [
+    "ConfigError",
+    "Experiment",
+    "Model",
+    "NetworkExperiment",
+    "OwnExperiment",
+    "load",
+    "load_own",
+    "load_run",
+    "parse",
+]

@@ -133,6 +133,10 @@ class Experiment:
                 device=self.device,
             )
 
+    def driver(self) -> Driver:
+        """What makes the rounds: the federation. Raises `ConfigError` if its parts do not fit together."""
+        return self.federation()
+
     def settings(self, driver: Driver) -> dict[str, Any]:
         """The arguments of `run` and `resume` beside the driver: checkpoint, running sums, callbacks, config.
 

@@ -83,7 +83,7 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row
     """
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
     for run, labels in zip(runs, _labels(runs), strict=True):
-        rows, seed = groups.setdefault(tuple(labels.items()), {}), int(run.config.get("seed", 0))
+        rows, seed = groups.setdefault(tuple(labels.items()), {}), _seed(run.config)
         decided = Curves(replace(run.curves.criterion, target=None), run.curves.split, {})
         for model, of_model in run.summary["models"].items():
             row = rows.setdefault(model, Row(labels, model, {}, decided))
@@ -126,10 +126,22 @@ def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     found = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
-        config = {key: value for key, value in run.config.items() if key not in ("seed", "engine")}
-        name = first.setdefault(json.dumps(config, sort_keys=True), run.name)
+        name = run.name
+        if run.config.get("built_by", run.config):  # else nobody knows its settings: it is like no other run
+            name = first.setdefault(json.dumps(_without_seed(run.config), sort_keys=True), run.name)
         found.append(labels or {"run": name})
     return found
+
+
+def _seed(config: Mapping[str, Any]) -> int:
+    """The seed of a run. The function that makes a federation may take it as an option."""
+    return int(config.get("seed", config.get("options", {}).get("seed", 0)))
+
+
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in which runs must not differ to be those of one experiment."""
+    kept = {key: value for key, value in config.items() if key not in ("seed", "engine", "options")}
+    return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}
 
 
 def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...], Any]) -> tuple[str, str]:

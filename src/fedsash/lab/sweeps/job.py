@@ -76,14 +76,14 @@ def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, 
     """Begin or resume the run in `folder` up to the round `until`, and return its result."""
     origin = None if fork is None else Fork(**fork)
     experiment = replace(experiment, engine=_engine(experiment.engine, origin))
-    federation = experiment.federation()
-    settings = experiment.settings(federation)
+    driver = experiment.driver()
+    settings = experiment.settings(driver)
     settings |= {"callbacks": [*settings["callbacks"], Tell()], "progress": False, "until": until}
 
     def go() -> Result:
         if RunFolder(folder).begun:
-            return runs.resume(federation, experiment.rounds, folder, **settings)
-        return runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
+            return runs.resume(driver, experiment.rounds, folder, **settings)
+        return runs.run(driver, experiment.rounds, out=folder, fork=origin, **settings)
 
     return _told(until, _when_free(go))
 

@@ -86,6 +86,7 @@ from .data import (
 )
 from .evaluation import (
     Evaluation as Evaluation,
+    FineTuning as FineTuning,
     Metrics as Metrics,
 )
 from .exchange import (

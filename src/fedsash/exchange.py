@@ -20,9 +20,12 @@ from .basics.shown import Shown
 from .methods import Upload
 from .tasks import Criterion
 
-Job: TypeAlias = Literal["train", "probe", "evaluate"]
-"""What a request asks for: an update, vectors that the method needs before the training, or scores of a model."""
+Job: TypeAlias = Literal["train", "probe", "evaluate", "tune"]
+"""What a request asks for: an update, vectors that the method needs before the training, scores of a model, or scores
+of each client's copy of the model after it has fine-tuned it."""
 
+SCORES: tuple[Job, ...] = ("evaluate", "tune")
+"""The jobs of an evaluation. They take no simulated time and change no client's state."""
 
 Lineage: TypeAlias = tuple[tuple[int, str], ...]
 """The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""

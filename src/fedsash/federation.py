@@ -23,40 +23,45 @@ from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
 from .basics.layout import Layout, finite
+from .basics.sharing import OWN, Buffers, Sharing
 from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
-from .evaluation import Evaluation, Evaluator, Goal, Metrics, Scorer
-from .evaluation.first_batch import try_out
-from .exchange import Chronicle, Executor, Request, RoundReport
+from .evaluation import Calibration, Evaluation, Evaluator, Goal, Metrics, Scorer
+from .evaluation.first_batch import check_single, try_out
+from .exchange import Answers, Request, RoundReport
 from .executors import Engine, LocalEngine, Training, pick_device
-from .executors.clients import Clients, LazyExecutor, local_clients
+from .executors.clients import Clients, LazyExecutor, Reached, clients_of
 from .executors.devices import threads
 from .local import LocalTraining
-from .methods import FedAvg, Method, RoundMean
+from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
-from .servers import Server, ServerSGD
+from .servers import Leading, Server, ServerSGD
 from .state import State, learned
 from .tasks import Loss
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 @typed
-class Federation(Shown):
+class Federation(Reached, Shown):
     """A federation of clients and its training: `start()` gives the first state, `round(state)` the next one.
 
-    `model` is any `nn.Module` without BatchNorm; it is copied and never changed. `data` are samples in this process, on
-    which `engine` trains, or `Clients` elsewhere. `averages` observe the global models and never change the training;
-    `broadcast` sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's
-    loss. `metrics` are more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`.
-    `seed` determines all random numbers. Worker processes start with the first round and end with `close()` or a `with`
-    block. A round is `ask`, then an executor, then `finish`; `round` joins the three.
+    `model` is any `nn.Module`; it is copied and never changed. `data` are samples in this process, on which `engine`
+    trains, or `Clients` elsewhere. `averages` observe the global models and never change the training; `broadcast`
+    sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's loss.
+    `metrics` are more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`. `seed`
+    determines all random numbers. Worker processes start with the first round and end with `close()` or a `with` block.
+    A round is `ask`, then an executor, then `finish`; `round` joins the three.
 
-    Derived fields: `module`, the copy of the model on its device, its `layout`, the `clients`, the `goal`, and the
-    `observers`, which apply the averages. Two samples are tried out: raises `ModelError` or `SettingError` if model,
-    loss or metrics do not fit them.
+    `buffers` says what becomes of the running statistics of BatchNorm: `"refuse"` such a model; `"average"`: the model
+    has the weighted mean of the clients' statistics; `"local"`: each client keeps its own (SiloBN); `"local_norm"`: it
+    keeps its affine parameters of these layers, too (FedBN).
+
+    Derived fields: `module`, the copy of the model on its device, its `layout` and `sharing`, the `clients`, the
+    `goal`, and the `observers`, which apply the averages. Two samples are tried out: raises `ModelError` or
+    `SettingError` if model, loss or metrics do not fit them.
     """
 
     model: nn.Module
@@ -72,17 +77,22 @@ class Federation(Shown):
     loss: Loss | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     engine: Engine = field(default_factory=LocalEngine)
+    buffers: Buffers = "refuse"
     seed: int = 0
     device: str = "auto"
 
     module: nn.Module = field(init=False, repr=False)
     layout: Layout = field(init=False, repr=False)
+    sharing: Sharing = field(init=False, repr=False)
     clients: Clients = field(init=False, repr=False)
     observers: Observers = field(init=False, repr=False)
     goal: Goal = field(init=False, repr=False)
     _broadcaster: Broadcaster = field(init=False, repr=False)
-    _remembers: bool = field(init=False, repr=False)
+    remembers: bool = field(init=False, repr=False)
+    _method: WholeMethod = field(init=False, repr=False)
+    _server: Server = field(init=False, repr=False)
     _evaluator: Evaluator = field(init=False, repr=False)
+    _calibration: Calibration = field(init=False, repr=False)
     _lazy: LazyExecutor = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -94,29 +104,29 @@ class Federation(Shown):
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
         derive("layout", Layout(self.module))
-        derive("clients", self._clients())
+        derive("sharing", Sharing(self.layout, self.buffers))
+        shared = self.sharing.shared
+        derive("_server", self.server if shared == self.layout.size else Leading(self.server, shared))
+        derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem = self.clients.problem
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if self.clients.data is not None:
             try_out(self.module, problem, self.clients.data.train, self.goal)
+            check_single(self.module, problem, self.clients.data.train, self.local.batching.single(self.sizes))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, self.aggregation.private)
-        self.aggregation.fits(self.method, self.sampling, len(self.sizes))
-        observers = {name: Observer(a, self.layout.ranges(a.part)) for name, a in self.averages.items()}
+        self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.buffers)
+        observers = {name: Observer.of(a, self.layout) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
-        derive("_remembers", bool(self.local.client_state(self.method, self.layout.flatten(self.module))))
+        derive("_method", WholeMethod(self.method, self.sharing))
+        derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
         scorer = Scorer(self.module, self.goal, problem, self.evaluation.batch)
-        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.splits(self.clients.held)))
+        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
+        calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
+        derive("_calibration", Calibration(self.module, self.clients.data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
-
-    def _clients(self) -> Clients:
-        if isinstance(self.data, FederatedData):
-            data, held_out = self.data.learning(self.loss), self.evaluation.held_out
-            return local_clients(self.module, data, self.engine, held_out=held_out, seed=self.seed)
-        check(hasattr(self.data, "open"), "Federation.data", type(self.data), "must be FederatedData or Clients")
-        return self.data
 
     @property
     def training_data(self) -> FederatedData:
@@ -132,19 +142,19 @@ class Federation(Shown):
 
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
-        w, method, clients = self.layout.flatten(self.module), self.method, len(self.sizes)
-        own = {} if self.clients.remember else self.local.client_state(method, w)
+        w, clients = self.layout.flatten(self.module), len(self.sizes)
+        own = {} if self.clients.remember else self.local.client_state(self._method, w)
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
             w=w,
-            optimiser=self.server.init(w),
-            server_state=method.server_state(w, self.layout),
+            optimiser=self._server.init(w),
+            server_state=self._method.server_state(w),
             client_state={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages=averages,
             aggregation=self.aggregation.init(self.sampling, clients),
             past=past,
-            last=torch.zeros(clients if self._remembers else 0, dtype=torch.int64),
+            last=torch.zeros(clients if self.remembers else 0, dtype=torch.int64),
             sizes=torch.from_numpy(self.sizes.copy()),
             choice=self.broadcast.first() if self.broadcast and self.broadcast.adaptive else None,
         )
@@ -163,7 +173,7 @@ class Federation(Shown):
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """The model `[D]` that the clients of the next round receive, and the method's vectors."""
         w = self._broadcaster.sent(state, state.w, state.round, state.choice)
-        return self.method.send(w, state.server_state, state.round)
+        return self._method.send(w, state.server_state, state.round)
 
     def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
         """The request to the clients of the next round; it is empty if no client takes part.
@@ -182,8 +192,8 @@ class Federation(Shown):
             ids=ids,
             sent=sent,
             server_state=server,
-            client_state=None if self.clients.remember and self._remembers else state.recall(ids),
-            last=state.last.numpy()[ids] if self._remembers else 0 * ids,
+            client_state=None if self.clients.remember and self.remembers else state.recall(ids),
+            last=state.last.numpy()[ids] if self.remembers else 0 * ids,
             aggregation=state.aggregation,
             oldest=state.oldest,
             lineage=state.lineage,
@@ -205,19 +215,20 @@ class Federation(Shown):
         report = sums.report(request.round, probed)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, request, self.seed)
+        heard = replace(request, sent=self.sharing.head(request.sent))
+        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
         received = RoundMean(sent=sent, update=update, mean=mean, server_state=known, clients=s, total=n)
-        delta, found = self.method.server_update(received)
+        delta, found = self._method.server_update(received)
         server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
         state.spent = True
-        w, server = self._broadcaster.step(self.server, state.optimiser, state, sent, delta, request.round)
+        w, server = self._broadcaster.step(self._server, state.optimiser, state, sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):
             return replace(state, round=state.round + 1), replace(report, skipped="the server's step was not finite")
         for places, own in sums.client_state:
             state.remember(request.ids[places], own)
-        if self._remembers:
+        if self.remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
         after = self.observe(state, w)
         return replace(after, optimiser=server, server_state=server_state, aggregation=memory), report
@@ -230,16 +241,28 @@ class Federation(Shown):
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`."""
-        return {"model": state.w} | self.observers.values(state, state.w)
+        return {"model": state.w} | self._calibration.values(self.observers.values(state, state.w))
 
     def evaluate(self, state: State) -> list[Metrics]:
         """The metrics of the model and of all averages on every chosen split; the state does not change."""
-        return [m for name, w in self.models(state).items() for m in self.judge(w, state.round, name)]
+        return [m for name, w in self.models(state).items() for m in self.judge(w, state.round, name, state)]
 
-    def judge(self, w: Tensor, round: int, name: str) -> list[Metrics]:
-        """The metrics of any model `w` `[D]` on every split, recorded with this round and name."""
+    def judge(self, w: Tensor, round: int, name: str, state: State | None = None) -> list[Metrics]:
+        """The metrics of any model `w` `[D]` on every split, recorded with this round and name.
+
+        Each client scores it with the entries that it keeps of a model in `state`, or as it is without a state.
+        """
+
+        def ask(request: Request) -> Answers:
+            if self.sharing.own == self.layout.size:
+                return self.executor.work(request)
+            if state is not None and self.clients.remember:
+                return self.executor.work(replace(request, client_state=None, last=state.last.numpy()))
+            own = state.client_state[OWN] if state else self.sharing.kept(w.expand(len(request.ids), -1))[OWN]
+            return self.executor.work(replace(request, client_state={OWN: own}))
+
         with threads(self._lazy.current.threads):
-            return self._evaluator.evaluate(w, round, name, lambda request: self.executor.work(request))
+            return self._evaluator.evaluate(w, round, name, ask)
 
     def privacy(self, state: State) -> Privacy | None:
         """How private all rounds so far are, or None; raises `RunError` if those before a fork can't be added up."""
@@ -261,7 +284,7 @@ class Federation(Shown):
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name; without its length and averages that only observe."""
-        names = "seed method local aggregation server broadcast sampling engine.pieces evaluation.held_out"
+        names = "seed method local aggregation buffers server broadcast sampling engine.pieces evaluation.held_out"
         named = {n: attrgetter(n)(self) for n in names.split()} | {"loss": self.goal.loss, "model": self.module}
         named |= self._broadcaster.settings(self.averages, self.evaluation.every, self.goal)
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
@@ -273,15 +296,10 @@ class Federation(Shown):
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
-        notes = self._lazy.start(rounds)
+        notes = [*self.sharing.notes, *self._lazy.start(rounds)]
         if state is not None:
             self.executor.load(state.executor)
         return notes
-
-    @property
-    def executor(self) -> Executor:
-        """The executor, which answers requests; it is started if necessary."""
-        return self._lazy.running
 
     def described(self) -> dict[str, Any]:
         """The settings of the executor if it has been started, else those of the engine."""
@@ -293,28 +311,10 @@ class Federation(Shown):
         engine = self.engine.settled(began)
         return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
-    @property
-    def chronicle(self) -> Chronicle | None:
-        """The executor's additional records of the run, if it has been started and has any."""
-        return self._lazy.current.chronicle
-
-    def memory(self) -> int:
-        """The memory of the executor's own processes in bytes, without this process."""
-        return self._lazy.current.memory()
-
-    def close(self) -> None:
-        """End the executor's processes."""
-        self._lazy.close()
-
-    def __enter__(self) -> Federation:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
     def _training(self) -> Training:
-        names = ("module", "goal", "method", "local", "aggregation", "seed")
+        names = ("module", "goal", "method", "local", "aggregation", "buffers", "seed")
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
-        problem, scored = replace(self.clients.problem, test=None), self.evaluation.splits(self.clients.held)
+        problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
         sample = self.sampling.first(self.sizes, self.seed)
-        return Training(problem=problem, batch=self.evaluation.batch, scored=scored, sample=sample, **own)
+        own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
+        return Training(problem=problem, asked=asked, sample=sample, **own)

@@ -169,6 +169,21 @@ class FedYogi(Server):
         return sent + self.lr * m / (v.sqrt() + self.tau), {"m": m, "v": v}
 
 
+@dataclass(frozen=True)
+class Leading(Server):
+    """Moves the first `count` entries of a model by `server`, and adds the update to the others, its statistics."""
+
+    server: Server
+    count: int
+
+    def init(self, w: Tensor) -> Vectors:
+        return self.server.init(w[: self.count])
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        w, state = self.server.step(sent[: self.count], delta[: self.count], state)
+        return torch.cat([w, (sent + delta)[self.count :]]), state
+
+
 SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}
 
 

@@ -15,6 +15,7 @@ from fedsash.aggregation import Adaptive, Private
 from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import check_federation, close
+from support.norms import with_norm
 from support.private import UNIFORM, still
 from support.worlds import ENGINES, after, federation, mlp
 
@@ -40,6 +41,16 @@ def test_a_round_without_clients_moves_the_model_by_noise_alone() -> None:
     with still(D, aggregation=Private(1.0, 1.0), sampling=Poisson(0.001)) as world:
         state, report = world.round(world.start())
     assert len(report.clients) == 0 and report.moved and is_standard_normal(state.w * 0.004)
+
+
+def test_what_stays_with_the_clients_gets_no_noise_in_a_round_without_clients_either() -> None:
+    world = with_norm(buffers="local_norm", method=UNIFORM, aggregation=Private(1.0, 1.0), sampling=Poisson(1e-6))
+    with world:
+        begun = world.start().w
+        state, report = world.round(world.start())
+    shared = world.sharing.shared
+    assert len(report.clients) == 0 and torch.equal(state.w[shared:], begun[shared:])
+    assert (state.w[:shared] != begun[:shared]).all()
 
 
 def test_every_round_and_every_seed_draws_anew() -> None:

@@ -46,6 +46,7 @@ def test_a_setting_that_cannot_be_is_refused_with_one_line(make: Any, line: str)
     ({"method": FedAvg()}, "method.weighting = 'samples': must be 'uniform': the update of every client counts"),
     ({"sampling": Weighted(3)}, "sampling = 'Weighted': must be Poisson or Uniform"),
     ({"sampling": FixedClients(((0, 1),))}, "sampling = 'FixedClients': must be Poisson or Uniform"),
+    ({"buffers": "average"}, "Federation.buffers = 'average': must not be 'average': Private does not clip statistics"),
     (
         {"aggregation": Private(1.0, 0.8, Adaptive())},
         "Adaptive.noise = 0.2: must be above 0.4, half of Private.noise; None is a twentieth of a round's clients",

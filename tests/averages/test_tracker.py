@@ -107,3 +107,48 @@ def test_a_state_of_another_average_is_refused() -> None:
     model = make_model()
     with pytest.raises(ValueError, match="the saved state is not one of"):
         Tracker(Window(3), model).load_state_dict(Tracker(Window(4), model).state_dict())
+
+
+def with_norm() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+
+
+@pytest.mark.parametrize("buffers", ["average", "latest"])
+def test_an_average_of_a_model_with_batch_norm_has_the_mean_of_its_statistics_or_the_latest(buffers: str) -> None:
+    model = with_norm()
+    tracker = Tracker(Window(3, buffers=buffers), model)  # type: ignore[arg-type]
+    models = train(model, 6, tracker)
+    for name, value in models[-1].items():
+        mean = torch.stack([m[name].double() for m in models[-3:]]).mean(0)
+        expected = value if "1.running" in name and buffers == "latest" else mean.to(value.dtype)
+        with tracker.applied():
+            found = copy.deepcopy(model.state_dict()[name])
+        if name != "1.num_batches_tracked":
+            torch.testing.assert_close(found, expected)
+    assert equal(model.state_dict(), models[-1])
+
+
+def test_the_statistics_of_an_average_are_estimated_again_from_the_batches_of_a_loader() -> None:
+    model = with_norm()
+    tracker = Tracker(Window(3, buffers="re-estimate"), model)
+    models = train(model, 6)
+    tracker.update()
+    loader = [(torch.randn(8, 4), 0) for _ in range(3)]
+    other = with_norm()
+    tracker.copy_to(other, loader)
+    plain = copy.deepcopy(model)
+    torch.optim.swa_utils.update_bn(loader, plain)
+    with tracker.applied(loader):
+        assert equal(model.state_dict(), plain.state_dict()) and equal(other.state_dict(), plain.state_dict())
+    assert equal(model.state_dict(), models[-1])
+
+
+def test_batches_must_be_given_where_statistics_are_estimated_again_and_nowhere_else() -> None:
+    missing = Tracker(Window(3, buffers="re-estimate"), with_norm())
+    with pytest.raises(ValueError, match=r"^Tracker: batches = None: must be given"), missing.applied():
+        pass
+    with pytest.raises(ValueError, match=r"^Tracker: batches = \[.*\]: only for an average with buffers"):
+        Tracker(Window(3), with_norm()).copy_to(with_norm(), [torch.randn(8, 4)])
+    with Tracker(Window(3, buffers="re-estimate"), make_model()).applied() as model:
+        assert model.training

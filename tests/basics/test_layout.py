@@ -229,23 +229,6 @@ def test_a_part_that_is_not_there_is_refused(module: nn.Module, part: ModelSlice
 
 
 @pytest.mark.parametrize(
-    "norm", [nn.BatchNorm2d(4), nn.SyncBatchNorm(4), nn.InstanceNorm2d(4, track_running_stats=True)]
-)
-def test_layers_with_statistics_of_the_data_are_refused_by_name(norm: nn.Module) -> None:
-    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Sequential(norm, nn.ReLU()), nn.Flatten(), nn.BatchNorm1d(4))
-    with pytest.raises(ValueError, match=r"1\.0, 3; .*fedsash\.models\.group_norm\(module, groups=2\)") as raised:
-        Layout(module)
-    assert "\n" not in str(raised.value)
-
-
-def test_the_named_conversion_makes_the_model_acceptable() -> None:
-    from fedsash import models
-
-    module = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4))
-    assert Layout(models.group_norm(module, groups=2)).size == Layout(module[0]).size + 8
-
-
-@pytest.mark.parametrize(
     ("dtypes", "message"),
     [
         (

@@ -206,15 +206,18 @@ def test_a_server_that_is_set_back_needs_no_word_to_the_nodes(faults: Faults, ba
 
 
 def test_evaluation_at_clients_that_live_elsewhere_is_that_of_the_simulation() -> None:
-    from fedsash.evaluation import Evaluation
+    from fedsash.evaluation import Evaluation, FineTuning
 
-    world, _ = at_nodes(FedAvg(), {})
-    asks = replace(world, evaluation=Evaluation(clients=True))
-    with asks, replace(here(FedAvg()), evaluation=Evaluation(clients=True)) as simulation:
+    world, nodes = at_nodes(FedAvg(), {})
+    evaluation = Evaluation(clients=True, client_test=True, fine_tuning=FineTuning(epochs=2))
+    nodes.samples = nodes.samples.deal_test(world.seed)
+    asks = replace(world, evaluation=evaluation)
+    with asks, replace(here(FedAvg()), evaluation=evaluation) as simulation:
         state, _ = asks.round(asks.start())
         expected, _ = simulation.round(simulation.start())
         there, these = asks.evaluate(state), simulation.evaluate(expected)
     assert [(m.model, m.split) for m in there] == [(m.model, m.split) for m in these]
+    assert {m.split for m in there} == {"test", "client_test", "clients", "client_test_tuned"}
     for one, other in zip(there, these, strict=True):
         assert (one["accuracy"], one.loss) == pytest.approx((other["accuracy"], other.loss), rel=1e-14)
     with pytest.raises(ValueError, match="the clients' samples are not in this process"):

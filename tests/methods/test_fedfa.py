@@ -49,7 +49,7 @@ def test_a_step_descends_on_cross_entropy_and_the_distances_from_the_anchors(cli
     loss = F.cross_entropy(module[-1](h), y)
     for c in y.unique():
         loss = loss + lam / 3 * (h[y == c] - A[c]).square().sum(1).mean()
-    g = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, f.layout.parameters(module))])
+    g = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, f.layout.tensors(module))])
     close(after(f, 1, state).w, f.start().w - 0.1 * g)
 
 

@@ -33,7 +33,7 @@ def climbed(method: Method, module: nn.Module) -> tuple[Tensor, Tensor]:
         asked.append(w[0])
         with layout.applied(module, w[0]):
             loss = nn.functional.cross_entropy(module(samples.x), samples.y)
-            parts = torch.autograd.grad(loss, layout.parameters(module))
+            parts = torch.autograd.grad(loss, layout.tensors(module))
         answers.append(torch.cat([g.reshape(-1) for g in parts]).unsqueeze(0))
         return answers[-1]
 

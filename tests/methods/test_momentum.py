@@ -28,7 +28,7 @@ def global_gradient(f: Federation, w: Tensor) -> Tensor:
     with f.layout.applied(f.model, w.clone()):
         losses = f.goal.loss(f.model(f.data.train.x), f.data.train.y)
         mean = torch.stack([losses[torch.from_numpy(own)].mean() for own in f.data.clients]).mean()
-        return torch.cat([g.reshape(-1) for g in torch.autograd.grad(mean, f.layout.parameters(f.model))])
+        return torch.cat([g.reshape(-1) for g in torch.autograd.grad(mean, f.layout.tensors(f.model))])
 
 
 @pytest.mark.parametrize(

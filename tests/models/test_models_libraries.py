@@ -43,6 +43,7 @@ def test_its_batch_norm_becomes_group_norm_of_so_many_groups(name: str) -> None:
     model = make(name, (3, 32, 32), groups=4)
     assert not batch_norms(model)
     assert {layer.num_groups for layer in model.modules() if isinstance(layer, nn.GroupNorm)} == {4}
+    assert "bn1" in batch_norms(make(name, (3, 32, 32), groups=0))
 
 
 @pytest.mark.parametrize(("name", "shape"), [("timm:test_resnet", (3, 32, 32)), ("timm:test_resnet", (1, 32, 32))])

@@ -12,6 +12,7 @@ import torch
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check, check_positive, check_strength
 from ..basics.randomness import Purpose, generator
+from ..basics.sharing import Buffers
 from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
@@ -77,7 +78,11 @@ class Private(Aggregation):
         check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
         check(self.delta is None or 0 < self.delta < 1, "Private.delta", self.delta, "must be above 0 and below 1")
 
-    def fits(self, method: Method, sampling: Sampling, clients: int) -> None:
+    def fits(self, method: Method, sampling: Sampling, clients: int, buffers: Buffers) -> None:
+        right = (
+            "must not be 'average': Private does not clip statistics, which show a client's data; let them be 'local'"
+        )
+        check(buffers != "average", "Federation.buffers", buffers, right)
         right = "must be 'uniform': the update of every client counts the same in a Private sum"
         check(method.weighting == "uniform", "method.weighting", method.weighting, right)
         right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"

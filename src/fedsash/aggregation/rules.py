@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import check
+from ..basics.sharing import Buffers
 from ..basics.typed import typed
 from ..exchange import Effort, Request
 from ..methods import Method, Upload
@@ -48,8 +49,8 @@ class Aggregation:
         """Whether the update needs all single uploads of the round, which takes memory for all of them."""
         return False
 
-    def fits(self, method: Method, sampling: Sampling, clients: int) -> None:
-        """Raise `SettingError` if it does not go with the method or the sampling of so many clients."""
+    def fits(self, method: Method, sampling: Sampling, clients: int, buffers: Buffers) -> None:
+        """Raise `SettingError` if it does not go with the method, the sampling of so many clients, or the buffers."""
 
     def init(self, sampling: Sampling, clients: int) -> Vectors:
         """What it remembers from round to round, as it is before the first one."""

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import check
+from ..basics.layout import Layout
 from .base import Average
 
 
@@ -19,10 +20,9 @@ from .base import Average
 class Observer:
     """Applies an average to a slice of the model's vector; the rest of its value is the current model.
 
-    `ranges` are the ascending index ranges of the slice in `w` `[D]`, from `Layout.ranges(average.part)` (WiMA's
-    Table 5: a window over the classifier only, or over the feature extractor only). Raises `ValueError` if they are
-    not ascending, or empty. `init` and `value` are those of `Average`, for whole models `[D]`; `past` holds slices
-    `[d]`.
+    `ranges` are the ascending index ranges of the slice in `w` `[D]` (WiMA's Table 5: a window over the classifier
+    only, or over the feature extractor only). Raises `ValueError` if they are not ascending, or empty. `init` and
+    `value` are those of `Average`, for whole models `[D]`; `past` holds slices `[d]`.
     """
 
     average: Average
@@ -32,6 +32,11 @@ class Observer:
         bounds = [bound for pair in self.ranges for bound in pair]
         ascending = bool(bounds) and bounds[0] >= 0 and bounds == sorted(bounds)
         check(ascending, "Observer.ranges", self.ranges, "must be ascending ranges (start, stop), at least one")
+
+    @classmethod
+    def of(cls, average: Average, layout: Layout) -> Observer:
+        """The average of its part of models with this layout. Raises `SettingError` if they have no such part."""
+        return cls(average, layout.ranges(average.part, statistics=average.buffers == "average"))
 
     def init(self, w: Tensor) -> Vectors:
         """The average's state for models like `w` `[D]`."""

@@ -3,57 +3,79 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate, chain
 
 import torch
 from torch import Tensor, nn
 
 from .errors import ModelError, SettingError, brief, shortened
-from .private_torch import batch_norms, point
+from .norms import tracking
+from .private_torch import point
 
 ModelSlice = str | tuple[str, ...]
 """A slice of the model: `"all"`, `"classifier"`, `"extractor"`, or names of parameters or modules (see `ranges`)."""
 
 
 class Layout:
-    """The position of each trainable parameter of a module in one flat vector `w` `[D]`.
+    """The position of everything that a model learns in one flat vector `w` `[D]`.
 
-    Parameters have the order of `module.named_parameters()`. A tied parameter counts once, under its first name. Frozen
-    parameters (`requires_grad = False`) and buffers are not part of the vector. `names`, `shapes` and `lengths`
-    describe the parameters, `size` is D and `dtype` their common type. The layout holds no values and no reference to
-    the module.
+    First come the trainable parameters, in the order of `module.named_parameters()`. A tied parameter counts once,
+    under its first name. If BatchNorm layers track statistics of the data (see `norms.tracking`), the affine parameters
+    of these layers come after all others, from entry `affine` on. Their running statistics follow from entry `trained`
+    on, the number of batches as a floating-point number. Without such layers `affine`, `trained` and `size` are D.
 
-    Raises `ModelError` if the module has no trainable parameter, if their types differ, or if a layer keeps statistics
-    of the data (BatchNorm), which would be wrong after a mean over clients or rounds.
+    Frozen parameters (`requires_grad = False`), the statistics of frozen layers and all other buffers are not part of
+    the vector. `names`, `shapes` and `lengths` describe the tensors, `size` is D and `dtype` their common type. `norms`
+    are the names of the layers that track statistics. The layout holds no values and no reference to the module.
+
+    Raises `ModelError` if the module has no trainable parameter, or if types differ.
     """
 
     def __init__(self, module: nn.Module) -> None:
-        statistics = batch_norms(module)
-        if statistics:
-            raise ModelError(
-                f"a mean of models leaves the statistics of the data (BatchNorm) wrong in: {', '.join(statistics)}; "
-                "convert the model with fedsash.models.group_norm(module, groups=2)"
-            )
-        parameters = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+        layers = tracking(module)
+        last = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
+        parameters = sorted(
+            ((name, p) for name, p in module.named_parameters() if p.requires_grad), key=lambda one: id(one[1]) in last
+        )
         if not parameters:
             raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
-        kinds = {p.dtype for _, p in parameters}
+        statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
+        kinds = {t.dtype for _, t in (*parameters, *statistics) if not _counts(t)}
         if len(kinds) > 1 or not next(iter(kinds)).is_floating_point:
             found = ", ".join(sorted(str(kind) for kind in kinds))
             raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
-        self.names = tuple(name for name, _ in parameters)
-        self.shapes = tuple(p.shape for _, p in parameters)
-        self.lengths = tuple(p.numel() for _, p in parameters)
-        self.size = sum(self.lengths)
         self.dtype = parameters[0][1].dtype
+        self._of([(name, tensor.shape) for name, tensor in (*parameters, *statistics)])
+        self.norms = tuple(layers)
+        self.trained = sum(p.numel() for _, p in parameters)
+        self.affine = sum(p.numel() for _, p in parameters if id(p) not in last)
         first = {p: name for name, p in parameters}
-        self._masks: dict[tuple[str, torch.device], Tensor] = {}
         everywhere = module.named_parameters(remove_duplicate=False)
-        self._aliases = {name: first[p] for name, p in everywhere if p in first}
+        self._aliases = {name: first[p] for name, p in everywhere if p in first} | {
+            name: name for name, _ in statistics
+        }
         linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
-        self._last_linear: str | None = next(filter(self._parameters_of, reversed(linears)), None)
-        self._classifier = self._parameters_of(self._last_linear) if self._last_linear is not None else set()
+        self._last_linear: str | None = next(filter(self._tensors_of, reversed(linears)), None)
+        self._classifier = self._tensors_of(self._last_linear) if self._last_linear is not None else set()
+
+    def _of(self, tensors: Sequence[tuple[str, torch.Size]]) -> None:
+        self.names = tuple(name for name, _ in tensors)
+        self.shapes = tuple(shape for _, shape in tensors)
+        self.lengths = tuple(shape.numel() for shape in self.shapes)
+        self.size = sum(self.lengths)
+        self._masks: dict[tuple[str, torch.device], Tensor] = {}
+
+    def between(self, start: int, stop: int) -> Layout:
+        """The layout of the entries from `start` up to `stop` alone, which must not cut a tensor in two."""
+        if (start, stop) == (0, self.size):
+            return self
+        ends = accumulate(self.lengths)
+        places = zip(self.names, self.shapes, self.lengths, ends, strict=True)
+        part = copy.copy(self)
+        part._of([(name, shape) for name, shape, length, end in places if start <= end - length and end <= stop])
+        return part
 
     @property
     def classifier(self) -> str:
@@ -74,41 +96,44 @@ class Layout:
         views = self.views(w)
         return views[weight], None if bias is None else views[bias]
 
-    def parameters(self, module: nn.Module) -> list[nn.Parameter]:
-        """The module's parameters in the vector's order."""
-        return [module.get_parameter(name) for name in self.names]
+    def tensors(self, module: nn.Module) -> list[Tensor]:
+        """The module's parameters and statistics in the vector's order."""
+        there = dict(chain(module.named_parameters(), module.named_buffers()))
+        return [there[name] for name in self.names]
 
     def flatten(self, module: nn.Module) -> Tensor:
-        """A new vector `[D]` with the values of the module's parameters."""
-        return torch.cat([p.detach().reshape(-1) for p in self.parameters(module)])
+        """A new vector `[D]` with the module's values."""
+        return torch.cat([t.detach().reshape(-1).to(self.dtype) for t in self.tensors(module)])
 
     def views(self, w: Tensor) -> dict[str, Tensor]:
-        """Each parameter as a view of `w`: `[..., D]` gives tensors of shape `[..., *shape]`."""
+        """Each tensor as a view of `w`: `[..., D]` gives tensors of shape `[..., *shape]`."""
         pieces = torch.split(w, list(self.lengths), dim=-1)
         lead = w.shape[:-1]
         return {n: piece.view(lead + s) for n, piece, s in zip(self.names, pieces, self.shapes, strict=True)}
 
     def load(self, module: nn.Module, w: Tensor) -> None:
-        """Copy `w` `[D]` into the module's parameters."""
+        """Copy `w` `[D]` into the module. Numbers of batches are rounded."""
         with torch.no_grad():
-            for p, view in zip(self.parameters(module), self.views(w).values(), strict=True):
-                p.copy_(view)
+            for tensor, view in zip(self.tensors(module), self.views(w).values(), strict=True):
+                tensor.copy_(_like(tensor, view))
 
     def bind(self, module: nn.Module, w: Tensor) -> None:
-        """Make the module's parameters views of `w` `[D]`: from now on they share their memory."""
-        for p, view in zip(self.parameters(module), self.views(w).values(), strict=True):
-            point(p, view)
+        """Make the module's tensors views of `w` `[D]`: from now on they share their memory."""
+        for tensor, view in zip(self.tensors(module), self.views(w).values(), strict=True):
+            point(tensor, view)
 
     @contextmanager
     def applied(self, module: nn.Module, w: Tensor) -> Iterator[nn.Module]:
         """A context in which the module has the values of `w` `[D]`. Afterwards it has its own values again."""
-        own = [p.data for p in self.parameters(module)]
+        tensors = self.tensors(module)
+        own = [tensor.data for tensor in tensors]
         try:
-            self.bind(module, w)
+            for tensor, view in zip(tensors, self.views(w).values(), strict=True):
+                point(tensor, _like(tensor, view))
             yield module
         finally:
-            for p, data in zip(self.parameters(module), own, strict=True):
-                point(p, data)
+            for tensor, data in zip(tensors, own, strict=True):
+                point(tensor, data)
 
     def copied(self, module: nn.Module, w: Tensor) -> nn.Module:
         """A copy of the module with the values of `w` `[D]`. It shares no memory with `w`."""
@@ -124,18 +149,19 @@ class Layout:
             return save({name: value.detach().cpu().clone() for name, value in module.state_dict().items()})
 
     def mask(self, word: str, device: torch.device) -> Tensor:
-        """The entries of the vector that belong to a parameter with `word` in its name, bool `[D]`."""
+        """The entries of the vector that belong to a tensor with `word` in its name, bool `[D]`."""
         if (word, device) not in self._masks:
             pieces = [torch.full((length,), word in n) for n, length in zip(self.names, self.lengths, strict=True)]
             self._masks[word, device] = torch.cat(pieces).to(device)
         return self._masks[word, device]
 
-    def ranges(self, part: ModelSlice) -> list[tuple[int, int]]:
+    def ranges(self, part: ModelSlice, statistics: bool = True) -> list[tuple[int, int]]:
         """The index ranges `[(start, stop), ...]` of a part of the model, in order. Adjacent ranges are merged.
 
         `"all"` is the whole vector, `"classifier"` the last trainable linear layer (in the order of definition) and
         `"extractor"` everything else. Any other name, or tuple of names, selects parameters, or modules with all their
-        parameters. A tied parameter belongs to every module that has it.
+        parameters and statistics. A tied parameter belongs to every module that has it. Without `statistics` a part has
+        parameters only.
 
         Raises `SettingError` if there is no classifier, if the extractor would be empty, or if no trainable parameter
         or module has such a name.
@@ -145,7 +171,7 @@ class Layout:
         stop = 0
         for name, length in zip(self.names, self.lengths, strict=True):
             start, stop = stop, stop + length
-            if name not in names:
+            if name not in names or (start >= self.trained and not statistics):
                 continue
             if ranges and ranges[-1][1] == start:
                 ranges[-1] = (ranges[-1][0], stop)
@@ -166,16 +192,26 @@ class Layout:
                 raise SettingError("", "part", part, "the model has nothing but its classifier")
             return self._classifier if part == "classifier" else rest
         asked = (part,) if isinstance(part, str) else part
-        unknown = [name for name in asked if not name or not self._parameters_of(name)]
+        unknown = [name for name in asked if not name or not self._tensors_of(name)]
         if unknown or not asked:
             there = shortened(", ".join(self.names), 200)
             raise SettingError("", "part", part, f"nothing that trains is called {brief(unknown)}; there are {there}")
-        return set().union(*map(self._parameters_of, asked))
+        return set().union(*map(self._tensors_of, asked))
 
-    def _parameters_of(self, name: str) -> set[str]:
-        """The trainable parameter of that name, or all of the module of that name (the empty name is the root)."""
+    def _tensors_of(self, name: str) -> set[str]:
+        """The tensor of that name, or all of the module of that name (the empty name is the root)."""
         prefix = f"{name}." if name else ""
         return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}
+
+
+def _counts(tensor: Tensor) -> bool:
+    """Whether a tensor is a number of batches."""
+    return tensor.dtype == torch.int64
+
+
+def _like(tensor: Tensor, view: Tensor) -> Tensor:
+    """The view of a vector with the type of the tensor that it stands for."""
+    return view.round().to(tensor.dtype) if _counts(tensor) else view
 
 
 def finite(module: nn.Module) -> nn.Module:

@@ -25,23 +25,17 @@ def is_instance_norm(layer: nn.Module) -> bool:
     return isinstance(layer, _InstanceNorm)
 
 
-def batch_norms(module: nn.Module) -> list[str]:
-    """The names of the layers that keep, or depend on, statistics over samples.
-
-    These are BatchNorm layers of every kind, and InstanceNorm layers with running statistics. If the module itself is
-    such a layer, its name is its class.
-    """
-    return [name or type(layer).__name__ for name, layer in module.named_modules() if is_batch_norm(layer)]
-
-
 def is_batch_norm(layer: nn.Module) -> bool:
-    """Whether a layer keeps, or depends on, statistics over samples (see `batch_norms`)."""
+    """Whether a layer keeps, or depends on, statistics over samples.
+
+    These are BatchNorm layers of every kind, and InstanceNorm layers with running statistics.
+    """
     return isinstance(layer, _BatchNorm) or (isinstance(layer, _InstanceNorm) and layer.track_running_stats)
 
 
-def point(parameter: nn.Parameter, values: Tensor) -> None:
-    """Let a parameter share the memory of `values`, which has its shape and type."""
-    parameter.data = values
+def point(tensor: Tensor, values: Tensor) -> None:
+    """Let a parameter or a buffer share the memory of `values`, which has its shape."""
+    tensor.data = values
 
 
 def seed_cpu(seed: int) -> None:

@@ -39,6 +39,7 @@ class Purpose(enum.IntEnum):
     NETWORK = 9
     PRIVACY = 10
     WORKLOAD = 11
+    FINE_TUNING = 12
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

@@ -23,9 +23,10 @@ class Curvature:
     """The mean loss L over `samples` of the federated `data` as a function of the model `w` `[D]`, and its derivatives.
 
     `loss(output, y)` gives one number for each sample; None means the loss of the data's task. `batch` samples pass
-    through the model at once. Samples are not augmented, and dropout is off. Module, samples and vectors must be on one
-    device. `hessian_times` needs a module that is differentiable twice. Otherwise PyTorch raises `RuntimeError`, for
-    example for this library's LSTM, and on a GPU also for PyTorch's LSTM.
+    through the model at once. Samples are not augmented, and dropout is off. BatchNorm's running statistics are
+    constants: derivatives by them are 0. Module, samples and vectors must be on one device. `hessian_times` needs a
+    module that is differentiable twice. Otherwise PyTorch raises `RuntimeError`, for example for this library's LSTM,
+    and on a GPU also for PyTorch's LSTM.
     """
 
     def __init__(
@@ -48,11 +49,11 @@ class Curvature:
         g = torch.zeros_like(w)
         for part in self._parts(w):
             g += torch.autograd.grad(part, w)[0]
-        return g
+        return self._trained(g)
 
     def hessian_times(self, w: Tensor, v: Tensor) -> Tensor:
         """H(w) v, `[D]`: the gradient of `<gradient of L, v>` (Pearlmutter 1994)."""
-        w = w.detach().requires_grad_()
+        w, v = w.detach().requires_grad_(), self._trained(v.clone())
         product = torch.zeros_like(w)
         # The fused kernels of attention have no second derivative.
         with sdpa_kernel(SDPBackend.MATH):
@@ -60,7 +61,12 @@ class Curvature:
                 (g,) = torch.autograd.grad(part, w, create_graph=True)
                 if g.requires_grad:  # False if the loss is linear in w
                     product += torch.autograd.grad(g @ v, w, materialize_grads=True)[0]
-        return product
+        return self._trained(product)
+
+    def _trained(self, g: Tensor) -> Tensor:
+        """`g` `[D]` with 0 in place of derivatives by running statistics, in place."""
+        g[self._layout.trained :] = 0
+        return g
 
     def _parts(self, w: Tensor) -> Iterator[Tensor]:
         """The part of L(w) that comes from each batch."""

@@ -8,10 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..basics.errors import FedsashError, ModelError, SettingError, check, one_line
+from ..basics.arrays import Ints
+from ..basics.errors import FedsashError, ModelError, SettingError, brief, check, one_line
 from ..basics.layout import Layout
+from ..basics.norms import for_training, mixes_samples
 from ..data.federated import FederatedData, Problem
-from ..data.inputs import Inputs, call
+from ..data.inputs import Inputs, ModelInput, call
 from ..data.samples import Samples
 from .goal import Goal
 
@@ -76,9 +78,29 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
 
 
 @torch.no_grad()
+def check_single(module: nn.Module, problem: Problem, samples: Samples, clients: Ints) -> None:
+    """Raise `ModelError` if `clients` have a batch of one sample, and the module can't be trained on one."""
+    if not len(clients) or not mixes_samples(module):
+        return
+    try:
+        first = torch.zeros(1, dtype=torch.int64, device=samples.y.device)
+        call(for_training(module), _inputs(module, problem, samples[first]))
+    except ValueError as error:  # PyTorch's own
+        raise ModelError(
+            f"BatchNorm has no variance over the batches of one sample of clients {brief(clients[:10].tolist())}: set "
+            f"local.drop_last or another local.batch, and give every client two samples ({one_line(error)})"
+        ) from error
+
+
+@torch.no_grad()
 def _output(module: nn.Module, problem: Problem, samples: Samples) -> Any:
+    return call(copy.deepcopy(module).eval(), _inputs(module, problem, samples))
+
+
+def _inputs(module: nn.Module, problem: Problem, samples: Samples) -> ModelInput:
+    """The inputs of the module for all these samples."""
     x = samples.x[torch.arange(len(samples), device=samples.y.device)]
-    return call(copy.deepcopy(module).eval(), problem.transform.inputs(x, Layout(module).dtype))
+    return problem.transform.inputs(x, Layout(module).dtype)
 
 
 def _two(samples: Samples) -> Samples:

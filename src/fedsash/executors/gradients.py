@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
@@ -13,11 +12,13 @@ from torch.func import functional_call, grad, vmap
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
+from ..basics.norms import for_training, mixes_samples
 from ..basics.randomness import seed_torch
 from ..data.inputs import ModelInput, arguments, call, each
 from ..local import Batch
 from ..methods import Method
 from ..tasks import Loss
+from .batch_norm import RealSamples
 from .dropout import SeededDropout
 
 MemoryFormat = Literal["contiguous", "channels_last"]
@@ -47,30 +48,43 @@ class Objective:
 
 
 class OneByOne:
-    """The gradient of a single client (C = 1), by ordinary autograd on a module whose parameters are views of `w`."""
+    """The gradient of a single client (C = 1), by ordinary autograd on a module whose parameters are views of `w`.
+
+    Its running statistics are views of `statistics`, so PyTorch itself moves them.
+    """
 
     one = True
 
     def __init__(
         self, *, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
     ) -> None:
-        self._module = copy.deepcopy(module).train()
-        self._layout = Layout(module)
-        self._parameters = self._layout.parameters(self._module)
+        self._module = for_training(module)
+        layout = Layout(module)
+        self._layout = layout.between(0, layout.trained)
+        self._statistics = layout.between(layout.trained, layout.size)
+        self._parameters = self._layout.tensors(self._module)
         self._objective, self.dropout = Objective(self._module, loss, method), dropout
         self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         self._bound: Tensor | None = None
+        self._spare = layout.flatten(module)[layout.trained :].unsqueeze(0)
+        self._counted: Tensor | None = None
 
-    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor:
-        return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state)]).unsqueeze(0)
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor:
+        return torch.cat([g.reshape(-1) for g in self.pieces(w, batch, server_state, statistics)]).unsqueeze(0)
 
     def views(self, w: Tensor) -> Sequence[Tensor]:
         return list(self._layout.views(w[0]).values())
 
-    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
+    def pieces(
+        self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None
+    ) -> Sequence[Tensor]:
         if self._bound is not w:
             self._layout.bind(self._module, w[0])
             self._bound = w
+        moving = self._spare if statistics is None else statistics
+        if self._counted is not moving:
+            self._statistics.bind(self._module, moving[0])
+            self._counted = moving
         x = each(batch.x, self._own)
         if self.dropout:
             seed_torch(batch.keys[0])
@@ -94,31 +108,50 @@ class Stacked:
     def __init__(
         self, *, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
     ) -> None:
-        self._module = copy.deepcopy(module).train()
-        self._layout = Layout(module)
+        self._module = for_training(module)
+        layout = Layout(module)
+        self._layout = layout.between(0, layout.trained)
+        self._statistics = layout.between(layout.trained, layout.size)
+        self._mixes = mixes_samples(module)
         self._objective = Objective(self._module, loss, method)
         self._contiguous, self.dropout = memory_format == "contiguous", dropout
-        self._gradient = vmap(grad(self._client_loss, has_aux=True), in_dims=(0, 0, 0, 0, 0, None))
+        self._gradient = vmap(grad(self._client_loss, has_aux=True), in_dims=(0, 0, 0, 0, 0, 0, None))
         self._features = torch.empty(0)
+        self._spare = layout.flatten(module)[layout.trained :]
 
-    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor:
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor:
         x = each(batch.x, torch.Tensor.contiguous) if self._contiguous else batch.x
+        before = self._spare.expand(len(w), -1) if statistics is None else statistics
+        inputs = w, before, x, batch.y, batch.weights, batch.keys, server_state
         gradient: Tensor
-        gradient, self._features = self._gradient(w, x, batch.y, batch.weights, batch.keys, server_state)
+        gradient, (self._features, after) = self._gradient(*inputs)
+        if statistics is not None:
+            statistics.copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, after, statistics))
         return gradient
 
     def views(self, w: Tensor) -> Sequence[Tensor]:
         return (w,)
 
-    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
-        return (self(w, batch, server_state),)
+    def pieces(
+        self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None
+    ) -> Sequence[Tensor]:
+        return (self(w, batch, server_state, statistics),)
 
     def features(self) -> Tensor:
         return self._features
 
     def _client_loss(
-        self, w: Tensor, x: ModelInput, y: Tensor, weights: Tensor, key: Tensor, server_state: Vectors
-    ) -> tuple[Tensor, Tensor]:
-        with SeededDropout(key) if self.dropout else nullcontext():
-            output = functional_call(self._module, self._layout.views(w), *arguments(x))
-        return self._objective(output, y, weights, server_state), self._objective.features
+        self,
+        w: Tensor,
+        statistics: Tensor,
+        x: ModelInput,
+        y: Tensor,
+        weights: Tensor,
+        key: Tensor,
+        server_state: Vectors,
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        moved = statistics.clone()
+        real = RealSamples(weights > 0) if self._mixes else nullcontext()
+        with SeededDropout(key) if self.dropout else nullcontext(), real:
+            output = functional_call(self._module, self._layout.views(w) | self._statistics.views(moved), *arguments(x))
+        return self._objective(output, y, weights, server_state), (self._objective.features, moved)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import pickle
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,16 +10,19 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..aggregation import Aggregation
+from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
 from ..basics.layout import Layout
+from ..basics.norms import for_training, mixes_samples
+from ..basics.randomness import Purpose, key
+from ..basics.sharing import Buffers, Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
-from ..evaluation import Goal, Scorer, Split
+from ..evaluation import Asked, FineTuning, Goal, Scorer
 from ..exchange import Reply, Request
-from ..local import LocalTraining, Trainer
-from ..methods import Method
+from ..local import ClientScorer, LocalTraining, Trainer, fine_tuned
+from ..methods import FedAvg, Method, WholeMethod
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Stacked
 
@@ -29,7 +31,7 @@ from .gradients import MemoryFormat, OneByOne, Stacked
 class Training:
     """All that an executor must know of a federation, except the samples.
 
-    `batch` is how many samples pass through a model at once in an evaluation. `scored` are the splits that clients
+    `batch` is how many samples pass through a model at once in an evaluation. `asked` are the splits that clients
     score. `sample` are the clients of each of the first rounds, for a measurement of the speed.
     """
 
@@ -39,10 +41,29 @@ class Training:
     method: Method
     local: LocalTraining
     aggregation: Aggregation
+    buffers: Buffers
     seed: int
     batch: int
-    scored: tuple[Split, ...]
+    asked: Asked
+    fine_tuning: FineTuning | None
     sample: tuple[Ints, ...]
+
+    @property
+    def sharing(self) -> Sharing:
+        """What of the model the clients share."""
+        return Sharing(Layout(self.module), self.buffers)
+
+    @property
+    def tuning(self) -> Training | None:
+        """The training of clients that fine-tune a model before they score it, with draws of its own; or None.
+
+        They follow the plain gradient: what a method remembers belongs to its training, and not to an average.
+        """
+        if self.fine_tuning is None or not self.fine_tuning.trains:
+            return None
+        local, seed = fine_tuned(self.local, self.fine_tuning), key(self.seed, Purpose.FINE_TUNING)
+        plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
+        return replace(plain, local=local, seed=seed)
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
@@ -63,7 +84,9 @@ class ClientWork:
 
     def trainer(self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous") -> Trainer:
         """A trainer of one client at a time, or of stacked clients."""
-        t = self.training
+        t, tuner = self.training, None
+        if t.tuning is not None:
+            tuner = replace(self, training=t.tuning).trainer(stacked=stacked, memory_format=memory_format)
         make = Stacked if stacked else OneByOne
         gradient = make(
             module=t.module, loss=t.goal.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
@@ -73,11 +96,11 @@ class ClientWork:
             local=t.local,
             data=self.data,
             gradient=gradient,
-            scorer=Scorer(t.module, t.goal, t.problem, t.batch),
-            layout=Layout(t.module),
+            scorer=ClientScorer(Scorer(t.module, t.goal, t.problem, t.batch), self.data, t.asked),
+            sharing=t.sharing,
             seed=t.seed,
             normalises=t.aggregation.normalises,
-            splits=t.scored,
+            tuner=tuner,
         )
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
@@ -85,10 +108,10 @@ class ClientWork:
 
         The reply is None if the method has no probe.
         """
-        layout, method = Layout(self.training.module), self.training.method
-        w = layout.flatten(self.training.module)
-        sent, server = method.send(w, method.server_state(w, layout), 0)
-        own = self.training.local.client_state(method, w)
+        t = self.training
+        method, w = WholeMethod(t.method, t.sharing), t.sharing.layout.flatten(t.module)
+        sent, server = method.send(w, method.server_state(w), 0)
+        own = t.local.client_state(method, w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         request = Request(
             job="train",
@@ -99,7 +122,7 @@ class ClientWork:
             client_state=client_state,
             last=np.zeros_like(ids),
         )
-        if "probe" not in method.overridden:
+        if "probe" not in t.method.overridden:
             return request, None
         probed = trainer.answer(replace(request, job="probe"), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
@@ -109,8 +132,10 @@ class ClientWork:
     def draws_dropout(self) -> bool:
         """Whether the model draws dropout; it is tested on one sample."""
         index = torch.from_numpy(self.data.clients[0][:1]).to(self.data.train.x.device)
-        model = copy.deepcopy(self.training.module).train()
-        x = self.data.transform.inputs(self.data.train.x[index], Layout(model).dtype)
+        if mixes_samples(self.training.module):  # one sample alone has no statistics
+            index = index.repeat(2)
+        model = for_training(self.training.module)
+        x = self.data.transform.inputs(self.data.train.x[index], Layout(self.training.module).dtype)
         return draws_dropout(lambda: call(model, x))
 
     @property

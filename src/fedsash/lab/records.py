@@ -12,6 +12,7 @@ from typing import Any
 
 from ..basics.errors import MOST, RunError, brief, shortened
 from ..basics.paths import naming, plain_file
+from ..evaluation import SPLITS
 from . import files
 
 
@@ -44,8 +45,6 @@ FORM: dict[str, Form] = {
     "domains": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by domain"),
 }
 """What the values of a row must be. Rows may have more keys: those of metrics hold numbers, or null."""
-SCORED = ("test", "held_out", "clients")
-"""The splits whose rows have metrics."""
 OTHERS = ("classes",)
 """The keys of such rows that are no metrics."""
 
@@ -133,7 +132,7 @@ class Records:
         if not isinstance(row, dict):
             raise RunError(f"{self.path}, line {number}: must be a JSON object")
         for key in ("round", "model", "split", *row):
-            right, words = FORM.get(key, NUMBER if row.get("split") in SCORED and key not in OTHERS else ANYTHING)
+            right, words = FORM.get(key, NUMBER if row.get("split") in SPLITS and key not in OTHERS else ANYTHING)
             if not right(row.get(key)):
                 raise RunError(f"{self.path}, line {number}: {shortened(key)} = {brief(row.get(key))}: must be {words}")
         return row

@@ -14,6 +14,7 @@ from ..basics.errors import RunError, SettingError
 from ..evaluation import Curves, Evaluation
 from ..tasks import Criterion
 from . import files
+from .client_results import over_last
 
 GOAL = "goal.json"
 """The file of a run that says which number decides: the fields of `Criterion`."""
@@ -47,6 +48,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
     - `gain`: how much better `last_mean` is than that of `"model"`.
 
+    `over_clients` has the same means of the numbers over clients, by split and model (see `client_results.over_last`).
     A number is None if a value that is not finite makes it undefined. `chosen` is the model with the best mean on
     held-out data over the last evaluations, and None without such data. `privacy` is the last row about it, with the
     fields of `Privacy` and the `round`; None if the aggregation does not protect clients.
@@ -65,7 +67,13 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
         of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
     means = {model: fmean(list(points.values())[-evaluation.last :]) for model, points in held_out.models.items()}
     metric = asdict(criterion) | {"split": curves.split}
-    return {"metric": metric, "models": models, "chosen": criterion.best(means), "privacy": _privacy(rows)}
+    return {
+        "metric": metric,
+        "models": models,
+        "over_clients": over_last(rows, evaluation.last),
+        "chosen": criterion.best(means),
+        "privacy": _privacy(rows),
+    }
 
 
 def metric_of(summary: Mapping[str, Any]) -> Criterion:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import NOT_EVALUATED, Curves, Evaluation
+from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
 from ..tasks import Criterion
+from .client_results import HEADS, client_rows, counted
 from .summaries import metric_of, privacy_text
 
 if TYPE_CHECKING:
@@ -39,6 +40,25 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     for name, of_model in models.items():
         result.add_row(name, *cells(name, of_model, criterion), style="bold" if name == lead else None)
     result.caption = "\n".join(notes(summary)) or None
+    return result
+
+
+def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
+    """All tables of a run: its models, and what they come to over the clients on each split that they score."""
+    criterion = metric_of(summary)
+    over_clients = summary["over_clients"].items()
+    return [table(summary, evaluation), *(_over_clients(split, models, criterion) for split, models in over_clients)]
+
+
+def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:
+    """A row for each model on a split that clients score (see `client_rows`)."""
+    result = empty_table()
+    for head in HEADS:
+        result.add_column(head, justify="left" if head == "model" else "right", overflow="fold", vertical="bottom")
+    for row in client_rows(models, criterion):
+        result.add_row(*row)
+    unit = " (%)" if criterion.share else ""
+    result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; gain: of the worst tenth"
     return result
 
 

@@ -1,5 +1,7 @@
 """The client half of a round: the settings of local training, its batches and steps, and the trainer."""
 
+from .client_scorer import ClientScorer
+from .fine_tuning import fine_tuned
 from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
 from .settings import LocalTraining
 from .steps import Batch, Gradient, StepInputs
@@ -12,10 +14,12 @@ __all__ = [
     "Adam",
     "AdamW",
     "Batch",
+    "ClientScorer",
     "Gradient",
     "LocalTraining",
     "Optimiser",
     "RMSprop",
     "StepInputs",
     "Trainer",
+    "fine_tuned",
 ]

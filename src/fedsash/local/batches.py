@@ -75,6 +75,12 @@ class Batching:
         size = sizes if self.batch == "full" else np.full_like(sizes, int(self.batch))
         return size, np.maximum(sizes // size, 1) if self.drop_last else -(-sizes // size)
 
+    def single(self, sizes: Ints) -> Ints:
+        """The clients with `sizes` `[N]` samples that have a batch of one sample."""
+        size, _ = self.epoch(sizes)
+        rest = sizes % size
+        return np.flatnonzero((size == 1) | ((rest == 1) & ((sizes == 1) | (not self.drop_last))))
+
     def workload(self, sizes: Ints, amounts: Ints | int) -> Workload:
         """The workload of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`."""
         size, per_epoch = self.epoch(sizes)

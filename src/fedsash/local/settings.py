@@ -11,10 +11,10 @@ from torch import Tensor
 
 from ..aggregation import Aggregation
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.errors import MOST, check, check_count, check_positive, check_strength
+from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, check_strength
 from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
-from ..methods import Method
+from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
@@ -28,9 +28,6 @@ STEPS = f"{KEPT}steps"
 
 Amount: TypeAlias = int | tuple[int, int]
 """A number of epochs or steps, or a range [least, most]."""
-
-LONGEST = 100_000
-"""The most epochs or steps of a client in one round: its steps are planned before the round begins."""
 
 
 @dataclass(frozen=True)
@@ -143,14 +140,15 @@ class LocalTraining:
             plain.advance(below, moments, 1 + method.proximal * self.lr * below, factor, k + 1)
         return -below[:, 0].numpy()
 
-    def client_state(self, method: Method, w: Tensor) -> Vectors:
+    def client_state(self, method: WholeMethod, w: Tensor) -> Vectors:
         """What a client remembers before its first round: the method's vectors, and the moments if they are kept.
 
         `w` `[D]` is the initial model.
         """
         if not self.keep_moments:
             return method.client_state(w)
-        moments = {KEPT + name: own[0] for name, own in self.optimiser.moments(w.unsqueeze(0)).items()}
+        trained = w[: method.sharing.layout.trained]
+        moments = {KEPT + name: own[0] for name, own in self.optimiser.moments(trained.unsqueeze(0)).items()}
         return method.client_state(w) | moments | ({STEPS: torch.zeros_like(w[:1])} if self.optimiser.counted else {})
 
     def recalled(self, w: Tensor, client_state: Vectors) -> Vectors:

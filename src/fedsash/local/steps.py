@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Protocol
 
 import torch
@@ -67,13 +66,15 @@ class Draws:
 class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
-    The steps change `w` and the optimiser's `moments` `[C, D]` in place. `rates` are the learning rates: `[K, C, 1]`,
-    or K plain floats for a single client, which are faster. `numbers` are the numbers of the steps, from 1, in the same
-    form; None if the optimiser does not need them. The other fields are those of `Step`.
+    The steps change `w`, the optimiser's `moments` and the running `statistics` of BatchNorm, if any, in place.
+    `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
+    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. The other fields are
+    those of `Step`; its `w` are the common parameters, which come first in this one.
     """
 
     w: Tensor
     moments: Vectors
+    statistics: Tensor | None
     sent: Tensor
     rates: list[float] | Tensor
     numbers: list[float] | Tensor | None
@@ -91,7 +92,8 @@ class StepInputs:
 class Gradient(Protocol):
     """`gradient(w, batch, server_state)`: the gradient `[C, D]` of each client's loss over its batch at `w` `[C, D]`.
 
-    `server_state` are the vectors that the server sent; the method's `objective` may need them.
+    `server_state` are the vectors that the server sent; the method's `objective` may need them. The batch moves the
+    running `statistics` `[C, B]` of BatchNorm in place, if they are given.
     """
 
     one: bool
@@ -99,9 +101,11 @@ class Gradient(Protocol):
     dropout: bool
     """Whether the model draws dropout, so that the steps need keys."""
 
-    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors) -> Tensor: ...
+    def __call__(self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None) -> Tensor: ...
 
-    def pieces(self, w: Tensor, batch: Batch, server_state: Vectors) -> Sequence[Tensor]:
+    def pieces(
+        self, w: Tensor, batch: Batch, server_state: Vectors, statistics: Tensor | None = None
+    ) -> Sequence[Tensor]:
         """The same gradients as the separate tensors in which they are computed, not copied into one vector."""
         ...
 
@@ -114,8 +118,39 @@ class Gradient(Protocol):
         ...
 
 
+class StepGradient:
+    """`grad(w)` of one step for a method: the gradient `[C, S]` at the common parameters `w` `[C, S]`.
+
+    Only the first call moves the statistics, so a batch counts once. It also gives the gradient of the parameters that
+    stay with the clients, which the method does not see.
+    """
+
+    def __init__(self, gradient: Gradient, batch: Batch, inputs: StepInputs, common: Tensor) -> None:
+        self._gradient, self._batch, self._inputs, self._common = gradient, batch, inputs, common
+        self._statistics = inputs.statistics
+        self._own: Tensor | None = None
+
+    def __call__(self, w: Tensor) -> Tensor:
+        inputs, shared = self._inputs, w.shape[1]
+        statistics, self._statistics = self._statistics, None
+        if shared == inputs.w.shape[1]:
+            return self._gradient(w, self._batch, inputs.server_state, statistics)
+        whole = inputs.w if w is self._common else torch.cat([w, inputs.w[:, shared:]], dim=1)
+        g = self._gradient(whole, self._batch, inputs.server_state, statistics)
+        if self._own is None:
+            self._own = g[:, shared:]
+        return g[:, :shared]
+
+    def completed(self, direction: Tensor) -> Tensor:
+        """The direction `[C, D]` of all that trains, from the method's for the common parameters."""
+        return direction if self._own is None else torch.cat([direction, self._own], dim=1)
+
+
 class LocalSteps:
-    """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`."""
+    """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`.
+
+    `layout` is that of the common parameters.
+    """
 
     def __init__(
         self, *, method: Method, local: LocalTraining, gradient: Gradient, transform: Transform, layout: Layout
@@ -129,13 +164,15 @@ class LocalSteps:
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
         w, moments, server_state = inputs.w, inputs.moments, inputs.server_state
+        common = w if self._layout.size == w.shape[1] else w[:, : self._layout.size]
         parts = self._parts(w, moments) if self._in_pieces else []
         for k in range(len(inputs.rates)):
             batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
             n = 1 if inputs.numbers is None else inputs.numbers[k]
             before = {name: own.clone() for name, own in moments.items()} if self._freezes else {}
+            grad = StepGradient(self._gradient, batch, inputs, common)
             step = Step(
-                w=w,
+                w=common,
                 sent=inputs.sent,
                 lr=lr,
                 server_state=server_state,
@@ -144,15 +181,15 @@ class LocalSteps:
                 y=batch.y,
                 weights=batch.weights,
                 layout=self._layout,
-                grad=partial(self._gradient, batch=batch, server_state=server_state),
+                grad=grad,
                 features=self._gradient.features,
             )
             if self._in_pieces:
-                pieces = self._gradient.pieces(w, batch, server_state)
+                pieces = self._gradient.pieces(w, batch, server_state, inputs.statistics)
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
                     self._local.advance(own, its_moments, direction, lr, n)
             else:
-                self._local.advance(w, moments, self._method.direction(step), lr, n)
+                self._local.advance(w, moments, grad.completed(self._method.direction(step)), lr, n)
             if self._has_after:
                 self._method.after_step(step)
             for name, old in before.items():  # a client without steps left keeps its moments

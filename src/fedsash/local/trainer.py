@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -11,14 +11,14 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.layout import Layout
 from ..basics.randomness import Purpose, fold, keys, to_tensor
+from ..basics.sharing import OWN, STATISTICS, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
-from ..evaluation import Scorer, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
+from .client_scorer import ClientScorer
 from .settings import STEPS, LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
@@ -40,8 +40,8 @@ class Trainer:
     """Answers requests to the clients whose samples it holds, with one method and the gradients of one engine.
 
     `steps` takes the local steps of a request. An engine that compiles replaces `steps` by machine code for one shape:
-    blocks padded to `padded` clients. With `normalises` a reply contains FedNova's normalisers. `evaluate` scores the
-    model on `splits`.
+    blocks padded to `padded` clients. With `normalises` a reply contains FedNova's normalisers. `scorer` scores models,
+    and `tuner` trains the copies that clients fine-tune; None leaves them as they are.
     """
 
     def __init__(
@@ -51,24 +51,24 @@ class Trainer:
         local: LocalTraining,
         data: FederatedData,
         gradient: Gradient,
-        scorer: Scorer,
-        layout: Layout,
+        scorer: ClientScorer,
+        sharing: Sharing,
         seed: int,
         normalises: bool = False,
-        splits: tuple[Split, ...] = (),
+        tuner: Trainer | None = None,
     ) -> None:
         self.method, self.local, self.data, self.gradient = method, local, data, gradient
-        self._layout, self._scorer = layout, scorer
-        self._like = torch.empty(0, dtype=layout.dtype, device=data.train.x.device)
+        self.tuner, self.scorer, self._sharing = tuner, scorer, sharing
+        self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         self.batches = Batches(local.batching, data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self._local_steps = LocalSteps(
-            method=method, local=local, gradient=gradient, transform=data.transform, layout=layout
+            method=method, local=local, gradient=gradient, transform=data.transform, layout=sharing.common
         )
         self.steps: Callable[[StepInputs], None] = self._local_steps
         self.padded = 0
         self._local_at = lru_cache(maxsize=1)(local.at)
         self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
-        self._seed, self._normalises, self._splits = seed, normalises, splits
+        self._seed, self._normalises = seed, normalises
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
@@ -77,13 +77,15 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate}
+        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate, "tune": self.tune}
         try:
             upload, clients = jobs[request.job](request)
             norms, effort = largest_norms(upload, len(places)), self.effort(request)
             return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
         except Exception as error:
-            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating"}[request.job]
+            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating", "tune": "fine-tuning"}[
+                request.job
+            ]
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
@@ -93,14 +95,16 @@ class Trainer:
         if count < self.padded:
             request = request.only(np.minimum(np.arange(self.padded), count - 1))
         numbers = self._numbers_of(request)
-        run = self._begin(request, numbers)
+        w, statistics = self._received(request)
+        run = self._begin(request, numbers, w)
         run.round_state = self.method.round_state(run)
         plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         remembered = request.client_state or {}
-        moments = self.local.recalled(run.w, remembered)
+        moments = self.local.recalled(w, remembered)
         inputs = StepInputs(
-            w=run.w,
+            w=w,
             moments=moments,
+            statistics=statistics,
             sent=run.sent,
             rates=numbers.rates,
             numbers=self._step_numbers(remembered.get(STEPS), len(plan.index))
@@ -114,25 +118,40 @@ class Trainer:
         self.steps(inputs)
         upload, kept = self.method.upload(run)
         kept = kept | self.local.remembered(moments, run.steps, remembered)
+        if statistics is not None:
+            if self._sharing.buffers == "average":
+                upload = upload | {STATISTICS: statistics - request.sent[w.shape[1] :]}
+            kept = kept | self._sharing.kept(torch.cat([w, statistics], dim=1))
         return _first(count, upload), _first(count, kept)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
-        return self.method.probe(self._begin(request, self._numbers_of(request))), {}
+        return self.method.probe(self._begin(request, self._numbers_of(request), self._received(request)[0])), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The scores `[C, k]` of the model on each client's samples, for each of the `splits`; no new client state."""
-        rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
-        found: Vectors = {}
-        for split in self._splits:
-            of = data.clients if split == "clients" else data.held
-            groups = [of[row] if len(of) else none for row in rows]
-            scores = self._scorer.scores(request.sent, data.train, groups)
-            found |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
-        return found, {}
+        """The scores `[C, k]` of the model on each client's samples, for each split; no new client state.
+
+        A client that keeps entries of the model puts them into the model that it scores.
+        """
+        rows, own = self.batches.rows(request.ids), (request.client_state or {}).get(OWN)
+        if own is None:
+            return self.scorer.of_one(request.job, request.sent, rows), {}
+        models = (torch.cat([request.sent[: -own.shape[1]], row]) for row in own)
+        return self.scorer.of_each(request.job, models, rows), {}
+
+    def tune(self, request: Request) -> tuple[Upload, Vectors]:
+        """The scores of each client's copy of the model, which it has trained before; no new client state."""
+        if self.tuner is None:
+            return self.evaluate(request)
+        own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
+        upload, kept = self.tuner.train(replace(request, client_state=own))
+        models = request.sent + self._sharing.change(upload["delta"], upload)
+        if OWN in kept:
+            models[:, self._sharing.own :] = kept[OWN]
+        return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
 
     def effort(self, request: Request) -> Effort:
-        """The effort of the clients of a request; zero for a probe or an evaluation."""
+        """The effort of the clients of a request; zero unless it asks for training."""
         if request.job == "train":
             return self._numbers_of(request).effort
         none = np.zeros(len(request.ids), dtype=np.int64)
@@ -143,31 +162,44 @@ class Trainer:
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         return self.local.workload(sizes, self._amounts(request)).steps
 
-    def scored(self, w: Tensor) -> Vectors:
-        """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
-        found = self._scorer.scores(w, self.data.train, [np.empty(0, dtype=np.int64)]) if self._splits else {}
-        return {scored(s, name): torch.from_numpy(sums) for s in self._splits for name, sums in found.items()}
-
-    def _begin(self, request: Request, numbers: _RoundNumbers) -> LocalRun:
-        """The clients of a request before their first step."""
-        return LocalRun(
-            round=request.round,
-            w=request.sent.expand(len(request.ids), -1).clone(),
-            sent=request.sent,
-            **numbers.columns,
-            server_state=request.server_state,
-            client_state=request.client_state or {},
-            round_state={},
-            layout=self._layout,
-            full_grad=partial(self._full_gradient, request),
+    def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
+        """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
+        layout, own = self._sharing.layout, (request.client_state or {}).get(OWN)
+        w = request.sent.expand(len(request.ids), -1)
+        if layout.trained == layout.size:
+            return w.clone(), None
+        if own is not None:
+            w = torch.cat([w[:, : self._sharing.own], own], dim=1)
+        parts = w[:, : layout.trained], w[:, layout.trained :]
+        return parts[0].clone(memory_format=torch.contiguous_format), parts[1].clone(
+            memory_format=torch.contiguous_format
         )
 
-    def _full_gradient(self, request: Request, w: Tensor) -> Tensor:
-        """Each client's gradient `[C, D]` over all its samples, without augmentation, in chunks of a batch."""
+    def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
+        """The clients of a request before their first step; `w` is what they train."""
+        head = self._sharing.common.size
+        return LocalRun(
+            round=request.round,
+            w=w if w.shape[1] == head else w[:, :head],
+            sent=self._sharing.head(request.sent),
+            **numbers.columns,
+            server_state=request.server_state,
+            client_state={name: rows for name, rows in (request.client_state or {}).items() if name != OWN},
+            round_state={},
+            layout=self._sharing.common,
+            full_grad=partial(self._full_gradient, request, w),
+        )
+
+    def _full_gradient(self, request: Request, trained: Tensor, w: Tensor) -> Tensor:
+        """Each client's gradient `[C, S]` at the common parameters `w` `[C, S]`, in chunks of a batch.
+
+        It is over all its samples, without augmentation. What stays with the clients is taken from `trained`.
+        """
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
         draws = self._draws(request.round, request.ids, plan)
-        return self._local_steps.full_gradient(w, draws, request.server_state)
+        whole = w if w.shape == trained.shape else torch.cat([w, trained[:, w.shape[1] :]], dim=1)
+        return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
     def _draws(self, round: int, ids: Ints, plan: BatchPlan) -> Draws:
         """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""

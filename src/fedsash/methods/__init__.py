@@ -12,6 +12,7 @@ from .fedsam import FedASAM, FedLESAM, FedSAM, MoFedSAM
 from .fedswa import FedMoSWA, FedSWA
 from .mime import Mime, MimeLite
 from .scaffold import Scaffold
+from .whole import WholeMethod
 
 METHODS: dict[str, type[Method]] = {
     "fedavg": FedAvg,
@@ -57,4 +58,5 @@ __all__ = [
     "Scaffold",
     "Step",
     "Upload",
+    "WholeMethod",
 ]

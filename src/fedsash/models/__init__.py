@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 from ..basics.errors import ModelError, SettingError, check, one_line, shortened
-from ..basics.private_torch import batch_norms
+from ..basics.norms import batch_norms
 from ..basics.randomness import Purpose, key
 from ..basics.resolve import resolve
 from ..basics.storage import free

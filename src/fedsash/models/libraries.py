@@ -34,10 +34,10 @@ def outside(name: str) -> Callable[..., nn.Module]:
     def make(shape: Sequence[int], classes: int, groups: int = 2, **options: Any) -> nn.Module:
         """A network of timm or torchvision, with GroupNorm in place of BatchNorm.
 
-        `groups` is the number of GroupNorm's groups. All other options are those of the library. The number of classes
-        is that of the data. timm's networks take the channels of the data, torchvision's only three channels. timm
-        replaces the classifier of a network that is `pretrained`. Raises `LibraryError` if the library is missing, and
-        `SettingError` if it refuses the name or the options.
+        `groups` is the number of GroupNorm's groups; with 0 the network keeps its BatchNorm. All other options are
+        those of the library. The number of classes is that of the data. timm's networks take the channels of the data,
+        torchvision's only three channels. timm replaces the classifier of a network that is `pretrained`. Raises
+        `LibraryError` if the library is missing, and `SettingError` if it refuses the name or the options.
         """
         channels, _, _ = image(name, shape, smallest=1)
         for option in PICKLES:
@@ -55,6 +55,6 @@ def outside(name: str) -> Callable[..., nn.Module]:
             module: nn.Module = create(network, num_classes=classes, **options)
         except (RuntimeError, ValueError, TypeError, OSError) as error:
             raise SettingError("", "model.name", name, one_line(error)) from error
-        return group_norm(module, groups)
+        return group_norm(module, groups) if groups else module
 
     return make

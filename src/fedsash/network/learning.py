@@ -148,7 +148,9 @@ class Learning:
             self.left_out.append(client)
             return None
         self.passed += int(reply.effort.samples.sum())
-        return self.ledger.make(w.double() + reply.upload["delta"][0].double())
+        return self.ledger.make(
+            w.double() + self.federation.sharing.change(reply.upload["delta"], reply.upload)[0].double()
+        )
 
     def move(self, w: AnyModel) -> None:
         if not self.replaying:
@@ -176,8 +178,8 @@ def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, bat
 
 def check_asynchronous(federation: Federation) -> None:
     """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
-    method, w = federation.method, federation.layout.flatten(federation.module)
-    kept = bool(method.server_state(w, federation.layout)) or bool(method.client_state(w))
+    method, state = federation.method, federation.start()
+    kept = bool(state.server_state) or federation.remembers
     check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"

@@ -66,13 +66,14 @@ def test_without_noise_the_run_says_that_nobody_is_protected(tmp_path: Path) -> 
 def test_scores_of_the_clients_samples_are_said_to_be_unprotected(
     private_run: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    shown = Evaluation(every=2, last=1, clients=True, held_out=0.25)
+    shown = Evaluation(every=2, last=1, clients=True, client_test=True, held_out=0.25)
     settings: dict[str, Any] = {"evaluation": shown}
     run(
         private(aggregation=Private(0.2, 0.0), **settings) if private_run else federation(**settings), 1, progress=False
     )
     more = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
-    expected = [f"evaluation.clients = true: {more}", f"evaluation.held_out = 0.25: {more}"]
+    settings_of_it = ("clients = true", "client_test = true", "held_out = 0.25")
+    expected = [f"evaluation.{setting}: {more}" for setting in settings_of_it]
     assert caplog.messages == (expected if private_run else [])
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...basics.errors import check, check_count
-from ...evaluation import PLACES, Curves, Metrics
+from ...evaluation import SPLITS, Curves, Metrics
 from ...tasks import Better, Criterion
 from ..runs import Callback, LiveRun
 from ..runs.driver import Driver
@@ -57,7 +57,7 @@ class EarlyStopping(Callback):
         best = criterion.best(own)
         if sum(best is None or round > best for round in own) >= self.patience:
             reached = "" if best is None else f" since round {best} ({criterion.text(own[best])})"
-            what = f"{self.model}'s {criterion.name} on {PLACES[self.on]}"
+            what = f"{self.model}'s {criterion.name} on {SPLITS[self.on]}"
             run.stop(f"{what} has not improved in {self.patience} evaluations{reached}")
 
     def _criterion(self, federation: Driver) -> Criterion:

@@ -47,14 +47,15 @@ def simulate(
 ) -> int:
     """Run or resume an experiment on a network, and print its results."""
     from ..config.errors import prefixed
-    from ..table import table
+    from ..table import tables
 
     with prefixed(file):
         result = go(given.out, progress=given.progress)
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:
-        terminal.show(table(result.summary, experiment.evaluation))
+        for shown in tables(result.summary, experiment.evaluation):
+            terminal.show(shown)
     terminal.say("\n".join(_lines(result)))
     return finished(result.summary)
 

@@ -75,7 +75,7 @@ def _resume(given: argparse.Namespace) -> int:
 def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, train: Callable[..., Result]) -> int:
     """Train an experiment and print its results."""
     from ..config.errors import prefixed
-    from ..table import table
+    from ..table import tables
 
     with prefixed(file):
         driver = experiment.driver()
@@ -83,8 +83,9 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, 
     result = train(driver, experiment.rounds, out=given.out, progress=given.progress, **settings)
     if result.interrupted:
         return stopped(given, result.signal)
-    terminal.say()
-    terminal.show(table(result.summary, driver.evaluation))
+    for shown in tables(result.summary, driver.evaluation):
+        terminal.say()
+        terminal.show(shown)
     terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
     return finished(result.summary)
 

@@ -10,6 +10,7 @@ from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, check_names
 from ...basics.errors import check, check_count
 from ...basics.layout import Layout
+from ...basics.sharing import Buffers
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
@@ -60,6 +61,7 @@ class Experiment:
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     evaluation: Evaluation = field(default_factory=Evaluation)
     engine: Engine = field(default_factory=LocalEngine)
+    buffers: Buffers = "refuse"
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     trajectory: RunningSums = field(default_factory=RunningSums)
     callbacks: Mapping[str, Callback] = field(default_factory=dict)
@@ -104,7 +106,7 @@ class Experiment:
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
         with located("data"):
-            return source.of(clients)
+            return source.of(clients, self.partition, seed)
 
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
@@ -129,6 +131,7 @@ class Experiment:
                 metrics=self.metrics,
                 evaluation=self.evaluation,
                 engine=self.engine,
+                buffers=self.buffers,
                 seed=self.seed,
                 device=self.device,
             )

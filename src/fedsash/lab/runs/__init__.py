@@ -8,11 +8,12 @@ from typing import Any
 
 from .callback import Callback, LiveRun
 from .driver import Driver
+from .forks import Fork
 from .models import UnknownModelError
 from .result import BestRound, ModelResult, Result
 from .running_sums import NEVER, RunningSums
 from .session import Session
-from .settings import USUAL, Checkpoint, Fork
+from .settings import USUAL, Checkpoint
 
 __all__ = [
     "BestRound",

@@ -20,6 +20,7 @@ from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
+from ..client_results import content
 from ..progress import Progress
 from ..records import Mark, Records, mark
 from .arguments import check_arguments, number_of
@@ -27,10 +28,11 @@ from .beyond import beyond
 from .callback import Callback, LiveRun
 from .driver import Driver
 from .folder import RunFolder
+from .forks import Fork, renamed
 from .interrupts import Stop, stop_flag
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
-from .settings import Checkpoint, Fork
+from .settings import Checkpoint
 from .summary import summary
 from .unprotected import unprotected
 
@@ -42,7 +44,7 @@ class Session:
     """One session of a run: from a state to the run's end, or to a request to stop.
 
     `state` is the last complete state. If an exception ends the session, it is saved, unless the next round has spent
-    it. `saved` is the state that was saved last.
+    it. `saved` is the state that was saved last, and `clients` are the clients' own results since then.
     """
 
     federation: Driver
@@ -73,6 +75,7 @@ class Session:
         self.state: State | None = None
         self.saved: State | None = None
         self.result: Result | None = None
+        self.clients: dict[str, Any] = {}
         self.chronicle: Chronicle | None = None
 
     def run(self, fork: Fork | None) -> Result:
@@ -118,9 +121,9 @@ class Session:
         if self.folder is not None:
             checkpoints.cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
+            loaded = checkpoints.load(checkpoints.place(source / "state", round), renamed(state, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
-            state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
+            state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._hold(state)
             self._save(state)
@@ -242,6 +245,7 @@ class Session:
     def _evaluate(self, state: State, live: LiveRun) -> tuple[State, dict[str, str]]:
         """The state after its evaluation, and the value of each model as text."""
         metrics = self.federation.evaluate(state)
+        self.clients = content(metrics)
         state, more = self.federation.learn(state, metrics)
         metrics += more
         rows = [m.row() for m in metrics]
@@ -283,8 +287,8 @@ class Session:
 
     def _save(self, state: State) -> None:
         if self.folder is not None:
-            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep)
-            self.saved = state
+            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep, self.clients)
+            self.saved, self.clients = state, {}
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, and note how to resume."""
@@ -302,11 +306,3 @@ class Session:
         if self.config is not None:
             return shlex.join(["fedsash", "resume", str(self.place)])
         return f"fedsash.resume(federation, rounds, {str(self.place)!r})"
-
-
-def _renamed(state: State, names: Mapping[str, str]) -> State:
-    """The state with its averages renamed."""
-    averages = {names[name]: vectors for name, vectors in state.averages.items()}
-    past = {names[name]: models for name, models in state.past.items()}
-    best = {names.get(name, name): best for name, best in state.best.items()}
-    return replace(state, averages=averages, past=past, best=best)

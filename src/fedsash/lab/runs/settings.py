@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from ...basics.errors import check_count
 from ...basics.typed import typed
@@ -33,16 +31,3 @@ class Checkpoint:
 
 USUAL = Checkpoint()
 """Every 50 rounds and at the end."""
-
-
-@dataclass(frozen=True)
-@typed
-class Fork:
-    """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
-
-    `names` maps the name of an average in this run to its name in the other run, if the names differ.
-    """
-
-    folder: Path | str
-    round: int
-    names: Mapping[str, str] = field(default_factory=dict)

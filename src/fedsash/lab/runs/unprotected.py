@@ -15,5 +15,7 @@ def unprotected(driver: Driver, state: State) -> Iterator[str]:
     shown = "its scores come from the clients' own samples without noise, so epsilon does not cover them"
     if driver.evaluation.clients:
         yield f"evaluation.clients = true: {shown}"
+    if driver.evaluation.client_test:
+        yield f"evaluation.client_test = true: {shown}"
     if driver.clients.held:
         yield f"evaluation.held_out = {driver.evaluation.held_out:g}: {shown}"

@@ -48,7 +48,8 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
     check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
     ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
-    w = torch.cat([request.sent + reply.upload["delta"][rows] for reply, rows in good])
+    change = federation.sharing.change
+    w = torch.cat([request.sent + change(reply.upload["delta"], reply.upload)[rows] for reply, rows in good])
     return ClientModels(ids, w, weights(federation, ids))
 
 

@@ -43,6 +43,7 @@ class _Extractor(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = copy.deepcopy(module)
+        self.training = module.training  # frozen layers are known by it
         self.entered = torch.empty(0)
         self.module.get_submodule(Layout(module).classifier).register_forward_pre_hook(self._keep)
 

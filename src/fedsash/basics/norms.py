@@ -1,0 +1,86 @@
+"""BatchNorm and its kin: which layers keep statistics of the data, and which of them are frozen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+import torch
+from torch import nn
+
+from .errors import check
+from .private_torch import Norm, is_batch_norm
+
+
+def batch_norms(module: nn.Module) -> list[str]:
+    """The names of the layers that keep, or depend on, statistics over samples (see `is_batch_norm`).
+
+    If the module itself is such a layer, its name is its class.
+    """
+    return [name or type(layer).__name__ for name, layer in module.named_modules() if is_batch_norm(layer)]
+
+
+def tracking(module: nn.Module) -> dict[str, Norm]:
+    """The layers, by their names, whose running statistics training moves: those that are not frozen.
+
+    A layer is frozen if it is in eval mode while the module itself is in train mode. A layer with
+    `track_running_stats = False` has no running statistics.
+    """
+    frozen = _frozen(module)
+    norms = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, Norm))
+    return {name: layer for name, layer in norms if layer.running_mean is not None and name not in frozen}
+
+
+def mixes_samples(module: nn.Module) -> bool:
+    """Whether training computes statistics over the samples of a batch, so that a sample's output depends on others."""
+    frozen = _frozen(module)
+    return any(is_batch_norm(layer) and name not in frozen for name, layer in module.named_modules())
+
+
+def for_training(module: nn.Module) -> nn.Module:
+    """A copy of the module in train mode. Frozen layers (see `tracking`) stay in eval mode."""
+    frozen = _frozen(module)
+    module = copy.deepcopy(module).train()
+    for name in frozen:
+        module.get_submodule(name).eval()
+    return module
+
+
+Inputs = TypeVar("Inputs")
+
+
+@torch.no_grad()
+def re_estimate(
+    module: nn.Module, layers: Iterable[str], batches: Iterable[Inputs], forward: Callable[[nn.Module, Inputs], object]
+) -> None:
+    """Replace the running statistics of some layers by their means over batches, as `swa_utils.update_bn` of PyTorch.
+
+    `layers` are names, `forward(module, batch)` passes a batch through the module. All other layers are in eval mode
+    meanwhile: there is no dropout. Raises `SettingError` if there is no batch.
+    """
+    norms: list[Norm] = [module.get_submodule(name) for name in layers]  # type: ignore[misc]
+    modes = [(layer, layer.training) for layer in module.modules()]
+    momenta = [layer.momentum for layer in norms]
+    count = 0
+    try:
+        module.eval()
+        for layer in norms:
+            layer.reset_running_stats()
+            layer.momentum = None  # a plain mean over the batches
+            layer.train()
+        for batch in batches:
+            forward(module, batch)
+            count += 1
+    finally:
+        for layer, momentum in zip(norms, momenta, strict=True):
+            layer.momentum = momentum
+        for each, mode in modes:
+            each.training = mode
+    check(count > 0, "batches", count, "must be at least one, to re-estimate statistics from")
+
+
+def _frozen(module: nn.Module) -> set[str]:
+    """The names of the frozen norm layers."""
+    layers = module.named_modules() if module.training else ()
+    return {name for name, layer in layers if isinstance(layer, Norm) and not layer.training}

@@ -1,0 +1,60 @@
+"""New running statistics of BatchNorm for averages of models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Collection, Iterator
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..basics.arrays import Vectors
+from ..basics.errors import check
+from ..basics.layout import Layout
+from ..basics.norms import re_estimate
+from ..data.encoded import split
+from ..data.federated import FederatedData
+from ..data.inputs import ModelInput, call
+from ..data.samples import Samples
+from .settings import Evaluation
+
+
+class Calibration:
+    """Gives the averages called `names` the running statistics of some training samples (`evaluation.calibration`).
+
+    The samples are evenly spaced over those of all clients, and not augmented. Without such averages, and for a model
+    without statistics, it changes nothing. Raises `SettingError` if the samples are not in this process.
+    """
+
+    def __init__(
+        self, module: nn.Module, data: FederatedData | None, evaluation: Evaluation, names: Collection[str]
+    ) -> None:
+        self._module, self._layout = copy.deepcopy(module), Layout(module)
+        self._data, self._evaluation = data, evaluation
+        self._names = frozenset(names if self._layout.norms else ())
+        right = "can't be 're-estimate': the clients' samples are not in this process"
+        check(not self._names or data is not None, "averages: buffers", "re-estimate", right)
+
+    def values(self, averages: Vectors) -> Vectors:
+        """The averages `[D]`, some of them with new statistics."""
+        return {name: self._renewed(w) if name in self._names else w for name, w in averages.items()}
+
+    def _renewed(self, w: Tensor) -> Tensor:
+        self._layout.load(self._module, w)
+        re_estimate(self._module, self._layout.norms, self._inputs(), call)
+        return self._layout.flatten(self._module)
+
+    def _inputs(self) -> Iterator[ModelInput]:
+        assert self._data is not None
+        for x in split(self._samples.x, self._evaluation.batch):
+            yield self._data.transform.inputs(x, self._layout.dtype)
+
+    @cached_property
+    def _samples(self) -> Samples:
+        assert self._data is not None
+        members = np.sort(np.concatenate(self._data.clients))
+        count = min(self._evaluation.calibration, len(members))
+        index = torch.from_numpy(members[np.arange(count) * len(members) // count])
+        return self._data.train[index.to(self._data.train.y.device)]

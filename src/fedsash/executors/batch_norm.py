@@ -1,0 +1,90 @@
+"""BatchNorm over the real samples of a padded batch, so that stacked clients compute what each computes alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch.nn.functional as F
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+
+class RealSamples(TorchFunctionMode):
+    """While active, BatchNorm computes its statistics over the samples for which `real` `[B]` is true.
+
+    So does InstanceNorm for its running statistics. Outputs of other samples are finite and mean nothing. Without a
+    real sample the running statistics become meaningless, too. As in PyTorch, running variances are unbiased.
+
+    Raises `RuntimeError` if the first dimension of an input is not that of the batch.
+    """
+
+    def __init__(self, real: Tensor) -> None:
+        super().__init__()
+        self._real = real
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        norms: dict[Callable[..., Any], Callable[..., Any]] = {
+            F.batch_norm: self._batch_norm,
+            F.instance_norm: self._instance_norm,
+        }
+        return norms.get(func, func)(*args, **(kwargs or {}))
+
+    def _batch_norm(
+        self,
+        input: Tensor,
+        running_mean: Tensor | None,
+        running_var: Tensor | None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        if not training:
+            return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        real, shape = self._share(input), (-1, *[1] * (input.dim() - 2))
+        dims = [0, *range(2, input.dim())]
+        count = real.sum() * input[0, 0].numel()
+        some = count.clamp(min=1)
+        mean = (input * real).sum(dims) / some
+        centred = input - mean.view(shape)
+        var = (centred.square() * real).sum(dims) / some
+        _follow(running_mean, mean, momentum)
+        _follow(running_var, var * some / (some - 1).clamp(min=1), momentum)
+        scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
+        output = centred * scale.view(shape)
+        return output if bias is None else output + bias.view(shape)
+
+    def _instance_norm(
+        self,
+        input: Tensor,
+        running_mean: Tensor | None = None,
+        running_var: Tensor | None = None,
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        use_input_stats: bool = True,
+        momentum: float = 0.1,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        if use_input_stats and running_mean is not None:
+            real = self._share(input).flatten(1)
+            flat, some = input.detach().flatten(2), real.sum().clamp(min=1)
+            _follow(running_mean, (flat.mean(2) * real).sum(0) / some, momentum)
+            _follow(running_var, (flat.var(2) * real).sum(0) / some, momentum)
+            running_mean = running_var = None
+        return F.instance_norm(input, running_mean, running_var, weight, bias, use_input_stats, momentum, eps)
+
+    def _share(self, input: Tensor) -> Tensor:
+        """1 for each real sample and 0 for the others, in as many dimensions as `input` has."""
+        if len(input) != len(self._real):
+            raise RuntimeError("BatchNorm over something else than the samples of a batch")
+        return self._real.to(input.dtype).view(-1, *[1] * (input.dim() - 1))
+
+
+def _follow(running: Tensor | None, new: Tensor, momentum: float) -> None:
+    """Move a running statistic towards the batch's, in place."""
+    if running is not None:
+        running.mul_(1 - momentum).add_(momentum * new.detach())

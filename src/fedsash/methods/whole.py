@@ -1,0 +1,37 @@
+"""A method applied to whole models: it sees the common parameters only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from torch import Tensor
+
+from ..basics.arrays import Vectors
+from ..basics.sharing import Sharing
+from .base import Method, RoundMean
+
+
+@dataclass(frozen=True, eq=False)
+class WholeMethod:
+    """The functions of a `method` for whole models `[D]`, of which it sees what `sharing` says."""
+
+    method: Method
+    sharing: Sharing
+
+    def server_state(self, w: Tensor) -> Vectors:
+        """The server state before the first round, given the initial model `w` `[D]`."""
+        return self.method.server_state(self.sharing.head(w), self.sharing.common)
+
+    def client_state(self, w: Tensor) -> Vectors:
+        """The client state of one client before its first round: the method's, and what it keeps of the model."""
+        return self.method.client_state(self.sharing.head(w)) | self.sharing.kept(w)
+
+    def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
+        """The model `[D]` from which the clients of `round` start, and the vectors that they get with it."""
+        head, vectors = self.method.send(self.sharing.head(w), server_state, round)
+        return self.sharing.with_head(head, w), vectors
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        """The update `[D]` that the server optimiser gets, and the new server state."""
+        delta, found = self.method.server_update(replace(received, sent=self.sharing.head(received.sent)))
+        return self.sharing.change(delta, received.mean), found

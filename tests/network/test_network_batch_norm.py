@@ -1,0 +1,35 @@
+"""BatchNorm on a simulated network."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
+from fedsash.network.learning import length
+from fedsash.sampling import Uniform
+from support.norms import batch_norm_model, with_norm
+from support.worlds import after
+
+NETWORK = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0))
+
+
+@pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2)])
+def test_the_statistics_of_uploads_reach_the_model(scheduler: Any) -> None:
+    world = with_norm(sampling=Uniform(2))
+    w = after(Asynchronous(world, NETWORK, scheduler), 4).w  # type: ignore[arg-type]
+    mean, variance, count = w[-17:-9], w[-9:-1], w[-1]
+    assert not torch.equal(mean, torch.zeros_like(mean)) and bool((variance > 0).all()) and count > 0
+
+
+@pytest.mark.parametrize("buffers", ["local", "local_norm"])
+def test_statistics_that_stay_with_clients_need_rounds(buffers: Any) -> None:
+    with pytest.raises(ValueError, match="keeps state or sums for a round: use the scheduler synchronous"):
+        Asynchronous(with_norm(sampling=Uniform(2), buffers=buffers), NETWORK, FedBuff(2))
+
+
+def test_the_statistics_count_in_the_length_of_an_upload() -> None:
+    norm = 8 * (2 * 8 + 2 * 8 + 1)
+    assert length(batch_norm_model()) == length(batch_norm_model(affine=False, track_running_stats=False)) + norm

@@ -17,9 +17,6 @@ from .experiment import Experiment
 
 KEYS = ("rounds", "built_by", "options", "checkpoint", "trajectory", "callbacks", "track")
 """The keys of such an experiment. The function decides all the others."""
-UNNAMED = (
-    "the run was made in Python: name the function that makes its federation, --federation package.module:function"
-)
 
 
 @dataclass(frozen=True)
@@ -45,7 +42,8 @@ class OwnExperiment(Experiment):
     def driver(self) -> Driver:
         """What the function returns: a `Federation`, or another driver of rounds. Raises `ConfigError` for others."""
         if not self.built_by:
-            raise ConfigError(f"built_by is empty: {UNNAMED}", "built_by")
+            how = "name the function that makes the federation, --federation package.module:function"
+            raise ConfigError(f"built_by is empty: the run was made in Python: {how}", "built_by")
         with located(""):
             made = tables.build(resolve(self.built_by, field="built_by"), self.options, "options")
         with located("built_by"):

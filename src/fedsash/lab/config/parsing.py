@@ -16,7 +16,7 @@ from .experiment import Experiment
 from .files import check_content, overridden, read
 from .network import NetworkExperiment
 from .own import KEYS as OWN_KEYS
-from .own import UNNAMED, OwnExperiment
+from .own import OwnExperiment
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), own_code: Allowed = False) -> Experiment:

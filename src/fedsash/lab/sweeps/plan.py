@@ -89,12 +89,16 @@ class _Course:
     def __init__(self, run: PlannedRun) -> None:
         self.name, self.experiment = run.name, run.experiment
         self.table = run.experiment.table()
-        fixed = {key: value for key, value in self.table["local"].items() if key != "schedule"}
-        rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
-        self.family = self.name if self.experiment.alone else _text(rest | {"local": fixed})
+        self.family = self.name if self.experiment.alone else self._settings()
         waits, acts, begins = self._broadcast()
         scheduled = self.experiment.local.scheduled
         self.effects = [(*scheduled(t), waits if t < begins else acts) for t in range(self.experiment.rounds)]
+
+    def _settings(self) -> str:
+        """The settings that act in all rounds."""
+        fixed = {key: value for key, value in self.table["local"].items() if key != "schedule"}
+        rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
+        return _text(rest | {"local": fixed})
 
     def key(self, average: str) -> str:
         """An average by its name and settings."""

@@ -42,7 +42,7 @@ def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False
     if not there(file):
         if not there(folder / "metrics.jsonl"):
             raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
-        raise ConfigError(f"is missing, so nobody knows what was trained; {UNNAMED}", file=str(file))
+        raise ConfigError("is missing, and only it says what was trained: put it back", file=str(file))
     with prefixed(file):
         table = read(file)
         if federation:

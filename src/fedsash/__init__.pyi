@@ -45,6 +45,9 @@ from .basics.errors import (
 from .basics.layout import (
     Layout as Layout,
 )
+from .basics.sharing import (
+    Personal as Personal,
+)
 from .broadcast import (
     Broadcast as Broadcast,
 )

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .basics.arrays import Vectors
 from .basics.errors import check, check_rate, check_strength
+from .basics.sharing import Sharing
 from .basics.typed import typed
 
 
@@ -170,18 +171,18 @@ class FedYogi(Server):
 
 
 @dataclass(frozen=True)
-class Leading(Server):
-    """Moves the first `count` entries of a model by `server`, and adds the update to the others, its statistics."""
+class WholeServer(Server):
+    """Moves the common parameters of whole models by `server`, and adds the update to the other entries."""
 
     server: Server
-    count: int
+    sharing: Sharing
 
     def init(self, w: Tensor) -> Vectors:
-        return self.server.init(w[: self.count])
+        return self.server.init(self.sharing.head(w))
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        w, state = self.server.step(sent[: self.count], delta[: self.count], state)
-        return torch.cat([w, (sent + delta)[self.count :]]), state
+        head, state = self.server.step(self.sharing.head(sent), self.sharing.head(delta), state)
+        return self.sharing.with_head(head, sent + delta), state
 
 
 SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}

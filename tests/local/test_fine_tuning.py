@@ -133,6 +133,23 @@ def test_every_executor_gives_every_client_the_same_result(name: str) -> None:
     close(one, other, 1e-13 if name == "vectorised" else 0)
 
 
+def test_on_a_simulated_network_nothing_changes() -> None:
+    from fedsash.network import OnNetwork
+
+    given = replace(data(), client_test=TESTED)
+    evaluation = Evaluation(client_test=True, fine_tuning=FineTuning(epochs=2))
+    here = federation(data=given, evaluation=evaluation)
+    with here, replace(here, data=OnNetwork(here.clients)) as there:
+        plain, _ = here.round(here.start())
+        state, _ = there.round(there.start())
+        before = there.saved(state).executor
+        close(
+            {(m.model, m.split): m for m in here.evaluate(plain)},
+            {(m.model, m.split): m for m in there.evaluate(state)},
+        )
+        assert all(torch.equal(old, there.saved(state).executor[name]) for name, old in before.items())
+
+
 @pytest.mark.slow
 def test_compiled_steps_tune_as_others_do() -> None:
     close(tuned(FineTuning(epochs=2)), tuned(FineTuning(epochs=2), engine=COMPILED), 1e-12)

@@ -87,11 +87,23 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
         return F.cross_entropy(output, y, reduction="none")
 
     with threads(1):
-        together = Stacked(module=models[0], loss=loss, method=FedAvg(), memory_format="contiguous", dropout=True)(
-            w, batch, {}
-        )
+        together = Stacked(
+            module=models[0],
+            layout=Layout(models[0]),
+            loss=loss,
+            method=FedAvg(),
+            memory_format="contiguous",
+            dropout=True,
+        )(w, batch, {})
         for memory_format in ("contiguous", "channels_last"):
-            alone = OneByOne(module=models[0], loss=loss, method=FedAvg(), memory_format=memory_format, dropout=True)
+            alone = OneByOne(
+                module=models[0],
+                layout=Layout(models[0]),
+                loss=loss,
+                method=FedAvg(),
+                memory_format=memory_format,
+                dropout=True,
+            )
             for c in range(clients):
                 own = Batch(*(values[c : c + 1] for values in (batch.x, batch.y, batch.weights, batch.keys)))
                 torch.testing.assert_close(together[c], alone(w[c : c + 1], own, {})[0], rtol=1e-8, atol=1e-11)

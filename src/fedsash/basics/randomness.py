@@ -26,7 +26,10 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a draw. Two purposes never share a stream. `STEP`: augmentation and dropout in a local step."""
+    """The purpose of a draw. Two purposes never share a stream. `STEP`: augmentation and dropout in a local step.
+
+    `ALONE_...`: the same for the steps in which the personal part trains alone.
+    """
 
     MODEL = 1
     PARTITION = 2
@@ -40,6 +43,8 @@ class Purpose(enum.IntEnum):
     PRIVACY = 10
     WORKLOAD = 11
     FINE_TUNING = 12
+    ALONE_BATCHES = 13
+    ALONE_STEP = 14
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:

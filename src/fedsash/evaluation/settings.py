@@ -99,6 +99,10 @@ class Evaluation:
         """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""
         return Goal.of(task, loss, metrics, decides=self.metric, target=self.target)
 
+    def tests_clients(self, held: bool) -> bool:
+        """Whether clients score models on samples that none of them trains on; `held`: whether some are held out."""
+        return held or self.client_test
+
     def asked(self, held: bool) -> Asked:
         """The splits that clients score in each job; `held` says whether there are held-out samples.
 

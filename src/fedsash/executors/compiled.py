@@ -55,6 +55,7 @@ def compile_steps(trainer: Trainer, block: int) -> None:
     same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
     trainer.padded = block
     trainer.steps = CompiledSteps(trainer.steps, int(steps.max()) if same else 1)
+    trainer.steps_alone = CompiledSteps(trainer.steps_alone, 1)
 
 
 def cache_folder() -> Path:

@@ -13,10 +13,9 @@ from torch import nn
 from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
-from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
 from ..basics.randomness import Purpose, key
-from ..basics.sharing import Buffers, Sharing
+from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
 from ..evaluation import Asked, FineTuning, Goal, Scorer
@@ -41,7 +40,7 @@ class Training:
     method: Method
     local: LocalTraining
     aggregation: Aggregation
-    buffers: Buffers
+    sharing: Sharing
     seed: int
     batch: int
     asked: Asked
@@ -49,21 +48,18 @@ class Training:
     sample: tuple[Ints, ...]
 
     @property
-    def sharing(self) -> Sharing:
-        """What of the model the clients share."""
-        return Sharing(Layout(self.module), self.buffers)
-
-    @property
     def tuning(self) -> Training | None:
         """The training of clients that fine-tune a model before they score it, with draws of its own; or None.
 
-        They follow the plain gradient: what a method remembers belongs to its training, and not to an average.
+        They follow the plain gradient: what a method remembers belongs to its training, and not to an average. A
+        personal part trains together with the rest.
         """
         if self.fine_tuning is None or not self.fine_tuning.trains:
             return None
         local, seed = fine_tuned(self.local, self.fine_tuning), key(self.seed, Purpose.FINE_TUNING)
+        together = replace(self.sharing, personal=replace(self.sharing.personal, alone=0))
         plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
-        return replace(plain, local=local, seed=seed)
+        return replace(plain, local=local, sharing=together, seed=seed)
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
@@ -89,7 +85,12 @@ class ClientWork:
             tuner = replace(self, training=t.tuning).trainer(stacked=stacked, memory_format=memory_format)
         make = Stacked if stacked else OneByOne
         gradient = make(
-            module=t.module, loss=t.goal.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
+            module=t.module,
+            layout=t.sharing.local,
+            loss=t.goal.loss,
+            method=t.method,
+            memory_format=memory_format,
+            dropout=self.draws_dropout,
         )
         return Trainer(
             method=t.method,
@@ -135,7 +136,7 @@ class ClientWork:
         if mixes_samples(self.training.module):  # one sample alone has no statistics
             index = index.repeat(2)
         model = for_training(self.training.module)
-        x = self.data.transform.inputs(self.data.train.x[index], Layout(self.training.module).dtype)
+        x = self.data.transform.inputs(self.data.train.x[index], self.training.sharing.layout.dtype)
         return draws_dropout(lambda: call(model, x))
 
     @property
@@ -146,7 +147,9 @@ class ClientWork:
     @property
     def steps(self) -> Ints:
         """The number of local steps of each of these clients in a round."""
-        return self.training.local.workload(self.data.sizes).steps
+        local, sizes = self.training.local, self.data.sizes
+        alone = local.passes.workload(sizes, self.training.sharing.personal.alone)
+        return local.workload(sizes).steps + alone.steps
 
     @property
     def on_cpu(self) -> bool:
@@ -161,5 +164,5 @@ class ClientWork:
     @property
     def model_bytes(self) -> int:
         """The size of one model vector in bytes."""
-        layout = Layout(self.training.module)
+        layout = self.training.sharing.layout
         return layout.size * layout.dtype.itemsize

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -41,7 +42,7 @@ def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
     """
     found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
     for row in rows:
-        if OVER_CLIENTS[0] in row:
+        if OVER_CLIENTS[0] in row and row["split"] in SPLITS:
             found.setdefault(row["split"], {}).setdefault(row["model"], []).append(row)
     return {
         split: {model: _over(its[-last:]) for model, its in models.items()}
@@ -50,9 +51,13 @@ def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
 
 
 def _over(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    values = {name: [row[name] for row in rows] for name in OVER_CLIENTS}
-    means = {name: None if None in of or of != of else fmean(of) for name, of in values.items()}
-    return means | {name: rows[-1][name] for name in COUNTED}
+    means = {name: _mean([row.get(name) for row in rows]) for name in OVER_CLIENTS}
+    return means | {name: rows[-1].get(name, 0) for name in COUNTED}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    defined = [value for value in values if value is not None and math.isfinite(value)]
+    return fmean(defined) if len(defined) == len(values) else None
 
 
 def client_rows(models: Mapping[str, Mapping[str, Any]], criterion: Criterion, digits: int = 1) -> list[list[str]]:

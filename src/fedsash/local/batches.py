@@ -107,7 +107,7 @@ class _Positions:
 
 
 class Batches:
-    """Plans the batches of any clients in any round: a pure function of (seed, round, the client's number).
+    """Plans the batches of any clients in any round: a pure function of (seed, purpose, round, the client's number).
 
     A client's samples are shuffled again in every pass and cut into batches by `batching`. `clients[r]` are the indices
     of the samples of the client in row r. `numbers[r]` is this client's number in the whole federation (None: r); its
@@ -117,13 +117,20 @@ class Batches:
     """
 
     def __init__(
-        self, batching: Batching, clients: Sequence[Ints], *, seed: int, like: Tensor, numbers: Ints | None = None
+        self,
+        batching: Batching,
+        clients: Sequence[Ints],
+        *,
+        seed: int,
+        like: Tensor,
+        numbers: Ints | None = None,
+        purpose: Purpose = Purpose.BATCHES,
     ) -> None:
         self.sizes = np.array([len(c) for c in clients], dtype=np.int64)
         self.batching, self._numbers = batching, numbers
         self._members = np.concatenate(clients)
         self._first = np.cumsum(self.sizes) - self.sizes
-        self._seed, self._like = seed, like
+        self._seed, self._like, self._purpose = seed, like, purpose
         self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
         self._kept_positions = lru_cache(maxsize=8)(self._positions)
 
@@ -179,7 +186,7 @@ class Batches:
         """Each client's sample positions, in a new order for each pass, `[C, passes, longest]`; padding comes last."""
         longest = int(sizes.max())
         places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
-        h = fold(keys(self._seed, Purpose.BATCHES, round, ids)[:, None, None], places)
+        h = fold(keys(self._seed, self._purpose, round, ids)[:, None, None], places)
         if sizes.min() < longest:
             h[np.broadcast_to(np.arange(longest) >= sizes[:, None, None], h.shape)] = np.iinfo(np.uint64).max
         return h.argsort(axis=2)

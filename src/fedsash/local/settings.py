@@ -24,7 +24,10 @@ KEPT = "optimiser_"
 """Before the names of kept moments among the client state."""
 
 STEPS = f"{KEPT}steps"
-"""How many steps a client has taken since its kept moments began, `[1]`; only if the optimiser counts them."""
+"""How many steps a client has taken since its kept moments began, `[1]`; only if the optimiser counts them.
+
+If a personal part trains alone, its steps are counted apart, `[2]`, since it has moments of its own.
+"""
 
 Amount: TypeAlias = int | tuple[int, int]
 """A number of epochs or steps, or a range [least, most]."""
@@ -89,6 +92,11 @@ class LocalTraining:
         return Batching(self.batch, self.steps is not None, self.drop_last)
 
     @property
+    def passes(self) -> Batching:
+        """The same, counted in whole passes."""
+        return replace(self.batching, by_steps=False)
+
+    @property
     def equal(self) -> bool:
         """Whether all clients train by the same amount in a round, the same number of epochs or of steps."""
         low, high = self._range
@@ -147,9 +155,9 @@ class LocalTraining:
         """
         if not self.keep_moments:
             return method.client_state(w)
-        trained = w[: method.sharing.layout.trained]
+        trained, parts = w[: method.sharing.trained], 2 if method.sharing.personal.alone else 1
         moments = {KEPT + name: own[0] for name, own in self.optimiser.moments(trained.unsqueeze(0)).items()}
-        return method.client_state(w) | moments | ({STEPS: torch.zeros_like(w[:1])} if self.optimiser.counted else {})
+        return method.client_state(w) | moments | ({STEPS: w.new_zeros(parts)} if self.optimiser.counted else {})
 
     def recalled(self, w: Tensor, client_state: Vectors) -> Vectors:
         """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
@@ -157,7 +165,7 @@ class LocalTraining:
         return {name: client_state[KEPT + name].clone() for name in begun} if self.keep_moments else begun
 
     def remembered(self, moments: Vectors, steps: Tensor, client_state: Vectors) -> Vectors:
-        """The client state of the moments after `steps` `[C, 1]` more steps; empty if they begin anew."""
+        """The client state of the moments after so many more `steps`, as in `STEPS`; empty if they begin anew."""
         kept = {KEPT + name: own for name, own in moments.items()} if self.keep_moments else {}
         return kept | ({STEPS: client_state[STEPS] + steps} if STEPS in client_state else {})
 

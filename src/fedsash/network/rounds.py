@@ -111,8 +111,8 @@ class Clock:
 
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
         self._network, self._scheduler, self._seed = network, scheduler, training.seed
-        samples = passed_over(training.local, sizes)
-        self._learner = Timing(len(sizes), network.bytes or length(training.module), samples=samples)
+        samples = passed_over(training.local, training.sharing, sizes)
+        self._learner = Timing(len(sizes), network.bytes or length(training.sharing), samples=samples)
         self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()
         self.rewind()
 

@@ -22,6 +22,7 @@ from fedsash import (
     Evaluation,
     FedAvg,
     FedProx,
+    FineTuning,
     LocalEngine,
     LocalTraining,
     RMSprop,
@@ -188,7 +189,10 @@ tasks = st.one_of(
 metrics = st.builds(Accuracy, ints) | st.sampled_from([F1(), MeanIoU(), RootMeanSquaredError(), R2(), Perplexity()])
 evaluations = st.builds(
     Evaluation,
-    *(ints, ints, text, maybe(st.floats(-1e6, 1e6)), st.booleans(), ints, st.floats(0.01, 0.9)),
+    *(ints, ints, text, maybe(st.floats(-1e6, 1e6)), st.booleans(), st.booleans()),
+    fine_tuning=maybe(st.builds(FineTuning, st.integers(0, 9)) | st.builds(FineTuning, steps=ints, lr=positive)),
+    batch=ints,
+    held_out=st.floats(0.01, 0.9),
     best_on=st.sampled_from(["held_out", "test"]),
 )
 

@@ -18,7 +18,7 @@ from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab import terminal
 from fedsash.lab.cli import main
-from fedsash.lab.client_results import CLIENTS
+from fedsash.lab.client_results import CLIENTS, over_last
 from fedsash.lab.report.comparison import compare
 from fedsash.lab.report.page import collect, document
 from fedsash.lab.runs import Result
@@ -67,6 +67,13 @@ def test_the_summary_has_the_means_over_the_last_evaluations(result: Result) -> 
             for name in ("client_mean", "worst_tenth", "client_std", "worst_client"):
                 assert of[name] == pytest.approx(fmean(r[name] for r in own))
             assert (of["scored"], of["without_samples"], of["undefined"]) == (5, 1, 0)
+
+
+def test_a_number_that_is_undefined_or_missing_in_an_evaluation_has_no_mean() -> None:
+    row: dict[str, Any] = {"split": "client_test", "model": "model", "client_mean": 0.5, "worst_tenth": 0.25}
+    values = [row | {"client_std": math.nan}, row | {"client_std": 0.5, "worst_tenth": None}, row | {"split": "else"}]
+    [of] = over_last(values, 5)["client_test"].values()
+    assert (of["client_mean"], of["worst_tenth"], of["client_std"], of["worst_client"]) == (0.5, None, None, None)
 
 
 def test_a_stopped_run_goes_on_to_the_same_bytes_of_all_results(result: Result, tmp_path: Path) -> None:

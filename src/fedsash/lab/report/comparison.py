@@ -80,7 +80,8 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
 
     The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
     of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
-    the name of the first run in its group.
+    the name of the first run in its group. Runs from Python are groups of their own: their folders do not say which of
+    them differ only in their seed.
 
     Raises `ValueError` if there is no such number, axis or label, if two runs of a group have the same seed, or if one
     metric decides a run and another one those that it is compared with.
@@ -110,7 +111,7 @@ def _compared(run: ComparedRun, of: str) -> tuple[Curves, dict[str, float | None
         values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
         return Curves(criterion, run.curves.split, {}), values
     split, _, number = of.partition("/")
-    results = run.summary.get("over_clients") or {}
+    results = run.summary["over_clients"]
     if split not in results or number not in OVER_CLIENTS:
         there = ", ".join(f"{split}/{number}" for split in results for number in OVER_CLIENTS)
         right = f"must be one of {there}" if there else "no client has scored its models"
@@ -148,10 +149,10 @@ def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     found = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
-        name = run.name
-        if run.config.get("built_by", run.config):  # else nobody knows its settings: it is like no other run
-            name = first.setdefault(json.dumps(_without_seed(run.config), sort_keys=True), run.name)
-        found.append(labels or {"run": name})
+        known = run.name  # nobody knows the settings of a run that was made in Python: it is like no other one
+        if run.config.get("built_by", run.config):
+            known = json.dumps(_without_seed(run.config), sort_keys=True)
+        found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from ....basics.errors import RunError, one_line
 from ....basics.paths import inside
 from ....evaluation import Curves, Evaluation
-from ...client_results import CLIENTS
+from ...client_results import CLIENTS, over_last
 from ...config.tables import build
 from ...files import read, table, there
 from ...records import Records
@@ -171,6 +171,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
         summary = summarise(rows, evaluation, criterion) | {"rounds": last, "diverged": diverged(rows, last)}
+    summary["over_clients"] = over_last(rows, evaluation.last)
     partition = _optional(folder / "partition.json")
     network = {row["round"]: row for row in rows if row["split"] == "network"}
     timeline, clients = _optional(folder / "timeline.json"), _optional(folder / CLIENTS)

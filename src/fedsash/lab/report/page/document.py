@@ -179,7 +179,7 @@ def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
 
 def _clients(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The section on the clients' own results. None if no client has scored a model."""
-    having = [run for run in runs if run.summary.get("over_clients")]
+    having = [run for run in runs if run.summary["over_clients"]]
     if not having:
         return None
     picture = clients(runs, wrong)
@@ -205,7 +205,7 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
 def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
     """The comparison of runs that differ only in their seed. None if there are no such runs."""
     having = [run for run in runs if run.repeatable]
-    splits = [list(run.summary.get("over_clients") or {}) for run in having]
+    splits = [list(run.summary["over_clients"]) for run in having]
     alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
     try:
         compared = {of: compare(having, of=of) for of in ("", *(f"{split}/worst_tenth" for split in alike))}

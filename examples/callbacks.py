@@ -1,38 +1,32 @@
-"""Metrics to MLflow or Weights & Biases: a callback gets `(round, metrics)` after every evaluation.
+"""A callback of one's own: it shows a line after every evaluation, and stops the run when its time is over.
 
-python examples/callbacks.py mlflow    (pip install mlflow)
-python examples/callbacks.py wandb     (pip install wandb)
+python examples/callbacks.py 20    (seconds)
 """
 
 import sys
-from collections.abc import Callable
+import time
+from dataclasses import dataclass
 from pathlib import Path
 
 import fedsash as fs
-from fedsash.evaluation import Metrics
-from fedsash.lab.config import load
 
 
-def numbers(metrics: list[Metrics]) -> dict[str, float]:
-    """All metrics of all models by name, such as "window50/test/accuracy"."""
-    return {f"{m.model}/{m.split}/{name}": value for m in metrics for name, value in m.values.items()}
+@dataclass(frozen=True)
+class Within(fs.Callback):
+    """Stops the run when it has been trained for so many `seconds`, in all of its sessions."""
 
+    seconds: float = 60.0
 
-def to_mlflow() -> Callable[[int, list[Metrics]], None]:
-    import mlflow
-
-    mlflow.start_run()
-    return lambda round, metrics: mlflow.log_metrics(numbers(metrics), step=round)
-
-
-def to_wandb() -> Callable[[int, list[Metrics]], None]:
-    import wandb
-
-    run = wandb.init(project="fedsash")
-    return lambda round, metrics: run.log(numbers(metrics), step=round)
+    def evaluation(self, run: fs.LiveRun, metrics: list[fs.Metrics]) -> None:
+        values = {m.model: m["accuracy"] for m in metrics if m.split == "test"}
+        print(f"round {run.round}:", ", ".join(f"{name} {value:.3f}" for name, value in values.items()))
+        if run.state.seconds > self.seconds:
+            run.stop(f"{self.seconds:g} seconds are over")
 
 
 if __name__ == "__main__":
-    callback = {"mlflow": to_mlflow, "wandb": to_wandb}[sys.argv[1]]()
-    experiment = load(Path(__file__).parent / "digits.toml")
-    fs.run(experiment.federation(), experiment.rounds, callbacks=[callback])
+    experiment = fs.load(Path(__file__).parent / "digits.toml")
+    began = time.perf_counter()
+    stopping = [Within(float(sys.argv[1])), fs.EarlyStopping(patience=10, model="window50", on="test")]
+    print(fs.run(experiment.federation(), experiment.rounds, progress=False, callbacks=stopping))
+    print(f"{time.perf_counter() - began:.0f} s")

@@ -36,7 +36,18 @@ LONGEST = 320
 HEAVY = (
     *("datasets", "flwr", "flwr_datasets", "dp_accounting", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
     *("matplotlib", "plotly", "rich", "pydantic", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
-    *("transformers", "ray", "torchvision", "torchmetrics", "triton", "torch._inductor", "torch._dynamo", "sympy"),
+    *(
+        "wandb",
+        "mlflow",
+        "transformers",
+        "ray",
+        "torchvision",
+        "torchmetrics",
+        "triton",
+        "torch._inductor",
+        "torch._dynamo",
+        "sympy",
+    ),
 )
 
 

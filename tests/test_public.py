@@ -15,6 +15,7 @@ from fedsash.aggregation import AGGREGATIONS
 from fedsash.averages import AVERAGES
 from fedsash.data import DATASETS, PARTITIONS
 from fedsash.executors import ENGINES
+from fedsash.lab.callbacks import CALLBACKS
 from fedsash.local import OPTIMISERS
 from fedsash.methods import METHODS
 from fedsash.sampling import SAMPLINGS
@@ -24,6 +25,7 @@ from fedsash.servers import SERVERS
 REGISTRIES = (
     AGGREGATIONS,
     AVERAGES,
+    CALLBACKS,
     DATASETS,
     ENGINES,
     LOCAL_SCHEDULES,

@@ -107,6 +107,13 @@ from .executors.clients import (
 from .federation import (
     Federation as Federation,
 )
+from .lab.callbacks import (
+    EarlyStopping as EarlyStopping,
+    ExportBest as ExportBest,
+    MLflow as MLflow,
+    TensorBoard as TensorBoard,
+    WandB as WandB,
+)
 from .lab.config import (
     ConfigError as ConfigError,
     Experiment as Experiment,
@@ -114,8 +121,10 @@ from .lab.config import (
 )
 from .lab.runs import (
     BestRound as BestRound,
+    Callback as Callback,
     Checkpoint as Checkpoint,
     Fork as Fork,
+    LiveRun as LiveRun,
     ModelResult as ModelResult,
     Result as Result,
     RunningSums as RunningSums,

@@ -34,7 +34,9 @@ def test_examples_train(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if path.stem == "flwr":
         pytest.importorskip("flwr_datasets")
     engine = ["engine.kind=sequential", "engine.workers=1", "engine.threads=1", "engine.compile=false"]
-    experiment = load(path, [] if path.stem == "own_engine" else engine, own_code=path.stem.startswith("own_"))
+    experiment = load(
+        path, [] if path.stem in ("own_engine", "own_federation") else engine, own_code=path.stem.startswith("own_")
+    )
     assert parse(experiment.table()) == experiment
     with experiment.federation() as federation:
         state, outcome = federation.round(federation.start())

@@ -17,7 +17,7 @@ from fedsash.evaluation import Metrics
 from fedsash.lab import files
 from fedsash.lab.cli import main
 from fedsash.lab.records import Records
-from support.observing import Crash, crash_at, final, go_on, observed, start
+from support.observing import Crash, Evaluated, crash_at, final, go_on, observed, start
 
 CONFIG = """
 rounds = 4
@@ -130,7 +130,7 @@ def test_a_running_run_can_be_read_at_any_moment(tmp_path: Path) -> None:
         lengths.append(len(Records(tmp_path / "run").load()))
         files.table(tmp_path / "run" / "partition.json")
 
-    start(observed(), 4, tmp_path / "run", every=2, callbacks=[look])
+    start(observed(), 4, tmp_path / "run", every=2, callbacks=[Evaluated(look)])
     assert lengths == sorted(set(lengths)) and len(lengths) == 4
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from fedsash.basics.errors import RunError
 from fedsash.evaluation import Metrics
 from fedsash.lab.files import replace_file, write_json
-from fedsash.lab.records import Records, TensorBoard
+from fedsash.lab.records import Records
 
 no_deadline = settings(deadline=None, max_examples=30)
 
@@ -181,44 +181,3 @@ def test_what_an_earlier_crash_left_is_written_over(tmp_path: Path) -> None:
     (tmp_path / ".summary.json.tmp").write_text('{"rou')
     write_json(tmp_path / "summary.json", {"rounds": 2})
     assert names(tmp_path) == ["summary.json"]
-
-
-def tensorboard_points(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    events = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator").EventAccumulator(str(folder))
-    events.Reload()
-    return {tag: [(e.step, round(e.value, 6)) for e in events.Scalars(tag)] for tag in events.Tags()["scalars"]}
-
-
-def test_tensorboard_gets_every_number_and_a_resumed_run_replaces_the_rest(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
-
-    def train(rounds: range, accuracy: float) -> None:
-        board = TensorBoard(tmp_path)
-        for t in rounds:
-            more = {"classes": [0.1, 0.2]}
-            same: dict[str, Any] = {"round": t, "loss": 2.0, "values": {"accuracy": accuracy, "f1": 0.75}}
-            board(t, [Metrics(model=name, split="test", more=more, **same) for name in ("model", "w")])
-            board(t, [Metrics(model="w", split="clients", more={"worst_tenth": 0.125}, **same)])
-        board.close()
-
-    train(range(1, 5), 0.25)
-    train(range(3, 6), 0.5)
-    points = tensorboard_points(tmp_path / "w")
-    assert set(points) == {
-        *("test/accuracy", "test/f1", "test/loss"),
-        *("clients/accuracy", "clients/f1", "clients/loss", "clients/worst_tenth"),
-    }
-    assert points["test/accuracy"] == [(1, 0.25), (2, 0.25), (3, 0.5), (4, 0.5), (5, 0.5)]
-    assert points["clients/worst_tenth"] == [(t, 0.125) for t in range(1, 6)]
-    assert set(tensorboard_points(tmp_path / "model")) == {"test/accuracy", "test/f1", "test/loss"}
-
-
-def test_without_tensorboard_one_line_says_what_to_install(tmp_path: Path) -> None:
-    code = (
-        "import sys; sys.modules['tensorboard'] = None\n"
-        "from fedsash.lab.records import TensorBoard\n"
-        "try: TensorBoard(sys.argv[1])\n"
-        "except ImportError as error: print(error)"
-    )
-    done = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1 and "pip install 'tensorboard'" in done.stdout

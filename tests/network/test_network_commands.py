@@ -26,7 +26,7 @@ from fedsash.network import (
     Synchronous,
 )
 from fedsash.sampling import Uniform
-from support.observing import final
+from support.observing import Evaluated, final
 from support.places import ROOT
 
 EXAMPLES = sorted((ROOT / "examples" / "network").glob("*.toml"))
@@ -107,7 +107,7 @@ def test_ctrl_c_saves_and_the_command_resume_goes_on(
         os.kill(os.getpid(), signal.SIGINT)
 
     experiment.run(whole)
-    assert experiment.run(stopped, callbacks=[press]).interrupted
+    assert experiment.run(stopped, callbacks=[Evaluated(press)]).interrupted
     assert main(["resume", str(stopped), "--no-progress"]) == 0
     assert "6 rounds of 5 clients" in capsys.readouterr().out
     assert final(stopped) == final(whole)
@@ -140,12 +140,12 @@ def test_a_study_of_time_that_is_gone_on_with_is_done_again(tmp_path: Path) -> N
         "scheduler": {"name": "fedasync"},
     }
     experiment = parse(table)
-    experiment.run(tmp_path)
+    experiment.study(tmp_path)
     before = {name: (tmp_path / name).read_bytes() for name in ("metrics.jsonl", "timeline.json")}
     assert main(["resume", str(tmp_path), "--no-progress"]) == 0
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
     with pytest.raises(ValueError, match="holds a run already"):
-        experiment.run(tmp_path)
+        experiment.study(tmp_path)
 
 
 def test_a_run_on_a_network_can_be_opened(file: Path, tmp_path: Path) -> None:

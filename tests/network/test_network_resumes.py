@@ -40,7 +40,7 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.network.vectors import Ledger
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam
-from support.observing import Crash, crash_at, failing, final, go_on, interrupting, observed, rows, start
+from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, interrupting, observed, rows, start
 from support.script import Script, tell
 from support.worlds import data, federation, identical, record
 
@@ -191,7 +191,7 @@ def train(out: str, name: str, rounds: int) -> None:
     """Start or resume a run, and tell every round."""
     folder = Path(out)
     go: Any = go_on if (folder / "metrics.jsonl").exists() else start
-    go(driver(name), rounds, folder, every=3, callbacks=[lambda round, metrics: tell("round", round)])
+    go(driver(name), rounds, folder, every=3, callbacks=[Evaluated(lambda round, metrics: tell("round", round))])
     tell("finished")
 
 

@@ -20,6 +20,7 @@ from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume
 from fedsash.averages import Average
 from fedsash.evaluation import Metrics
 from fedsash.lab.checkpoints import saved_rounds
+from fedsash.lab.runs import Callback, LiveRun
 from fedsash.tasks import Classification
 from fedsash.testing import small_data
 from support.worlds import federation
@@ -63,12 +64,22 @@ class Crash(Exception):
     """What stops a run at a chosen round without any of its own doing."""
 
 
-def crash_at(round: int) -> Callable[[int, list[Metrics]], None]:
-    def callback(now: int, metrics: list[Metrics]) -> None:
+class Evaluated(Callback):
+    """Calls a function of `(round, metrics)` after every evaluation."""
+
+    def __init__(self, heard: Callable[[int, list[Metrics]], object]) -> None:
+        self.heard = heard
+
+    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        self.heard(run.round, metrics)
+
+
+def crash_at(round: int) -> Evaluated:
+    def crash(now: int, metrics: list[Metrics]) -> None:
         if now == round:
             raise Crash
 
-    return callback
+    return Evaluated(crash)
 
 
 def failing(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from numbers import Number
+from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 from zlib import crc32
@@ -44,7 +46,7 @@ def text(value: Any, depth: int = 0) -> str:
     if isinstance(value, set | frozenset):
         return "{" + ", ".join(sorted(map(inner, value))) + "}"
     if isinstance(value, type):
-        return f"{value.__module__}.{value.__qualname__}"
+        return f"{_home(value)}.{value.__qualname__}"
     if callable(value) and (found := _function(value, depth)):
         return found
     known = [f.name for f in fields(value) if f.metadata.get("numbers", True)] if is_dataclass(value) else None
@@ -67,11 +69,20 @@ def _function(value: Any, depth: int) -> str:
         return f"{inner(value.__self__)}.{value.__name__}"
     if not hasattr(value, "__qualname__"):
         return ""
-    place = f"{value.__module__}.{value.__qualname__}"
+    place = f"{_home(value)}.{value.__qualname__}"
     if not isinstance(value, FunctionType) or "<" not in place:
         return place
     captured = [cell.cell_contents for cell in value.__closure__ or ()]
     return f"{place} {_code(value.__code__):08x} {inner(value.__defaults__)} {inner(captured)}"
+
+
+def _home(value: Any) -> str:
+    """The module of a class or function. A script has the name under which it is imported elsewhere."""
+    if value.__module__ != "__main__":
+        return str(value.__module__)
+    main = sys.modules["__main__"]
+    spec, file = getattr(main, "__spec__", None), getattr(main, "__file__", None)
+    return spec.name if spec else Path(file).stem if file else "__main__"
 
 
 def _code(code: CodeType) -> int:

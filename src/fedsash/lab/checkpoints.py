@@ -142,6 +142,12 @@ def saved_rounds(folder: Path) -> list[int]:
     return sorted(int(path.name) for path in folder.glob("[0-9]*") if path.name.isdigit() and len(path.name) >= 8)
 
 
+def fingerprint(path: Path) -> dict[str, str]:
+    """What determines the numbers of the state saved at `path`. Raises `UnreadableError` if its manifest is damaged."""
+    found: dict[str, str] = _manifest(path)["fingerprint"]
+    return found
+
+
 def place(folder: Path, round: int) -> Path:
     """The folder of the state after `round`."""
     return folder / f"{round:08d}"

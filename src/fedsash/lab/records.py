@@ -8,15 +8,12 @@ import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..basics.errors import MOST, RunError, brief, library, shortened
+from ..basics.errors import MOST, RunError, brief, shortened
 from ..basics.paths import naming, plain_file
-from ..evaluation import SPLITS, Metrics
+from ..evaluation import SPLITS
 from . import files
-
-if TYPE_CHECKING:
-    from torch.utils.tensorboard import SummaryWriter
 
 
 def _is_text(value: Any) -> bool:
@@ -139,39 +136,6 @@ class Records:
             if not right(row.get(key)):
                 raise RunError(f"{self.path}, line {number}: {shortened(key)} = {brief(row.get(key))}: must be {words}")
         return row
-
-
-class TensorBoard:
-    """A callback that writes the numbers of every evaluation for TensorBoard.
-
-    Each model is a separate TensorBoard run under `folder`, so the curves of all models appear in the same charts:
-    `test/loss`, `test/accuracy` and so on. A resumed run overwrites what the folder holds from its first round on.
-    Raises `ImportError` if the package tensorboard is not installed.
-    """
-
-    def __init__(self, folder: Path | str) -> None:
-        with library("tensorboard", "TensorBoard's curves", "tensorboard"):
-            from torch.utils.tensorboard import SummaryWriter
-        self._open = SummaryWriter
-        self._folder = Path(folder)
-        self._writers: dict[str, SummaryWriter] = {}
-
-    def __call__(self, round: int, metrics: list[Metrics]) -> None:
-        """Write the metrics of one round."""
-        for m in metrics:
-            if m.model not in self._writers:
-                self._writers[m.model] = self._open(str(self._folder / m.model), purge_step=round)
-            numbers = {"loss": m.loss} | m.values | m.more
-            for name, value in numbers.items():
-                if isinstance(value, int | float):
-                    self._writers[m.model].add_scalar(f"{m.split}/{name}", value, round)
-        for writer in self._writers.values():
-            writer.flush()
-
-    def close(self) -> None:
-        """Close the files."""
-        for writer in self._writers.values():
-            writer.close()
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:

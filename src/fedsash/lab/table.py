@@ -78,7 +78,7 @@ def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
 
 
 def notes(summary: Mapping[str, Any]) -> Iterator[str]:
-    """The lines below the table: which metric it shows, no evaluation, the model that was chosen, divergence."""
+    """The lines below the table: the metric, no evaluation, the model that was chosen, an early end, divergence."""
     if not summary["models"]:
         yield NOT_EVALUATED
     elif caption := Curves(metric_of(summary), summary["metric"]["split"], {}).caption:
@@ -87,6 +87,8 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
         yield f"the best on held-out data: {summary['chosen']}"
     if spent := summary["privacy"]:
         yield privacy_text(spent)
+    if why := summary.get("ended_early"):
+        yield f"ended after round {summary['rounds']}: {why}"
     if wrong := summary.get("diverged"):
         yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
 

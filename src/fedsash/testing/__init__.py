@@ -6,6 +6,7 @@ hold. The library's own tests call these functions, too. The strategies for Hypo
 """
 
 from .averages import check_average
+from .callbacks import check_callback
 from .clients import check_clients
 from .drawing import check_local_schedule, check_partition, check_sampling, check_schedule
 from .equality import Comparison, close, equal, identical, record
@@ -22,6 +23,7 @@ __all__ = [
     "after",
     "check_aggregation",
     "check_average",
+    "check_callback",
     "check_clients",
     "check_executor",
     "check_federation",

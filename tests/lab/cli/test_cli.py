@@ -109,7 +109,7 @@ def test_no_progress_leaves_only_the_table(
 def test_tensorboard_gets_a_folder_in_the_run(experiment: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     out = tmp_path / "run"
-    assert main(["run", str(experiment), "--out", str(out), "--set", "records.tensorboard=true"]) == 0
+    assert main(["run", str(experiment), "--out", str(out), "--set", "track=tensorboard"]) == 0
     assert sorted(path.name for path in (out / "tensorboard").iterdir()) == ["model", "w"]
 
 

@@ -32,7 +32,8 @@ from fedsash import (
 )
 from fedsash.averages import Average
 from fedsash.data import IID, Digits, Dirichlet, DirichletClasses, DirichletReuse, Flwr, Images, Shards
-from fedsash.lab.config import Experiment, Model, Recording, parse
+from fedsash.lab.callbacks import EarlyStopping, ExportBest, MLflow, TensorBoard, Track, WandB
+from fedsash.lab.config import Experiment, Model, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.words import describe
 from fedsash.sampling import FixedClients, Function, Uniform, Weighted
@@ -195,6 +196,13 @@ evaluations = st.builds(
     best_on=st.sampled_from(["held_out", "test"]),
 )
 
+callbacks: Any = st.one_of(
+    st.builds(EarlyStopping, ints, names, better=st.sampled_from(["higher", "lower", ""])),
+    st.builds(ExportBest, st.lists(names).map(tuple)),
+    st.builds(WandB, text, text),
+)
+trackers = st.builds(MLflow, text, text, text)
+
 
 @st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
@@ -225,7 +233,8 @@ def experiments(draw: st.DrawFn) -> Experiment:
             engine=engines,
             checkpoint=st.builds(Checkpoint, ints, st.lists(ints).map(tuple)),
             trajectory=st.builds(RunningSums, st.integers(0, 1000)),
-            records=st.builds(Recording, st.booleans()),
+            callbacks=st.dictionaries(names, callbacks, max_size=3),
+            track=st.builds(Track, maybe(st.builds(TensorBoard)), maybe(st.builds(WandB, text)), maybe(trackers)),
         )
     )
 
@@ -246,7 +255,8 @@ def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
                 *thing.options
             }
         elif is_dataclass(thing):
-            given = {f.name: getattr(thing, f.name) for f in fields(thing) if getattr(thing, f.name) is not None}
+            values = {f.name: getattr(thing, f.name) for f in fields(thing) if f.init}
+            given = {name: value for name, value in values.items() if value is not None}
             assert set(table) - {"name"} == set(given)
             for name, value in given.items():
                 check(value, table[name])

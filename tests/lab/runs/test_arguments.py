@@ -21,7 +21,9 @@ WRONG: dict[str, Callable[[], Any]] = {
     "checkpoint = 1: must be a Checkpoint": lambda: fs.run(federation(), 1, checkpoint=1),  # type: ignore[arg-type]
     "trajectory = 10: must be RunningSums": lambda: fs.run(federation(), 1, trajectory=10),  # type: ignore[arg-type]
     "fork = 'mine@10': must be a Fork": lambda: fs.run(federation(), 1, fork="mine@10"),  # type: ignore[arg-type]
-    "callbacks = ": lambda: fs.run(federation(), 1, callbacks=print),  # type: ignore[arg-type]
+    "callbacks = <built-in function print>: must be a list of objects whose classes extend Callback": lambda: fs.run(
+        federation(), 1, callbacks=print
+    ),  # type: ignore[arg-type]
     "federation = 'digits.toml': must be a Federation": lambda: fs.run("digits.toml", 1),  # type: ignore[arg-type]
     "Federation.model = 'mlp': must be an nn.Module": lambda: fs.Federation("mlp", data()),  # type: ignore[arg-type]
     "Federation.model = Linear: must be an nn.Module": lambda: fs.Federation(nn.Linear, data()),  # type: ignore[arg-type]
@@ -50,4 +52,4 @@ def test_a_folder_may_be_a_text() -> None:
 def test_an_unknown_model_is_an_error_for_users_that_survives_pickling() -> None:
     error = pickle.loads(pickle.dumps(UnknownModelError("wima", ["model"])))
     assert isinstance(error, fs.FedsashError) and isinstance(error, KeyError)
-    assert str(error) == "there is no model 'wima' in this result; there are: model"
+    assert str(error) == "there is no model 'wima' in this run; there are: model"

@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
-from fedsash import Broadcast, Checkpoint, Evaluation, Federation, Fork, run
+from fedsash import Broadcast, Evaluation, Federation, Fork
+from fedsash.exchange import RoundReport
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.records import Records
+from fedsash.lab.runs import Callback, LiveRun
 from fedsash.lab.runs.folder import RunFolder
 from fedsash.lab.runs.running_sums import Bookkeeper, RunningSums
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
-from support.observing import Crash, crash_at, failing, final, go_on, observed, rows, start
+from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, observed, rows, start
 
 ROUNDS, EVERY = 7, 3
 ADAPTIVE = Broadcast(("window", "ema"), start="auto", patience=1)
@@ -137,7 +139,7 @@ def test_a_callback_that_raises_is_called_once_for_its_round(whole: Path, tmp_pa
                 ROUNDS,
                 tmp_path,
                 every=EVERY,
-                callbacks=[lambda round, metrics: called.append(round), crash_at(at)],
+                callbacks=[Evaluated(lambda round, metrics: called.append(round)), crash_at(at)],
                 **SUMS,
             )
         assert saved_rounds(tmp_path / "state")[-1] == at
@@ -146,12 +148,13 @@ def test_a_callback_that_raises_is_called_once_for_its_round(whole: Path, tmp_pa
 
 
 def test_what_is_called_after_every_round_may_raise(whole: Path, tmp_path: Path) -> None:
-    def watch(round: int) -> None:
-        if round == 4:
-            raise Crash
+    class Watch(Callback):
+        def round(self, run: LiveRun, report: RoundReport) -> None:
+            if run.round == 4:
+                raise Crash
 
     with pytest.raises(Crash):
-        run(world(), ROUNDS, out=tmp_path, checkpoint=Checkpoint(EVERY), progress=watch, **SUMS)
+        start(world(), ROUNDS, tmp_path, every=EVERY, callbacks=[Watch()], **SUMS)
     assert saved_rounds(tmp_path / "state") == [3, 4]
     assert_resumed(tmp_path, whole)
 

@@ -139,12 +139,6 @@ def test_a_run_that_stops_early_is_the_beginning_of_the_whole_one(tmp_path: Path
     assert final(tmp_path / "b") == final(tmp_path / "whole")
 
 
-def test_a_function_is_told_every_round(tmp_path: Path) -> None:
-    told: list[int] = []
-    run(observed(), 4, out=tmp_path, progress=told.append)
-    assert told == [1, 2, 3, 4]
-
-
 def test_a_fork_has_the_kept_states_of_the_run_that_it_continues(tmp_path: Path) -> None:
     """They are those of a run that was never forked, but for the mark that it was."""
     keep = Checkpoint(3, keep=(1, 2))

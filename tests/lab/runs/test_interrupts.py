@@ -23,7 +23,7 @@ from fedsash.evaluation import Metrics
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
-from support.observing import final, go_on, interrupting, observed, start
+from support.observing import Evaluated, final, go_on, interrupting, observed, start
 from support.script import Script, gone, tell
 from support.worlds import ENGINES, VECTORISED, federation
 
@@ -46,7 +46,7 @@ def test_ctrl_c_in_the_last_round_interrupts_nothing(tmp_path: Path) -> None:
     def press(round: int, metrics: list[Metrics]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    result = start(observed(), 1, tmp_path, callbacks=[press])
+    result = start(observed(), 1, tmp_path, callbacks=[Evaluated(press)])
     assert not result.interrupted and result.state.round == 1
 
 
@@ -66,7 +66,7 @@ def test_ctrl_c_twice_stops_at_once_and_can_be_resumed(tmp_path: Path) -> None:
 
     start(observed(), 6, tmp_path / "whole", every=3)
     with pytest.raises(KeyboardInterrupt):
-        start(observed(), 6, tmp_path / "stopped", every=3, callbacks=[press_twice])
+        start(observed(), 6, tmp_path / "stopped", every=3, callbacks=[Evaluated(press_twice)])
     assert saved_rounds(tmp_path / "stopped" / "state") == [3, 4]
     go_on(observed(), 6, tmp_path / "stopped", every=3)
     assert final(tmp_path / "stopped") == final(tmp_path / "whole")
@@ -93,7 +93,7 @@ def killed_world(engine: str) -> Federation:
 
 def train(out: str, engine: str, rounds: int, every: int = 3, source: str | None = None) -> None:
     """Start or resume a run, and tell every round."""
-    settings: dict[str, Any] = {"every": every, "callbacks": [lambda round, metrics: tell("round", round)]}
+    settings: dict[str, Any] = {"every": every, "callbacks": [Evaluated(lambda round, metrics: tell("round", round))]}
     world, folder = killed_world(engine), Path(out)
     if (folder / "metrics.jsonl").exists():
         result = go_on(world, rounds, folder, **settings)

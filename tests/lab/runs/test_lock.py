@@ -20,7 +20,7 @@ from fedsash.evaluation import Metrics
 from fedsash.lab.cli import main
 from fedsash.lab.runs.lock import InUseError, check_free, held
 from fedsash.lab.sweeps import execute, index, parse
-from support.observing import final, go_on, observed, start
+from support.observing import Evaluated, final, go_on, observed, start
 from support.script import Script, tell
 from support.worlds import federation
 
@@ -177,7 +177,7 @@ def test_sessions_of_one_process_exclude_each_other(tmp_path: Path) -> None:
             thread.start()
             thread.join()
 
-    start(observed(), 1, tmp_path / "a", callbacks=[again])
+    start(observed(), 1, tmp_path / "a", callbacks=[Evaluated(again)])
     start(observed(), 1, tmp_path / "b")
     assert lines == [f"{tmp_path / 'a'} is in use by another session of this process"] * 4
     assert final(tmp_path / "a") == final(tmp_path / "b")
@@ -192,7 +192,7 @@ def test_a_refused_run_leaves_no_folder_and_a_failed_one_no_lock(tmp_path: Path)
         raise ArithmeticError
 
     with pytest.raises(ArithmeticError):
-        start(observed(), 2, tmp_path / "failed", callbacks=[fail])
+        start(observed(), 2, tmp_path / "failed", callbacks=[Evaluated(fail)])
     assert not (tmp_path / "failed" / "lock").exists()
     go_on(observed(), 2, tmp_path / "failed")
 

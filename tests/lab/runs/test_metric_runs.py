@@ -18,7 +18,7 @@ from fedsash.lab.cli import main
 from fedsash.lab.runs import Result
 from fedsash.lab.summaries import GOAL, criterion_of
 from fedsash.tasks import Criterion
-from support.observing import final, go_on, rows, start
+from support.observing import Evaluated, final, go_on, rows, start
 from support.regression import regression
 
 ROUNDS = 8
@@ -59,7 +59,7 @@ def test_the_folder_says_which_metric_decides_and_in_which_direction(result: Res
 
 def test_rows_and_callbacks_have_every_metric_of_the_task(tmp_path: Path) -> None:
     heard: list[Metrics] = []
-    start(regression(), 2, tmp_path / "a", callbacks=[lambda round, metrics: heard.extend(metrics)])
+    start(regression(), 2, tmp_path / "a", callbacks=[Evaluated(lambda round, metrics: heard.extend(metrics))])
     assert {(m.model, m.split) for m in heard} == {(name, s) for name in NAMES for s in ("test", "held_out")}
     for m, row in zip(heard, rows(tmp_path / "a"), strict=True):
         assert (m["rmse"], m["mae"], m["r2"], m["loss"]) == (row["rmse"], row["mae"], row["r2"], row["loss"])

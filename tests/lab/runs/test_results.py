@@ -95,7 +95,7 @@ def test_what_is_not_there_is_a_key_error_of_one_line_that_says_what_is(result: 
         with pytest.raises(KeyError) as error:
             ask("wima")
         assert isinstance(error.value, UnknownModelError)
-        assert str(error.value).startswith("there is no model 'wima' in this result; there are: model, window, ")
+        assert str(error.value).startswith("there is no model 'wima' in this run; there are: model, window, ")
 
 
 def test_a_result_is_shown_in_a_few_lines_whatever_it_holds(result: Result, stopped: Result) -> None:

@@ -19,7 +19,7 @@ from fedsash.evaluation import Metrics
 from fedsash.lab.checkpoints import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
-from support.observing import AVERAGES, EVERY, final, go_on, observed, rows, start
+from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start
 from support.worlds import SEQUENTIAL, federation
 
 # A run and its folder.
@@ -102,12 +102,12 @@ def test_the_summary(tmp_path: Path) -> None:
 def test_callbacks_get_every_evaluation_from_the_first_round_of_this_sitting_on(tmp_path: Path) -> None:
     seen: list[tuple[int, list[Metrics]]] = []
     world = federation(averages={"w": Window(2)}, evaluation=Evaluation(every=3, last=2))
-    first = start(world, 8, tmp_path, callbacks=[lambda round, metrics: seen.append((round, metrics))])
+    first = start(world, 8, tmp_path, callbacks=[Evaluated(lambda round, metrics: seen.append((round, metrics)))])
     assert [round for round, _ in seen] == [3, 6, 7, 8]
     assert [m.row() for _, metrics in seen for m in metrics] == first.history
     assert all(m.round == round for round, metrics in seen for m in metrics)
     seen.clear()
-    go_on(world, 9, tmp_path, callbacks=[lambda round, metrics: seen.append((round, metrics))])
+    go_on(world, 9, tmp_path, callbacks=[Evaluated(lambda round, metrics: seen.append((round, metrics)))])
     assert [round for round, _ in seen] == [9]
 
 

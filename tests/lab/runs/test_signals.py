@@ -23,7 +23,7 @@ from fedsash.lab.records import Records
 from fedsash.lab.runs import interrupts
 from fedsash.lab.runs.interrupts import StoppedError, on_stop
 from support.experiments import file_with
-from support.observing import final, go_on, observed, start
+from support.observing import Evaluated, final, go_on, observed, start
 from support.script import Script, tell
 
 EXPERIMENT = """rounds = 1000
@@ -110,13 +110,13 @@ def test_a_closed_terminal_loses_nothing(script: Script, tmp_path: Path) -> None
     assert 0 < round < 400 and (out / "summary.json").exists()
 
 
-def pressing(*numbers: int, at: int) -> Any:
-    def callback(round: int, metrics: list[Metrics]) -> None:
+def pressing(*numbers: int, at: int) -> Evaluated:
+    def press(round: int, metrics: list[Metrics]) -> None:
         if round == at:
             for number in numbers:
                 os.kill(os.getpid(), number)
 
-    return callback
+    return Evaluated(press)
 
 
 @pytest.mark.parametrize("number", STOPS)
@@ -167,7 +167,7 @@ def test_another_thread_leaves_all_signals_alone() -> None:
 def train(out: str, rounds: int) -> None:
     """Start a run or go on with it; at two signals it ends at once."""
     folder, begun = Path(out), (Path(out) / "metrics.jsonl").exists()
-    callbacks = [lambda round, metrics: tell("round", round)]
+    callbacks = [Evaluated(lambda round, metrics: tell("round", round))]
     with suppress(KeyboardInterrupt):
         result = (go_on if begun else start)(observed(), rounds, folder, every=7, callbacks=callbacks)
         tell("interrupted" if result.interrupted else "finished")

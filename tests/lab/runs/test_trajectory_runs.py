@@ -25,7 +25,7 @@ from fedsash.lab.checkpoints import place as place_of_state
 from fedsash.lab.runs.running_sums import FOLDER, NAME, count, kept, place, read
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
-from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, start
+from support.observing import AVERAGES, Crash, Evaluated, crash_at, final, go_on, observed, start
 from support.script import Script, tell
 from support.worlds import federation
 
@@ -200,7 +200,14 @@ def train(out: str, rounds: int) -> None:
     world, folder = observed(method=Scaffold()), Path(out)
     begun = (folder / "metrics.jsonl").exists()
     act: Callable[..., Any] = go_on if begun else start
-    act(world, rounds, folder, every=4, trajectory=EVERY, callbacks=[lambda round, metrics: tell("round", round)])
+    act(
+        world,
+        rounds,
+        folder,
+        every=4,
+        trajectory=EVERY,
+        callbacks=[Evaluated(lambda round, metrics: tell("round", round))],
+    )
     tell("finished")
 
 

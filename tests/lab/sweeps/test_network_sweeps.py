@@ -17,6 +17,7 @@ from fedsash.lab.config import ConfigError, NetworkExperiment
 from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse, plan
 from fedsash.network import ConstantWindow
+from support.observing import Evaluated
 from support.worlds import ON_NETWORK
 
 AXES: dict[str, Any] = {
@@ -52,7 +53,7 @@ def test_a_sweep_gives_the_runs_numbers_once_and_goes_on_with_what_was_stopped(t
         os.kill(os.getpid(), signal.SIGINT)
 
     for run, folder in zip(found.runs, folders, strict=True):
-        assert run.experiment.run(folder, callbacks=[press]).interrupted
+        assert run.experiment.run(folder, callbacks=[Evaluated(press)]).interrupted
         (folder / "mine").touch()
     done = execute(found, tmp_path, jobs=1, progress=False)
     assert done.failed == {} and not done.signal

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import terminal
+
+if TYPE_CHECKING:
+    from ..config import Experiment
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
@@ -61,6 +64,24 @@ def add_set(parser: argparse.ArgumentParser) -> None:
     line = "change one value of the experiment; can be repeated"
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help=line)
     add_own_code(parser)
+
+
+def add_federation(parser: argparse.ArgumentParser) -> None:
+    """Add `--federation`, for runs whose federation is made in Python."""
+    line = "the function of yours that makes the federation"
+    parser.add_argument("--federation", default="", metavar="PACKAGE.MODULE:FUNCTION", help=line)
+
+
+def load_given(given: argparse.Namespace, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment of a command: in its file, or made by the function that `--federation` names."""
+    from ..config import ConfigError, load, load_own
+
+    if given.experiment is None and not given.federation:
+        raise ConfigError("the experiment is missing: name its file, or a function of yours with --federation")
+    if given.federation and given.experiment is not None:
+        raise ConfigError(f"--federation {given.federation}: goes without a file; there it is built_by")
+    changes = [*given.set, *overrides]
+    return load_own(given.federation, changes) if given.federation else load(given.experiment, changes, given.own_code)
 
 
 def add_own_code(parser: argparse.ArgumentParser) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,7 +38,8 @@ def _network(given: argparse.Namespace) -> int:
             "this experiment has neither [network] nor [scheduler]: start it with fedsash run",
             file=str(given.experiment),
         )
-    return simulate(given, experiment, given.experiment, experiment.run)
+    go = experiment.study if experiment.stateless else experiment.run
+    return simulate(given, experiment, given.experiment, go)
 
 
 def simulate(
@@ -47,14 +47,10 @@ def simulate(
 ) -> int:
     """Run or resume an experiment on a network, and print its results."""
     from ..config.errors import prefixed
-    from ..records import TensorBoard
     from ..table import tables
 
-    with ExitStack() as stack:
-        stack.enter_context(prefixed(file))
-        boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
-        callbacks = [stack.enter_context(closing(board)) for board in boards]
-        result = go(given.out, progress=given.progress, callbacks=callbacks)
+    with prefixed(file):
+        result = go(given.out, progress=given.progress)
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:
@@ -75,7 +71,7 @@ def _lines(result: Result | TimeStudy) -> list[str]:
         f"{network['failed_uploads']:,} failed uploads, waiting {network['waiting']:.3g} s a trip",
         f"link in use {100 * network['link_use']:.0f} %",
     ]
-    if summary["ended_early"]:
+    if summary["ended_early"] and not summary["models"]:  # else it stands below the table
         lines.append(f"ended early: {summary['ended_early']}")
     criterion = metric_of(summary)
     for model, when in summary["target"].items():

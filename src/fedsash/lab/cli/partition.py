@@ -6,27 +6,27 @@ import argparse
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, Commands, add_set
+from .common import OK, Commands, add_federation, add_set, load_given
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     partition = commands.add_parser("partition", help="show which client holds which labels", epilog=PARTITION)
-    partition.add_argument("experiment", type=Path, help="experiment file (TOML)")
+    partition.add_argument("experiment", type=Path, nargs="?", help="experiment file (TOML)")
     add_set(partition)
+    add_federation(partition)
     partition.add_argument("--out", dest="picture", type=Path, help="also draw a picture into this file (.png, .svg)")
     partition.set_defaults(command=_partition)
 
 
 def _partition(given: argparse.Namespace) -> int:
-    from ..config import load
     from ..config.errors import prefixed
     from ..partition import record, table
     from ..pictures.paper import draw
     from ..pictures.partition import partition
 
-    experiment = load(given.experiment, given.set, given.own_code)
-    with prefixed(given.experiment):
+    experiment = load_given(given)
+    with prefixed(given.experiment or given.federation):
         data = experiment.federated_data()
     terminal.say(table(data))
     if given.picture is not None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from ...basics.errors import SettingError, shortened
 from .. import terminal
 from ..studies import STUDIES
-from .common import OK, Commands, add_own_code
+from .common import OK, Commands, add_federation, add_own_code
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -52,6 +52,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
         _option(parser, field, hints[field.name])
     parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from the models or rounds)")
     add_own_code(parser)
+    add_federation(parser)
     parser.set_defaults(command=partial(_carry_out, study), verb=name)
 
 
@@ -107,7 +108,7 @@ def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
     with _naming_options(kind):
         study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
         for folders in [given.runs] if kind.takes == "together" else [[folder] for folder in given.runs]:
-            with _opened(folders, given.own_code) as runs:
+            with _opened(folders, given) as runs:
                 if lines := study.answer(runs):
                     terminal.say("\n".join(lines))
                 else:
@@ -144,11 +145,11 @@ def _naming_options(kind: type[Study]) -> Iterator[None]:
 
 
 @contextmanager
-def _opened(folders: Sequence[Path], own_code: bool) -> Iterator[list[OpenRun]]:
+def _opened(folders: Sequence[Path], given: argparse.Namespace) -> Iterator[list[OpenRun]]:
     from ..studies.opened import open_run
 
     with ExitStack() as stack:
-        yield [stack.enter_context(closing(open_run(folder, own_code))) for folder in folders]
+        yield [stack.enter_context(closing(open_run(folder, given.own_code, given.federation))) for folder in folders]
 
 
 @contextmanager
@@ -203,7 +204,8 @@ def _typed(kind: type[Study], given: argparse.Namespace) -> str:
             words.append(f"--{field.name}")
         elif value is not False and text:
             words += [f"--{field.name}", text]
-    return shlex.join([*words, *(["--name", given.name] if given.name else [])])
+    more = {"--name": given.name, "--federation": given.federation}
+    return shlex.join([*words, *(word for option, text in more.items() if text for word in (option, text))])
 
 
 def _text(value: Any, field: Field[Any]) -> str:

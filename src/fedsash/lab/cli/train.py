@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...basics.errors import shortened
 from .. import terminal
-from .common import Commands, add_own_code, add_set, check_out, finished, stopped
+from .common import Commands, add_federation, add_set, check_out, finished, load_given, stopped
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -22,9 +21,11 @@ if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, s
 def add(commands: Commands) -> None:
     """Add the commands."""
     run = commands.add_parser("run", help="train the experiment in a file", epilog=RUN)
-    run.add_argument("experiment", type=Path, help="experiment file (TOML); an empty file trains on digits")
+    line = "experiment file (TOML); an empty file trains on digits"
+    run.add_argument("experiment", type=Path, nargs="?", help=line)
     run.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold a run already")
     add_set(run)
+    add_federation(run)
     run.add_argument("--seed", type=int, help="the same as --set seed=SEED")
     run.add_argument("--rounds", type=int, help="the same as --set rounds=ROUNDS")
     run.add_argument("--fork", type=_fork, metavar="RUN@ROUND", help="start from the state that RUN saved after ROUND")
@@ -33,7 +34,8 @@ def add(commands: Commands) -> None:
     resume = commands.add_parser("resume", help="continue a run", epilog=RESUME)
     resume.add_argument("out", type=Path, metavar="run", help="the run's folder")
     resume.add_argument("--rounds", type=int, help="train until this round (counted from the run's beginning)")
-    add_own_code(resume)
+    add_set(resume)
+    add_federation(resume)
     resume.set_defaults(command=_resume)
     for command in (run, resume):
         line = "print neither progress nor notes"
@@ -42,17 +44,18 @@ def add(commands: Commands) -> None:
 
 def _run(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import ConfigError, load
+    from ..config import ConfigError
 
     check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
-    experiment = load(given.experiment, [*given.set, *overrides], given.own_code)
+    experiment = load_given(given, overrides)
     if experiment.simulated:
         raise ConfigError(
             "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
         )
-    return _train(given, experiment, given.experiment, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
+    file = given.experiment or given.federation
+    return _train(given, experiment, file, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
 
 
 def _resume(given: argparse.Namespace) -> int:
@@ -60,36 +63,27 @@ def _resume(given: argparse.Namespace) -> int:
     from ..config import NetworkExperiment, load_run
 
     check_out(given.out, new=False)
-    file, overrides = given.out / "config.toml", [] if given.rounds is None else [f"rounds={given.rounds}"]
-    experiment = load_run(given.out, overrides, given.own_code)
+    overrides = [] if given.rounds is None else [f"rounds={given.rounds}"]
+    file = given.out / "config.toml"
+    experiment = load_run(given.out, [*given.set, *overrides], given.own_code, given.federation)
     if isinstance(experiment, NetworkExperiment):
-        return simulate(given, experiment, file, experiment.resume)
+        go = partial(experiment.study, again=True) if experiment.stateless else experiment.resume
+        return simulate(given, experiment, file, go)
     return _train(given, experiment, file, runs.resume)
 
 
-def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train: Callable[..., Result]) -> int:
+def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, train: Callable[..., Result]) -> int:
     """Train an experiment and print its results."""
     from ..config.errors import prefixed
-    from ..records import TensorBoard
     from ..table import tables
 
     with prefixed(file):
-        federation = experiment.federation()
-    with ExitStack() as stack:
-        boards = [TensorBoard(given.out / "tensorboard")] if experiment.records.tensorboard else []
-        result = train(
-            federation,
-            experiment.rounds,
-            out=given.out,
-            checkpoint=experiment.checkpoint,
-            trajectory=experiment.trajectory,
-            progress=given.progress,
-            callbacks=[stack.enter_context(closing(board)) for board in boards],
-            config=experiment.table(),
-        )
+        driver = experiment.driver()
+        settings = experiment.settings(driver)
+    result = train(driver, experiment.rounds, out=given.out, progress=given.progress, **settings)
     if result.interrupted:
         return stopped(given, result.signal)
-    for shown in tables(result.summary, experiment.evaluation):
+    for shown in tables(result.summary, driver.evaluation):
         terminal.say()
         terminal.show(shown)
     terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
@@ -109,6 +103,7 @@ examples:
   fedsash run experiment.toml --out runs/b --seed 1 --set local.lr=0.05 --set method.name=scaffold
   fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set broadcast=w50
   fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
+  fedsash run --federation mine:build --rounds 100 --out runs/e   a federation of your own, made by a function
 
 A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),
 metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state saved.
@@ -119,6 +114,8 @@ RESUME = """\
 examples:
   fedsash resume runs/a                 after a crash, a kill or Ctrl-C; the result is the same as without a stop
   fedsash resume runs/a --rounds 1000   continue up to round 1000
+  fedsash resume runs/a --set callbacks.stop.patience=50          with other callbacks, checkpoints or tracking
+  fedsash resume runs/mine --federation mine:build                a run made in Python: its function, once
 
 SIGTERM (a queue) and SIGHUP (a closed terminal) stop a run as Ctrl-C does: the round is finished and the state saved.
 A job script for SLURM, which kills a job that is still there some seconds after SIGTERM:

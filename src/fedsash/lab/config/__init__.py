@@ -1,9 +1,20 @@
 """Experiment files: reading and checking them."""
 
 from .errors import ConfigError
-from .experiment import Experiment, Recording
+from .experiment import Experiment
 from .model import Model
 from .network import NetworkExperiment
-from .parsing import load, load_run, parse
+from .own import OwnExperiment
+from .parsing import load, load_own, load_run, parse
 
-__all__ = ["ConfigError", "Experiment", "Model", "NetworkExperiment", "Recording", "load", "load_run", "parse"]
+__all__ = [
+    "ConfigError",
+    "Experiment",
+    "Model",
+    "NetworkExperiment",
+    "OwnExperiment",
+    "load",
+    "load_own",
+    "load_run",
+    "parse",
+]

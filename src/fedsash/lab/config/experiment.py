@@ -24,18 +24,11 @@ from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
 from ...tasks import Metric, Task
-from ..runs import Checkpoint, RunningSums
+from ..callbacks import Track
+from ..runs import Callback, Checkpoint, Driver, RunningSums
 from . import tables
 from .errors import located
 from .model import Model
-
-
-@dataclass(frozen=True)
-@typed
-class Recording:
-    """What a run writes in addition to its own records. `tensorboard` writes event files into the run's folder."""
-
-    tensorboard: bool = False
 
 
 @dataclass(frozen=True)
@@ -72,7 +65,8 @@ class Experiment:
     personal: Personal = field(default_factory=Personal)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     trajectory: RunningSums = field(default_factory=RunningSums)
-    records: Recording = field(default_factory=Recording)
+    callbacks: Mapping[str, Callback] = field(default_factory=dict)
+    track: Track = field(default_factory=Track)
 
     def __post_init__(self) -> None:
         check_count("rounds", self.rounds)
@@ -85,8 +79,13 @@ class Experiment:
 
     @property
     def simulated(self) -> bool:
-        """Whether it runs on a simulated network. Such a run shares no rounds with other runs of a sweep."""
+        """Whether it runs on a simulated network."""
         return False
+
+    @property
+    def alone(self) -> bool:
+        """Whether it shares no rounds with other runs of a sweep: a callback may stop it, others not."""
+        return bool(self.callbacks)
 
     @property
     def stateless(self) -> bool:
@@ -142,6 +141,23 @@ class Experiment:
                 seed=self.seed,
                 device=self.device,
             )
+
+    def driver(self) -> Driver:
+        """What makes the rounds: the federation. Raises `ConfigError` if its parts do not fit together."""
+        return self.federation()
+
+    def settings(self, driver: Driver) -> dict[str, Any]:
+        """The arguments of `run` and `resume` beside the driver: checkpoint, running sums, callbacks, config.
+
+        Raises `ConfigError` for a callback that does not fit the driver.
+        """
+        listed = {f"callbacks.{name}": callback for name, callback in self.callbacks.items()}
+        listed |= {f"track.{name}": callback for name, callback in self.track.chosen().items()}
+        for place, callback in listed.items():
+            with located(place):
+                callback.fits(driver)
+        run = {"checkpoint": self.checkpoint, "trajectory": self.trajectory}
+        return {**run, "callbacks": list(listed.values()), "config": self.table()}
 
     def table(self) -> dict[str, Any]:
         """The experiment as the complete content of a file. `parse` makes an equal experiment from it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from ...network.schedulers import Scheduler, Synchronous
 from ...network.settings import Network
 from ...sampling import Sampling, Uniform
 from .. import runs
-from ..runs import Callback, Driver, Watch
+from ..runs import Callback, Driver
 from ..runs.timing import TimeStudy, simulate
 from .errors import ConfigError, located
 from .experiment import Experiment
@@ -38,32 +38,41 @@ class NetworkExperiment(Experiment):
             raise ConfigError(f"sampling: the scheduler {name} says itself who trains; leave it out", "sampling")
         if self.trajectory.every:
             raise ConfigError("trajectory: a simulated run keeps no running sums; leave it out", "trajectory")
+        if self.stateless and (self.callbacks or self.track.chosen()):
+            key = "callbacks" if self.callbacks else "track"
+            raise ConfigError(f"{key}: a study of time evaluates no models; leave it out", key)
 
     @property
     def simulated(self) -> bool:
         return True
 
     @property
+    def alone(self) -> bool:
+        return True
+
+    @property
     def stateless(self) -> bool:
         return not self.network.learning
 
-    def run(
-        self, out: Path | str | None = None, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
-    ) -> runs.Result | TimeStudy:
-        """Run the experiment, or study its time only. Raises `ConfigError` if its parts do not fit together."""
-        if not self.network.learning:
-            return self._study(out, progress, again=False)
-        settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
-        return runs.run(self.driver(), self.rounds, out=out, progress=progress, **settings)
+    def run(self, out: Path | str | None = None, *, callbacks: Sequence[Callback] = (), **how: Any) -> runs.Result:
+        """Run the experiment, with more `callbacks`; `how` are other arguments of `runs.run`.
 
-    def resume(
-        self, out: Path | str, *, progress: bool | Watch = False, callbacks: Sequence[Callback] = ()
-    ) -> runs.Result | TimeStudy:
-        """Go on with the run in `out`. A study of time starts again, because its time would have to be replayed."""
-        if not self.network.learning:
-            return self._study(out, progress, again=True)
-        settings: dict[str, Any] = {"checkpoint": self.checkpoint, "callbacks": callbacks, "config": self.table()}
-        return runs.resume(self.driver(), self.rounds, out, progress=progress, **settings)
+        Raises `ConfigError` if its parts do not fit together.
+        """
+        return self._go(runs.run, callbacks, out=out, **how)
+
+    def resume(self, out: Path | str, *, callbacks: Sequence[Callback] = (), **how: Any) -> runs.Result:
+        """Go on with the run in `out`, as `run`."""
+        return self._go(runs.resume, callbacks, out=out, **how)
+
+    def _go(self, go: Callable[..., runs.Result], callbacks: Sequence[Callback], **how: Any) -> runs.Result:
+        driver = self.driver()
+        settings = self.settings(driver)
+        return go(
+            driver,
+            self.rounds,
+            **settings | {"progress": False} | how | {"callbacks": [*settings["callbacks"], *callbacks]},
+        )
 
     def driver(self) -> Driver:
         """The driver of the run. Raises `ConfigError` if the parts do not fit together."""
@@ -80,8 +89,15 @@ class NetworkExperiment(Experiment):
             del table["sampling"]
         return table
 
-    def _study(self, out: Path | str | None, progress: bool | Watch, again: bool) -> TimeStudy:
-        """Simulate the time only, without models."""
+    def study(
+        self,
+        out: Path | str | None = None,
+        *,
+        progress: bool = False,
+        stepped: Callable[[int], object] | None = None,
+        again: bool = False,
+    ) -> TimeStudy:
+        """Simulate the time only, without models: an experiment with `network.learning = false`. See `simulate`."""
         network = self.network
         assert network.bytes is not None
         return simulate(
@@ -93,6 +109,7 @@ class NetworkExperiment(Experiment):
             seed=self.seed,
             out=out,
             progress=progress,
+            stepped=stepped,
             config=self.table(),
             again=again,
         )

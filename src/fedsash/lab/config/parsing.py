@@ -6,13 +6,17 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ...basics.errors import shortened
 from ...basics.resolve import Allowed, allowed_only
 from .. import own_code as permits
+from ..files import there
 from . import tables
-from .errors import prefixed
+from .errors import ConfigError, prefixed
 from .experiment import Experiment
 from .files import check_content, overridden, read
 from .network import NetworkExperiment
+from .own import KEYS as OWN_KEYS
+from .own import OwnExperiment
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), own_code: Allowed = False) -> Experiment:
@@ -26,27 +30,49 @@ def load(path: str | Path, overrides: Iterable[str] = (), own_code: Allowed = Fa
         return parse(read(path), overrides, own_code)
 
 
-def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False) -> Experiment:
+def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False, federation: str = "") -> Experiment:
     """The experiment of the run in `folder`, after `overrides`.
 
-    The code that was allowed when the run was made here is allowed (see `own_code.py`), and all code with `own_code`.
-    Raises `FileNotFoundError` if the folder holds no run, and `ConfigError`.
+    For a run that was made in Python, `federation` names the function that makes its federation,
+    `"package.module:function"`. This function is allowed, as is the code that was allowed when the run was made here
+    (see `own_code.py`); with `own_code` all code is. Raises `FileNotFoundError` if the folder holds no run, and
+    `ConfigError`.
     """
     file = folder / "config.toml"
-    if not file.exists():
-        raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
-    return load(file, overrides, own_code or permits.of(folder))
+    if not there(file):
+        if not there(folder / "metrics.jsonl"):
+            raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
+        raise ConfigError("is missing, and only it says what was trained: put it back", file=str(file))
+    with prefixed(file):
+        table = read(file)
+        if federation:
+            if "built_by" not in table:
+                right = "this run was made from an experiment file, which says what its federation is; leave it out"
+                raise ConfigError(f"--federation {federation}: {right}")
+            table["built_by"] = federation
+        return parse(table, overrides, own_code or {*permits.of(folder), *filter(None, [federation])})
+
+
+def load_own(federation: str, overrides: Iterable[str] = ()) -> Experiment:
+    """The experiment whose federation the function at `federation` makes, `"package.module:function"`."""
+    return parse({"built_by": federation}, overrides, own_code={federation})
 
 
 def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: Allowed = False) -> Experiment:
     """The experiment that the content of a file describes, after `overrides`. See `load` for `own_code`.
 
-    It is a `NetworkExperiment` if the table has `network` or `scheduler`. Raises `ConfigError`.
+    It is a `NetworkExperiment` if the table has `network` or `scheduler`, and an `OwnExperiment` if it has `built_by`.
+    Raises `ConfigError`.
     """
     for override in overrides:
         table = overridden(table, override)
     check_content(table)
-    kind = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
+    kind: type[Experiment] = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
+    if "built_by" in table:
+        kind = OwnExperiment
+        if others := [key for key in table if key not in OWN_KEYS]:
+            right = f"the function in built_by decides it; known beside built_by are {', '.join(OWN_KEYS)}"
+            raise ConfigError(f"{shortened(others[0])}: {right}", others[0])
     with allowed_only(own_code):
         experiment: Experiment = tables.build(kind, table, "", kind())
     return experiment

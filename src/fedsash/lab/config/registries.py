@@ -21,6 +21,8 @@ from ...sampling import SAMPLINGS, Sampling
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
 from ...servers import SERVERS, Server
 from ...tasks import METRICS, TASKS, Metric, Task
+from ..callbacks import CALLBACKS
+from ..runs import Callback
 from .errors import ConfigError
 from .model import Model, ModelRegistry
 from .registry import Make, Registry
@@ -42,6 +44,7 @@ REGISTRIES: dict[str, Registry] = {
     "tasks": Registry("task", TASKS, Task),
     "metrics": Registry("metrics.NAME", METRICS, Metric),
     "engines": Registry("engine", ENGINES, Engine),
+    "callbacks": Registry("callbacks.NAME", CALLBACKS, Callback),
     "schedulers": Registry("scheduler", SCHEDULERS, Scheduler),
     "client_windows": Registry("scheduler.window", CLIENT_WINDOWS, ClientWindow),
 }

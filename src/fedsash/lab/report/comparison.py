@@ -88,7 +88,7 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     """
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
     for run, labels in zip(runs, _labels(runs), strict=True):
-        rows, seed = groups.setdefault(tuple(labels.items()), {}), int(run.config.get("seed", 0))
+        rows, seed = groups.setdefault(tuple(labels.items()), {}), _seed(run.config)
         decided, values = _compared(run, of)
         for model, value in values.items():
             row = rows.setdefault(model, Row(labels, model, {}, decided))
@@ -149,10 +149,22 @@ def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     found = []
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
-        config = {key: value for key, value in run.config.items() if key not in ("seed", "engine")}
-        known = json.dumps(config, sort_keys=True) if run.config else run.name  # a run from Python has no settings
+        known = run.name  # nobody knows the settings of a run that was made in Python: it is like no other one
+        if run.config.get("built_by", run.config):
+            known = json.dumps(_without_seed(run.config), sort_keys=True)
         found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
+
+
+def _seed(config: Mapping[str, Any]) -> int:
+    """The seed of a run. The function that makes a federation may take it as an option."""
+    return int(config.get("seed", config.get("options", {}).get("seed", 0)))
+
+
+def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings in which runs must not differ to be those of one experiment."""
+    kept = {key: value for key, value in config.items() if key not in ("seed", "engine", "options")}
+    return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}
 
 
 def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...], Any]) -> tuple[str, str]:

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .callback import Callback, LiveRun
 from .driver import Driver
-from .result import BestRound, ModelResult, Result, UnknownModelError
+from .forks import Fork
+from .models import UnknownModelError
+from .result import BestRound, ModelResult, Result
 from .running_sums import NEVER, RunningSums
 from .session import Session
-from .settings import USUAL, Callback, Checkpoint, Fork, Watch
+from .settings import USUAL, Checkpoint
 
 __all__ = [
     "BestRound",
@@ -18,11 +21,11 @@ __all__ = [
     "Checkpoint",
     "Driver",
     "Fork",
+    "LiveRun",
     "ModelResult",
     "Result",
     "RunningSums",
     "UnknownModelError",
-    "Watch",
     "resume",
     "run",
 ]
@@ -34,7 +37,7 @@ def run(
     *,
     out: Path | str | None = None,
     checkpoint: Checkpoint = USUAL,
-    progress: bool | Watch = True,
+    progress: bool = True,
     callbacks: Sequence[Callback] = (),
     config: Mapping[str, Any] | None = None,
     fork: Fork | None = None,
@@ -43,16 +46,16 @@ def run(
 ) -> Result:
     """Train for `rounds` rounds, with evaluations in between.
 
-    With `out` the run keeps a folder: `config.toml` (if `config` is given), `engine.json` (the engine as resolved),
-    `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`, `models/`,
-    `state/` and `files.json`, which has the checksums of the others. It can be resumed from this folder. `fork` starts
-    from a saved state of another run. With `until`, the run stops after that round, as after Ctrl-C. With `trajectory`,
-    it saves running sums of its models in `trajectory/`; this does not affect the training. `progress` is True for a
-    bar, or a function that is called with the number of every finished round.
+    With `out` the run keeps a folder: `config.toml` (what is known of the experiment), `engine.json` (the engine as
+    resolved), `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`,
+    `models/`, `state/` and `files.json`, which has the checksums of the others. It can be resumed from this folder.
+    `fork` starts from a saved state of another run. With `until`, the run stops after that round, as after Ctrl-C. With
+    `trajectory`, it saves running sums of its models in `trajectory/`; this does not affect the training.
 
-    Ctrl-C, SIGTERM or SIGHUP let the run finish its round, save its state and return, with `Result.interrupted`. A
-    second signal raises `KeyboardInterrupt` at once. Any exception, such as one of a callback, leaves the last complete
-    state saved, and has a note that says how to resume. A callback is not called again for a round in which it raised.
+    `callbacks` are called at the moments of the run, and may stop it (see `Callback`). Ctrl-C, SIGTERM or SIGHUP let
+    the run finish its round, save its state and return, with `Result.interrupted`. A second signal raises
+    `KeyboardInterrupt` at once. Any exception, such as one of a callback, leaves the last complete state saved, and has
+    a note that says how to resume.
 
     Raises `ValueError` if `out` holds a run already or another process works in it, or if the fork's state is missing,
     damaged or does not fit.
@@ -67,7 +70,7 @@ def resume(
     out: Path | str,
     *,
     checkpoint: Checkpoint = USUAL,
-    progress: bool | Watch = True,
+    progress: bool = True,
     callbacks: Sequence[Callback] = (),
     config: Mapping[str, Any] | None = None,
     until: int | None = None,

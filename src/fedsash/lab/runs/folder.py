@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict
@@ -30,7 +29,7 @@ class RunFolder:
 
     | file | written | holds |
     |---|---|---|
-    | `config.toml` | at the beginning of each session | the complete experiment |
+    | `config.toml` | at the beginning of each session | the complete experiment, as far as it is known (`built_by`) |
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `began_with` |
     | `goal.json` | at the beginning of each session | the metric that decides, see `Criterion` |
@@ -54,13 +53,6 @@ class RunFolder:
     def begun(self) -> bool:
         """Whether it holds a run."""
         return files.there(self.records.path)
-
-    @property
-    def command(self) -> str:
-        """How to go on with the run: a command, or a call if it was not begun from an experiment file."""
-        if (self.path / "config.toml").exists():
-            return shlex.join(["fedsash", "resume", str(self.path)])
-        return f"fedsash.resume(federation, rounds, {str(self.path)!r})"
 
     def held(self) -> AbstractContextManager[None]:
         """Hold the folder, so that no other session works in it. Raises `InUseError`, which says who holds it."""
@@ -98,7 +90,7 @@ class RunFolder:
         return checkpoints.saved_rounds(self.states)[0]
 
     def write_beginning(
-        self, federation: Driver, state: State, config: Mapping[str, Any] | None, started: bool, history: list[Any]
+        self, federation: Driver, state: State, config: Mapping[str, Any], started: bool, history: list[Any]
     ) -> None:
         """Write the files of the run's beginning. The metrics come last: their file says that there is a run to resume.
 
@@ -111,8 +103,8 @@ class RunFolder:
         contents[GOAL] = files.json_of(asdict(federation.goal.criterion))
         if federation.clients.data is not None:
             contents["partition.json"] = files.json_of(record(federation.clients.data))
-        if config is not None:
-            contents |= config_files(self.path, dict(config) | {"engine": config.get("engine", {}) | engine})
+        began = {} if "built_by" in config else {"engine": config.get("engine", {}) | engine}
+        contents |= config_files(self.path, dict(config) | began)
         files.write(self.path, contents.items())
         if not self.begun:
             if state.forked is None:

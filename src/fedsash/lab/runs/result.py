@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor, nn
-
-from ...basics.errors import FedsashError
 from ...basics.shown import Shown, html_table, text_table
 from ...state import State
 from ..summaries import metric_of
 from ..table import cells, heads, notes
 from .driver import Driver
+from .models import RunModels, UnknownModelError
 
 MOST_ROWS = 7
-
-
-class UnknownModelError(FedsashError, KeyError):
-    """A run has no model of that name. The message lists the names that exist."""
-
-    def __init__(self, name: str, there: Sequence[str]) -> None:
-        super().__init__(name, there)
-
-    def __str__(self) -> str:
-        name, there = self.args
-        return f"there is no model {name!r} in this result; there are: {', '.join(there) or 'none'}"
 
 
 @dataclass(frozen=True, repr=False)
@@ -52,14 +38,14 @@ class ModelResult(Shown):
 
 
 @dataclass(repr=False)
-class Result:
+class Result(RunModels):
     """The result of a run: every recorded metric, the summary, the last state, and the folder if there is one.
 
     `result["wima"]` gives the numbers of a model, and `result.model("wima")` the model itself, as a new module.
     `models` lists the names of all models: the global model `"model"`, each average, and, if there are held-out data
     (see `Evaluation.best_on`), the best version of each so far, such as `"wima-best"`. An unknown name raises
     `UnknownModelError`, a `KeyError`. `interrupted` says that rounds are left, and `signal` is the number of the signal
-    that asked to stop, or 0.
+    that asked to stop, or 0. `summary["ended_early"]` says why a callback has stopped the run, or is empty.
     """
 
     history: list[dict[str, Any]]
@@ -77,27 +63,6 @@ class Result:
             raise UnknownModelError(name, list(found))
         best = found[name]["best"] and BestRound(**found[name]["best"])
         return ModelResult(**found[name] | {"best": best})
-
-    @property
-    def models(self) -> tuple[str, ...]:
-        """The names of all models of the run."""
-        return tuple(self.vectors())
-
-    def vectors(self) -> dict[str, Tensor]:
-        """Each model `[D]`, by its name."""
-        best = {f"{name}-best": best.w for name, best in self.state.best.items()}
-        return self.federation.models(self.state) | best
-
-    def model(self, name: str) -> nn.Module:
-        """A model as a new module, with the buffers of the module that was given to the federation."""
-        vectors = self.vectors()
-        if name not in vectors:
-            raise UnknownModelError(name, list(vectors))
-        return self.federation.module_of(vectors[name])
-
-    def state_dict(self, name: str) -> dict[str, Tensor]:
-        """The state dict of a model. The plain module can load it."""
-        return self.model(name).state_dict()
 
     def __repr__(self) -> str:
         """A few lines of text. If there are many models, only the first ones are shown."""

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import MISSING, asdict, dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from ...basics.errors import RunError, check, check_count, one_line
+from ...basics.errors import RunError, check, one_line
 from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
-from ...basics.typed import fit
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
@@ -23,13 +23,16 @@ from .. import checkpoints
 from ..client_results import content
 from ..progress import Progress
 from ..records import Mark, Records, mark
+from .arguments import check_arguments, number_of
 from .beyond import beyond
+from .callback import Callback, LiveRun
 from .driver import Driver
 from .folder import RunFolder
-from .interrupts import stop_flag
+from .forks import Fork, renamed
+from .interrupts import Stop, stop_flag
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
-from .settings import Callback, Checkpoint, Fork, Watch
+from .settings import Checkpoint
 from .summary import summary
 from .unprotected import unprotected
 
@@ -48,17 +51,17 @@ class Session:
     rounds: int
     out: Path | str | None
     checkpoint: Checkpoint
-    watch: bool | Watch
+    shown: bool
     callbacks: Sequence[Callback]
     config: Mapping[str, Any] | None
     until: int | None
     trajectory: RunningSums = NEVER
 
     def __post_init__(self) -> None:
-        self._check_types()
-        check_count("rounds", self.rounds)
+        check_arguments(self.federation, self.checkpoint, self.trajectory, self.callbacks, self.shown)
+        self.rounds = number_of(self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
-        self.progress = Progress(self.rounds, self.watch is True)
+        self.progress = Progress(self.rounds, self.shown)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
         if self.place is not None:
@@ -68,38 +71,24 @@ class Session:
         self.mark: Mark = (0, 0)
         self.wrong = (False, False, "")
         self.over = False
+        self.live: LiveRun | None = None
         self.state: State | None = None
         self.saved: State | None = None
+        self.result: Result | None = None
         self.clients: dict[str, Any] = {}
         self.chronicle: Chronicle | None = None
-
-    def _check_types(self) -> None:
-        """Refuse arguments of `run` and `resume` that are of another type, before anything is written."""
-        check(hasattr(self.federation, "start"), "federation", self.federation, "must be a Federation")
-        rounds = fit(int, self.rounds)
-        check(rounds is not MISSING, "rounds", self.rounds, "must be an integer")
-        self.rounds = rounds
-        check(isinstance(self.checkpoint, Checkpoint), "checkpoint", self.checkpoint, "must be a Checkpoint(...)")
-        check(isinstance(self.trajectory, RunningSums), "trajectory", self.trajectory, "must be RunningSums(...)")
-        right = "must be a list of functions of (round, metrics)"
-        check(
-            isinstance(self.callbacks, Sequence) and all(map(callable, self.callbacks)),
-            "callbacks",
-            self.callbacks,
-            right,
-        )
 
     def run(self, fork: Fork | None) -> Result:
         """Begin the run and train it. Nobody else works in its folder meanwhile."""
         with nullcontext() if self.folder is None else self.folder.held():
-            return self.train(self.begin(fork))
+            return self.train(self.begin(fork), resumed=False)
 
     def resume(self) -> Result:
         """Go on with the run in the folder. Nobody else works there meanwhile."""
         assert self.folder is not None
         self.folder.check_begun()
         with self.folder.held():
-            return self.train(self.reopen())
+            return self.train(self.reopen(), resumed=True)
 
     def begin(self, fork: Fork | None) -> State:
         """The first state: a new one, or the state of another run, with that run's metrics so far."""
@@ -132,9 +121,9 @@ class Session:
         if self.folder is not None:
             checkpoints.cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
+            loaded = checkpoints.load(checkpoints.place(source / "state", round), renamed(state, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
-            state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
+            state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._hold(state)
             self._save(state)
@@ -164,8 +153,8 @@ class Session:
         self.federation = self.folder.settled(self.federation)
         return state
 
-    def train(self, state: State) -> Result:
-        """Train until the end, or until a signal asks to stop: then the current round is finished and saved.
+    def train(self, state: State, resumed: bool) -> Result:
+        """Train until the end, or until a signal or a callback asks to stop: then the current round is finished.
 
         If an exception ends the training, the last complete state is saved, and a note of the exception says how to
         resume.
@@ -183,33 +172,52 @@ class Session:
                 log.warning(line)
             self.progress.update(state.round)
             if self.folder is not None:
-                config = None if self.config is None else {**self.config, "rounds": self.rounds}
-                self.folder.write_beginning(self.federation, state, config, started, self.history)
+                self.folder.write_beginning(self.federation, state, self._settings(), started, self.history)
             self.chronicle = self.federation.chronicle
+            self.live = LiveRun(
+                self.federation, state, self.rounds, self.place, self.config or {}, self.history, resumed
+            )
             self._hold(state)
-            try:
-                if state.evaluation_due:
-                    state, _ = self._evaluate(state)
-                    self._save(state)
-                while state.round < self.end and not stop and not self.over:
-                    state = self._round(state)
-                return self._end(state, stop.number)
-            except BaseException as error:
-                self._rescue(error)
-                raise
+            with ExitStack() as called:
+                try:
+                    self._begin(self.live, called)
+                    return self._train(state, stop, self.live)
+                except BaseException as error:
+                    self._rescue(error)
+                    raise
 
-    def _end(self, state: State, signal: int) -> Result:
+    def _begin(self, live: LiveRun, called: ExitStack) -> None:
+        """Let all callbacks begin, and end with the session, also after an exception."""
+        for callback in self.callbacks:
+            callback.begin(live)
+            called.callback(lambda callback: callback.end(live, self.result), callback)
+
+    def _train(self, state: State, stop: Stop, live: LiveRun) -> Result:
+        if state.evaluation_due:
+            state, _ = self._evaluate(state, live)
+            self._save(state)
+        while state.round < self.end and not (stop or self.over or live.stopped):
+            state = self._round(state, live)
+        return self._end(state, stop.number, live.stopped)
+
+    def _settings(self) -> dict[str, Any]:
+        """What config.toml holds: the experiment, or what is known of a run whose federation was made in Python."""
+        made = {"built_by": "", "checkpoint": asdict(self.checkpoint), "trajectory": asdict(self.trajectory)}
+        return {**(made if self.config is None else self.config), "rounds": self.rounds}
+
+    def _end(self, state: State, signal: int, stopped: str) -> Result:
         if state is not self.saved:
             self._save(state)
         state = self.federation.saved(state)
-        numbers = summary(self.federation, state, self.history, self.chronicle)
-        interrupted = state.round < self.rounds and not self.over
-        result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
+        left = state.round < self.rounds and not self.over
+        numbers = summary(self.federation, state, self.history, self.chronicle, stopped if left else "")
+        interrupted = left and not stopped
+        self.result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
-            self.folder.write_end(result)
-        return result
+            self.folder.write_end(self.result)
+        return self.result
 
-    def _round(self, state: State) -> State:
+    def _round(self, state: State, live: LiveRun) -> State:
         began = time.perf_counter()
         try:
             state, outcome = self.federation.round(state)
@@ -225,16 +233,16 @@ class Session:
         self._hold(state)
         values = None
         if state.evaluation_due:
-            state, values = self._evaluate(state)
+            state, values = self._evaluate(state, live)
         state.seconds += time.perf_counter() - began
         if self.checkpoint.due(state.round, self.rounds):
             self._save(state)
         self.progress.update(state.round, values)
-        if callable(self.watch):
-            self.watch(state.round)
+        for callback in self.callbacks:
+            callback.round(live, outcome)
         return state
 
-    def _evaluate(self, state: State) -> tuple[State, dict[str, str]]:
+    def _evaluate(self, state: State, live: LiveRun) -> tuple[State, dict[str, str]]:
         """The state after its evaluation, and the value of each model as text."""
         metrics = self.federation.evaluate(state)
         self.clients = content(metrics)
@@ -247,7 +255,7 @@ class Session:
         state = replace(state, evaluation_due=False)
         self._hold(state)
         for callback in self.callbacks:
-            callback(state.round, metrics)
+            callback.evaluation(live, metrics)
         criterion = self.federation.goal.criterion
         curves = Curves.of(rows, criterion)
         return state, {model: criterion.text(points[state.round]) for model, points in curves.models.items()}
@@ -274,6 +282,8 @@ class Session:
         """Note that the state is complete, with all rows so far."""
         state.records = self.mark
         self.state = state
+        if self.live is not None:
+            self.live.state = state
 
     def _save(self, state: State) -> None:
         if self.folder is not None:
@@ -289,12 +299,10 @@ class Session:
                 self._save(self.state)
         except Exception as failure:
             error.add_note(f"the state after round {self.state.round} could not be saved: {one_line(failure)}")
-        error.add_note(f"go on with: {self.folder.command}")
+        error.add_note(f"go on with: {self._command()}")
 
-
-def _renamed(state: State, names: Mapping[str, str]) -> State:
-    """The state with its averages renamed."""
-    averages = {names[name]: vectors for name, vectors in state.averages.items()}
-    past = {names[name]: models for name, models in state.past.items()}
-    best = {names.get(name, name): best for name, best in state.best.items()}
-    return replace(state, averages=averages, past=past, best=best)
+    def _command(self) -> str:
+        """How to go on with the run: a command, or a call if its federation was made in Python."""
+        if self.config is not None:
+            return shlex.join(["fedsash", "resume", str(self.place)])
+        return f"fedsash.resume(federation, rounds, {str(self.place)!r})"

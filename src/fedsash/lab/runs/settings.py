@@ -2,20 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from ...basics.errors import check_count
 from ...basics.typed import typed
-from ...evaluation import Metrics
-
-Callback = Callable[[int, list[Metrics]], None]
-"""`callback(round, metrics)`, called after every evaluation."""
-
-
-Watch = Callable[[int], None]
-"""`watch(round)`, called after every round."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +31,3 @@ class Checkpoint:
 
 USUAL = Checkpoint()
 """Every 50 rounds and at the end."""
-
-
-@dataclass(frozen=True)
-@typed
-class Fork:
-    """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
-
-    `names` maps the name of an average in this run to its name in the other run, if the names differ.
-    """
-
-    folder: Path | str
-    round: int
-    names: Mapping[str, str] = field(default_factory=dict)

@@ -18,15 +18,19 @@ from .driver import Driver
 
 
 def summary(
-    federation: Driver, state: State, history: list[dict[str, Any]], chronicle: Chronicle | None
+    federation: Driver, state: State, history: list[dict[str, Any]], chronicle: Chronicle | None, stopped: str
 ) -> dict[str, Any]:
-    """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted."""
+    """What `summary.json` holds. The `federation` must still be at work, so that its processes' memory is counted.
+
+    `stopped` says why a callback has stopped the run, or is empty.
+    """
     more = {} if chronicle is None else chronicle.summary(history, federation.goal.criterion)
     return (
         more
         | summarise(history, federation.evaluation, federation.goal.criterion)
         | {
             "diverged": diverged(history, state.round),
+            "ended_early": stopped or more.get("ended_early", ""),
             "rounds": state.round,
             "seconds": state.seconds,
             "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,

@@ -49,7 +49,8 @@ def simulate(
     evaluation: Evaluation | None = None,
     seed: int = 0,
     out: Path | str | None = None,
-    progress: bool | Callable[[int], object] = False,
+    progress: bool = False,
+    stepped: Callable[[int], object] | None = None,
     config: Mapping[str, Any] | None = None,
     again: bool = False,
 ) -> TimeStudy:
@@ -58,21 +59,21 @@ def simulate(
     A study of time saves no state: to resume it would mean to replay it, which takes as long as a new study. With `out`
     it writes `config.toml` (if `config` is given), `summary.json`, `timeline.json`, `timeline.png`, `link.png`, and
     finally `metrics.jsonl`. A study that is made `again` replaces the one in `out`. The metrics are the network's
-    measures after the steps at which `evaluation` is due. `progress` is True for a bar, or a function that is called
-    with the number of every step. The result depends on the arguments only.
+    measures after the steps at which `evaluation` is due. `stepped` is called with the number of every step. The result
+    depends on the arguments only.
 
     Raises `ValueError` if `out` holds a run already, or if another process works in it.
     """
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
     evaluation = evaluation or Evaluation()
     if out is None:
-        return _simulate(network, scheduler, learner, rounds, evaluation, seed, None, progress, config)
+        return _simulate(network, scheduler, learner, rounds, evaluation, seed, None, progress, stepped, config)
     folder = RunFolder(out)
     with folder.held():
         if not again:
             folder.check_new()
         folder.clear()
-        return _simulate(network, scheduler, learner, rounds, evaluation, seed, folder.path, progress, config)
+        return _simulate(network, scheduler, learner, rounds, evaluation, seed, folder.path, progress, stepped, config)
 
 
 def _simulate(
@@ -83,7 +84,8 @@ def _simulate(
     evaluation: Evaluation,
     seed: int,
     folder: Path | None,
-    progress: bool | Callable[[int], object],
+    progress: bool,
+    stepped: Callable[[int], object] | None,
     config: Mapping[str, Any] | None,
 ) -> TimeStudy:
     """Simulate, and write into the folder, which is held."""
@@ -95,16 +97,16 @@ def _simulate(
         folder.mkdir(parents=True, exist_ok=True)
         if config is not None:
             files.write(folder, config_files(folder, config).items())
-    with Progress(rounds, progress is True) as bar:
+    with Progress(rounds, progress) as bar:
 
-        def stepped(site: Site) -> None:
+        def after(site: Site) -> None:
             if evaluation.due(site.version, rounds):
                 history.append(chronicle.measures(site.version))
             bar.update(site.version)
-            if callable(progress):
-                progress(site.version)
+            if stepped is not None:
+                stepped(site.version)
 
-        site.stepped = stepped
+        site.stepped = after
         play(site, process)
     summary = (
         chronicle.summary([], Criterion())

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from ...basics.errors import RunError, check, check_choice, one_line
+from ...basics.fingerprint import differences
 from ...basics.layout import Layout
 from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
 from ...state import State
 from .. import checkpoints, files
-from ..config import Experiment, NetworkExperiment, load_run
+from ..config import Experiment, NetworkExperiment, OwnExperiment, load_run
 from ..config.errors import prefixed
 from .client_models import ClientModels, client_models
 
@@ -115,17 +116,31 @@ class OpenRun:
         return f"saved are the rounds: {there} (checkpoint.keep keeps more)"
 
 
-def open_run(folder: Path | str, own_code: bool = False) -> OpenRun:
+def open_run(folder: Path | str, own_code: bool = False, federation: Federation | str = "") -> OpenRun:
     """Open the run in `folder`. With `own_code` it may name any code, not only what was allowed when it was made here.
 
-    Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be built.
+    A run that was made in Python needs its `federation`, or the place of the function that makes it,
+    `"package.module:function"`. Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be
+    built, and `RunError` if it is a run of another federation.
     """
-    folder = Path(folder)
-    experiment = load_run(folder, own_code=own_code)
+    folder, place = Path(folder), federation if isinstance(federation, str) else ""
+    experiment = load_run(folder, own_code=own_code, federation=place)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
-    with prefixed(folder / "config.toml"):
-        return OpenRun(folder, experiment, experiment.federation())
+    if isinstance(federation, str):
+        with prefixed(folder / "config.toml"):
+            federation = experiment.federation()
+    if isinstance(experiment, OwnExperiment):
+        _check_same(folder, federation)
+    return OpenRun(folder, experiment, federation)
+
+
+def _check_same(folder: Path, federation: Federation) -> None:
+    """Raise `RunError` if the newest saved state is of another federation."""
+    for round in checkpoints.saved_rounds(folder / "state")[-1:]:
+        saved = checkpoints.fingerprint(checkpoints.place(folder / "state", round))
+        if other := differences(federation.fingerprint, saved):
+            raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}")
 
 
 def read_model(file: Path, federation: Federation) -> Tensor:

@@ -12,21 +12,19 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ...basics.errors import FedsashError, one_line
+from ...exchange import RoundReport
 from ...executors import Engine, LocalEngine
 from .. import runs
 from ..config import Experiment, NetworkExperiment, parse
-from ..records import TensorBoard
-from ..runs import Fork, Result
+from ..runs import Callback, Fork, LiveRun, Result
 from ..runs.folder import RunFolder, with_engine
 from ..runs.lock import POLL, InUseError
 from ..runs.timing import TimeStudy
@@ -55,44 +53,44 @@ def main() -> None:
             tell(ended)
 
 
+class Tell(Callback):
+    """Tells the sweep the number of every finished round."""
+
+    def round(self, run: LiveRun, report: RoundReport) -> None:
+        tell({"round": run.round})
+
+
 def simulate(experiment: NetworkExperiment, folder: Path) -> dict[str, Any]:
     """Begin or resume the run in `folder` and return its result. It is finished if its simulated time is over."""
 
-    def go(boards: list[TensorBoard]) -> Result | TimeStudy:
-        begin = experiment.resume if RunFolder(folder).begun else experiment.run
-        return begin(folder, progress=lambda round: tell({"round": round}), callbacks=boards)
+    def go() -> Result | TimeStudy:
+        begun = RunFolder(folder).begun
+        if experiment.stateless:
+            return experiment.study(folder, stepped=lambda round: tell({"round": round}), again=begun)
+        return (experiment.resume if begun else experiment.run)(folder, callbacks=[Tell()])
 
-    with _boards(experiment, folder) as boards:
-        result = _when_free(partial(go, boards))
-    reached = result.summary["rounds"] if result.interrupted else experiment.rounds
-    return _told(reached, result)
+    return _told(experiment.rounds, _when_free(go))
 
 
 def train(experiment: Experiment, folder: Path, fork: Mapping[str, Any] | None, until: int) -> dict[str, Any]:
     """Begin or resume the run in `folder` up to the round `until`, and return its result."""
     origin = None if fork is None else Fork(**fork)
     experiment = replace(experiment, engine=_engine(experiment.engine, origin))
-    federation = experiment.federation()
+    driver = experiment.driver()
+    settings = experiment.settings(driver)
+    settings |= {"callbacks": [*settings["callbacks"], Tell()], "progress": False, "until": until}
 
-    def go(settings: dict[str, Any]) -> Result:
+    def go() -> Result:
         if RunFolder(folder).begun:
-            return runs.resume(federation, experiment.rounds, folder, **settings)
-        return runs.run(federation, experiment.rounds, out=folder, fork=origin, **settings)
+            return runs.resume(driver, experiment.rounds, folder, **settings)
+        return runs.run(driver, experiment.rounds, out=folder, fork=origin, **settings)
 
-    with _boards(experiment, folder) as boards:
-        settings: dict[str, Any] = {
-            "checkpoint": experiment.checkpoint,
-            "trajectory": experiment.trajectory,
-            "progress": lambda round: tell({"round": round}),
-            "callbacks": boards,
-            "config": experiment.table(),
-            "until": until,
-        }
-        result = _when_free(partial(go, settings))
-    return _told(result.state.round, result)
+    return _told(until, _when_free(go))
 
 
-def _told(reached: int, result: Result | TimeStudy) -> dict[str, Any]:
+def _told(last: int, result: Result | TimeStudy) -> dict[str, Any]:
+    """The end of a leg. A run that has ended early has reached its `last` round, too: nothing is left to train."""
+    reached = last if result.summary["ended_early"] else result.summary["rounds"]
     why = signal.Signals(result.signal).name if result.signal else ""
     shown = {key: result.summary[key] for key in ("metric", "models")}
     return {"reached": reached, "summary": shown, "error": f"stopped by {why}" if why else ""}
@@ -109,16 +107,6 @@ def _when_free(go: Callable[[], Any]) -> Any:
                 tell({"note": f"waiting: {one_line(error)}"})
             told = True
             time.sleep(POLL)
-
-
-@contextmanager
-def _boards(experiment: Experiment, folder: Path) -> Iterator[list[TensorBoard]]:
-    """The callbacks in the experiment's settings."""
-    if not experiment.records.tensorboard:
-        yield []
-        return
-    with closing(TensorBoard(folder / "tensorboard")) as board:
-        yield [board]
 
 
 def tell(message: Mapping[str, Any]) -> None:

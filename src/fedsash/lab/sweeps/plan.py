@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ..callbacks import Track
 from ..config import Experiment
 from ..runs import Checkpoint
 from .axes import PlannedRun
 
-OBSERVERS = ("averages", "checkpoint", "records")
+OBSERVERS = ("averages", "checkpoint", "track")
 """The settings of an experiment that do not affect its training."""
 
 
@@ -88,12 +89,16 @@ class _Course:
     def __init__(self, run: PlannedRun) -> None:
         self.name, self.experiment = run.name, run.experiment
         self.table = run.experiment.table()
-        fixed = {key: value for key, value in self.table["local"].items() if key != "schedule"}
-        rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
-        self.family = self.name if self.experiment.simulated else _text(rest | {"local": fixed})
+        self.family = self.name if self.experiment.alone else self._settings()
         waits, acts, begins = self._broadcast()
         scheduled = self.experiment.local.scheduled
         self.effects = [(*scheduled(t), waits if t < begins else acts) for t in range(self.experiment.rounds)]
+
+    def _settings(self) -> str:
+        """The settings that act in all rounds."""
+        fixed = {key: value for key, value in self.table["local"].items() if key != "schedule"}
+        rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
+        return _text(rest | {"local": fixed})
 
     def key(self, average: str) -> str:
         """An average by its name and settings."""
@@ -151,7 +156,7 @@ def _shared(courses: list[_Course], first: int, last: int, parent: Leg | None) -
     every = min(course.experiment.checkpoint.every for course in courses)
     own = courses[0].experiment
     broadcast = own.broadcast if courses[0].effects[first][2] else None
-    experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep))
+    experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep), track=Track())
     place = _text([experiment.table(), first, last, parent and parent.folder])
     folder = f"shared/{hashlib.sha256(place.encode()).hexdigest()[:12]}"
     return Leg(folder, experiment, first, last, tuple(c.name for c in courses), names, parent)

@@ -68,6 +68,11 @@ class RunOnPage:
         return self.config.get("rounds")
 
     @property
+    def repeatable(self) -> bool:
+        """Whether its settings say how to train it again; those of a run that was made in Python do not."""
+        return bool(self.config) and self.config.get("built_by") != ""
+
+    @property
     def finished(self) -> bool:
         return self.ended and (self.rounds >= (self.wanted or 0) or bool(self.summary.get("ended_early")))
 

@@ -204,7 +204,7 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
 
 def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
     """The comparison of runs that differ only in their seed. None if there are no such runs."""
-    having = [run for run in runs if run.config]
+    having = [run for run in runs if run.repeatable]
     splits = [list(run.summary["over_clients"]) for run in having]
     alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
     try:
@@ -254,11 +254,11 @@ def _data(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> H
 
 def _repeat(found: Collection, command: str) -> Html:
     sweeps = [f"fedsash sweep {shlex.quote(str(sweep.folder / 'sweep.toml'))} --out AGAIN" for sweep in found.sweeps]
-    singles = [] if found.sweeps else [run for run in found.runs if run.config]
+    singles = [] if found.sweeps else [run for run in found.runs if run.repeatable]
     lines = [f"fedsash {_verb(run)} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN" for run in singles]
     configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
-    missing = [run.name for run in found.runs if not run.config]
-    said = [f"without settings of its own (made from Python): {name}" for name in missing]
+    missing = [run.name for run in found.runs if not run.repeatable]
+    said = [f"made in Python, by a program that this page does not know: {name}" for name in missing]
     return join(
         [
             tag("p", "These commands train again what is shown here, and make this page."),

@@ -9,7 +9,7 @@ from typing import Any
 from .collect import RunOnPage
 from .markup import MISSING
 
-HOW = ("engine", "records", "checkpoint", "trajectory", "device")
+HOW = ("engine", "track", "checkpoint", "trajectory", "device")
 """Tables that affect how a run is carried out, but not what it computes."""
 
 

@@ -1,0 +1,21 @@
+"""Callbacks that an experiment file can name."""
+
+from __future__ import annotations
+
+from ..runs import Callback
+from .early_stopping import EarlyStopping
+from .export_best import ExportBest
+from .mlflow import MLflow
+from .tensorboard import TensorBoard
+from .track import Track
+from .wandb import WandB
+
+CALLBACKS: dict[str, type[Callback]] = {
+    "early_stopping": EarlyStopping,
+    "export_best": ExportBest,
+    "tensorboard": TensorBoard,
+    "wandb": WandB,
+    "mlflow": MLflow,
+}
+
+__all__ = ["CALLBACKS", "EarlyStopping", "ExportBest", "MLflow", "TensorBoard", "Track", "WandB"]

@@ -1,0 +1,92 @@
+"""MLflow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...basics.errors import SettingError, library, one_line, shortened
+from ...evaluation import Metrics
+from ..runs import Callback, LiveRun, Result
+from ..runs.driver import Driver
+from .rows import Rows, named
+
+TAG = "fedsash.run"
+"""The tag of a run of MLflow that holds the id of the run here."""
+MOST = 1000
+"""MLflow takes so many numbers at a time."""
+
+
+@dataclass
+class MLflow(Callback):
+    """Sends all recorded numbers and the settings to MLflow.
+
+    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is
+    MLflow's word for a group of runs. The run is called `name`; empty: after its folder. `uri` is where MLflow keeps
+    them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A resumed run
+    goes on in the same run of MLflow.
+    """
+
+    experiment: str = "fedsash"
+    name: str = ""
+    uri: str = ""
+    _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
+    _client: Any = field(default=None, init=False, repr=False, compare=False)
+    _id: str = field(default="", init=False, repr=False, compare=False)
+
+    def fits(self, federation: Driver) -> None:
+        with library("mlflow", "MLflow", "mlflow"):
+            from mlflow import MlflowClient, MlflowException
+        try:
+            self._client = MlflowClient(self.uri or None)
+        except MlflowException as error:
+            raise SettingError("MLflow", "uri", self.uri, shortened(one_line(error), 250)) from error
+
+    def begin(self, run: LiveRun) -> None:
+        self._id = self._found(run)
+        self._client.update_run(self._id, status="RUNNING")
+        self._rows = Rows.of(run)
+        self._send(run)
+
+    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        self._send(run)
+
+    def end(self, run: LiveRun, result: Result | None) -> None:
+        self._send(run)
+        status = "FAILED" if result is None else "KILLED" if result.interrupted else "FINISHED"
+        self._client.set_terminated(self._id, status)
+
+    def _found(self, run: LiveRun) -> str:
+        """The id of MLflow's run: the one of an earlier session, or a new one with the settings as its parameters."""
+        from mlflow.entities import Param
+
+        client = self._client
+        group = client.get_experiment_by_name(self.experiment)
+        place = client.create_experiment(self.experiment) if group is None else group.experiment_id
+        if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
+            return str(before[0].info.run_id)
+        name = self.name or (run.folder.resolve().name if run.folder else None)
+        new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
+        client.log_batch(new, params=[Param(key, value) for key, value in _flat(run.config)])
+        return new
+
+    def _send(self, run: LiveRun) -> None:
+        from mlflow.entities import Metric
+
+        now = round(1000 * time.time())
+        found = [
+            Metric(name, value, now, row["round"]) for row in self._rows.new(run) for name, value in named(row).items()
+        ]
+        for first in range(0, len(found), MOST):
+            self._client.log_batch(self._id, metrics=found[first : first + MOST])
+
+
+def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every setting under its dotted key, as text."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, str(value)

@@ -1,0 +1,41 @@
+"""The rows of a run that are still to be sent, and the numbers in them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ..runs import LiveRun
+
+
+@dataclass
+class Rows:
+    """Gives each row of a run's history once. `sent` is the number of rows that were given."""
+
+    sent: int = 0
+
+    @classmethod
+    def of(cls, run: LiveRun) -> Rows:
+        """The rows from the beginning of a session on. A new fork also gives those of the run that it continues."""
+        return cls(len(run.history) if run.resumed else 0)
+
+    def new(self, run: LiveRun) -> Iterator[dict[str, Any]]:
+        """The rows that have been recorded since the last call."""
+        rows, self.sent = run.history[self.sent :], len(run.history)
+        yield from rows
+
+
+def numbers(row: Mapping[str, Any]) -> dict[str, float]:
+    """The finite numbers of a row by name: the loss, metrics, epsilon and so on, without its round."""
+    return {
+        name: float(value)
+        for name, value in row.items()
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and name != "round"
+    }
+
+
+def named(row: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a row by names such as `wima/test/accuracy`."""
+    return {f"{row['model']}/{row['split']}/{name}": value for name, value in numbers(row).items()}

@@ -1,0 +1,35 @@
+"""The table `[track]`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...basics.errors import check_choice
+from ...basics.typed import typed
+from ..runs import Callback
+from .mlflow import MLflow
+from .tensorboard import TensorBoard
+from .wandb import WandB
+
+
+@dataclass(frozen=True)
+@typed
+class Track:
+    """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`."""
+
+    tensorboard: TensorBoard | None = None
+    wandb: WandB | None = None
+    mlflow: MLflow | None = None
+
+    @classmethod
+    def of(cls, name: str) -> Track:
+        """The table that `track = "wandb"` means: one of them, with its defaults."""
+        kinds: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow}
+        check_choice("Track.name", name, *kinds)
+        return cls(**{name: kinds[name]()})
+
+    def chosen(self) -> dict[str, Callback]:
+        """Those that are switched on, by name."""
+        every = {"tensorboard": self.tensorboard, "wandb": self.wandb, "mlflow": self.mlflow}
+        return {name: callback for name, callback in every.items() if callback is not None}

@@ -1,0 +1,57 @@
+"""Weights & Biases."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...basics.errors import RunError, library, one_line
+from ...evaluation import Metrics
+from ..runs import Callback, LiveRun, Result
+from ..runs.driver import Driver
+from .rows import Rows, named
+
+
+@dataclass
+class WandB(Callback):
+    """Sends all recorded numbers and the settings to Weights & Biases; with `WANDB_MODE=offline` to a folder.
+
+    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. The run is called
+    `name`; empty: after its folder. Its files lie in the run's folder, if there is one. A resumed run goes on in the
+    same run of W&B. Entity, key and address come from W&B's own settings: `wandb login`, `WANDB_ENTITY` and so on.
+    """
+
+    project: str = "fedsash"
+    name: str = ""
+    _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
+    _there: Any = field(default=None, init=False, repr=False, compare=False)
+
+    def fits(self, federation: Driver) -> None:
+        with library("wandb", "Weights & Biases", "wandb"):
+            import wandb  # noqa: F401
+
+    def begin(self, run: LiveRun) -> None:
+        import wandb
+
+        name = self.name or (run.folder.resolve().name if run.folder else None)
+        how: dict[str, Any] = {"id": run.id, "resume": "allow", "reinit": "create_new", "dir": run.folder}
+        how["settings"] = wandb.Settings(quiet=True)
+        try:
+            self._there = wandb.init(project=self.project, name=name, config=dict(run.config), **how)
+        except wandb.Error as error:  # such as: no key
+            raise RunError(f"Weights & Biases: {one_line(error)}") from error
+        if run.resumed:
+            self._there.config.update(dict(run.config), allow_val_change=True)  # such as more rounds
+        self._rows = Rows.of(run)
+        self._send(run)
+
+    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        self._send(run)
+
+    def end(self, run: LiveRun, result: Result | None) -> None:
+        self._send(run)
+        self._there.finish(exit_code=int(result is None))
+
+    def _send(self, run: LiveRun) -> None:
+        for row in self._rows.new(run):
+            self._there.log(named(row), step=row["round"])

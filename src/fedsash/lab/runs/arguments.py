@@ -1,0 +1,33 @@
+"""The arguments of `run` and `resume`, checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import MISSING
+from typing import Any
+
+from ...basics.errors import check, check_count
+from ...basics.typed import fit
+from .callback import Callback
+from .running_sums import RunningSums
+from .settings import Checkpoint
+
+
+def check_arguments(federation: Any, checkpoint: Any, trajectory: Any, callbacks: Any, progress: Any) -> None:
+    """Raise `SettingError` for an argument of another type, and for a callback that does not fit the federation."""
+    check(hasattr(federation, "start"), "federation", federation, "must be a Federation")
+    check(isinstance(checkpoint, Checkpoint), "checkpoint", checkpoint, "must be a Checkpoint(...)")
+    check(isinstance(trajectory, RunningSums), "trajectory", trajectory, "must be RunningSums(...)")
+    check(isinstance(progress, bool), "progress", progress, "must be True or False")
+    known = isinstance(callbacks, Sequence) and all(isinstance(callback, Callback) for callback in callbacks)
+    check(known, "callbacks", callbacks, "must be a list of objects whose classes extend Callback")
+    for callback in callbacks:
+        callback.fits(federation)
+
+
+def number_of(rounds: Any) -> int:
+    """A number of rounds. Raises `SettingError` if it is none."""
+    number = fit(int, rounds)
+    check(number is not MISSING, "rounds", rounds, "must be an integer")
+    check_count("rounds", number)
+    return int(number)

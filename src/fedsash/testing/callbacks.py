@@ -1,0 +1,51 @@
+"""Identities of callbacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..averages import Window
+from ..evaluation import Evaluation
+from ..lab.runs import Callback, Result, resume, run
+from .equality import identical
+from .expect import expect
+from .worlds import small_federation
+
+ROUNDS, HALF = 6, 3
+
+
+def check_callback(callback: Callback, **settings: Any) -> None:
+    """Check that a callback keeps the identities of every callback in `CALLBACKS`, over six rounds.
+
+    - It only looks on: up to the round in which it stops the run, models, states and metrics are bitwise those of a run
+      without it.
+    - A run that is interrupted after three rounds and resumed, with the same callback, ends bitwise as the run without
+      a stop, in the same round and for the same reason.
+
+    The small federation has the average `w`, is evaluated after every round, and has held-out samples. `settings` are
+    more settings of a `Federation`. Raises `AssertionError` that names the identity.
+    """
+    with TemporaryDirectory() as folder:
+        whole, plain, stopped = (Path(folder) / name for name in ("whole", "plain", "stopped"))
+        found = _run(whole, [callback], settings)
+        _run(plain, [], settings, until=found.state.round)
+        expect(identical(whole, plain), callback, "it must only look on: the run must be the same without it")
+        _run(stopped, [callback], settings, until=HALF)
+        again = _resume(stopped, callback, settings)
+        alike = found.summary["ended_early"] == again.summary["ended_early"]
+        expect(alike and identical(whole, stopped), callback, "a resumed run must end as the one without a stop")
+
+
+def _federation(settings: dict[str, Any]) -> Any:
+    defaults = {"averages": {"w": Window(2)}, "evaluation": Evaluation(every=1, last=1, held_out=0.3)}
+    return small_federation(**defaults | settings)
+
+
+def _run(out: Path, callbacks: list[Callback], settings: dict[str, Any], until: int | None = None) -> Result:
+    return run(_federation(settings), ROUNDS, out=out, progress=False, callbacks=callbacks, until=until)
+
+
+def _resume(out: Path, callback: Callback, settings: dict[str, Any]) -> Result:
+    return resume(_federation(settings), ROUNDS, out, progress=False, callbacks=[callback])

@@ -1,0 +1,109 @@
+"""Early stopping, against a plain reading of the curve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash import ConfigError, EarlyStopping, Evaluation, Fork, SettingError, load, run
+from fedsash.lab.cli import main
+from fedsash.testing import check_callback
+from support.observing import final, go_on, observed, start
+from support.worlds import federation
+
+HELD = Evaluation(every=1, last=1, held_out=0.3)
+
+
+def world(**settings: Any) -> Any:
+    return observed(evaluation=HELD, **settings)
+
+
+def expected(values: list[float], patience: int, sign: int) -> int:
+    """The round after which a plain loop would stop, or the last one."""
+    best, since = float("-inf"), 0
+    for round, value in enumerate(values, start=1):
+        best, since = (sign * value, 0) if sign * value > best else (best, since + 1)
+        if since == patience:
+            return round
+    return len(values)
+
+
+@pytest.mark.parametrize("patience", [1, 2, 4])
+@pytest.mark.parametrize(
+    ("metric", "better", "sign"), [("accuracy", "", 1), ("loss", "", -1), ("loss", "higher", 1), ("", "lower", -1)]
+)
+@pytest.mark.parametrize("on", ["held_out", "test"])
+def test_it_stops_where_a_plain_loop_does(patience: int, metric: str, better: Any, sign: int, on: Any) -> None:
+    whole = run(world(), 12, progress=False).history
+    values = [row[metric or "accuracy"] for row in whole if (row["model"], row["split"]) == ("ema", on)]
+    stopping = EarlyStopping(patience=patience, model="ema", metric=metric, better=better, on=on)
+    result = run(world(), 12, progress=False, callbacks=[stopping])
+    assert result.state.round == expected(values, patience, sign)
+    early = result.state.round < 12
+    assert bool(result.summary["ended_early"]) == early and not result.interrupted
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3])
+@pytest.mark.parametrize("model", ["model", "w"])
+def test_it_keeps_the_identities_of_callbacks(patience: int, model: str) -> None:
+    check_callback(EarlyStopping(patience=patience, model=model, metric="loss", better="higher"))
+
+
+def test_the_summary_says_why_and_a_resumed_run_stops_again(tmp_path: Path) -> None:
+    stopping = EarlyStopping(patience=2, metric="loss", better="higher")
+    first = start(world(), 12, tmp_path, callbacks=[stopping])
+    why = first.summary["ended_early"]
+    assert why.startswith("model's loss on held-out data has not improved in 2 evaluations since round 2 (")
+    before = final(tmp_path)
+    again = go_on(world(), 20, tmp_path, callbacks=[stopping])
+    assert again.state.round == first.state.round and again.summary["ended_early"] == why
+    assert final(tmp_path) == before
+    assert go_on(world(), 12, tmp_path, callbacks=[EarlyStopping(patience=12)]).state.round == 12
+
+
+def test_values_that_are_no_numbers_never_count() -> None:
+    broken = federation(evaluation=HELD, local=federation().local.__class__(lr=1e9, batch=5, steps=2))
+    result = run(broken, 9, progress=False, callbacks=[EarlyStopping(patience=3, metric="loss")])
+    assert result.state.round <= 5
+
+
+def test_a_fork_counts_from_its_start(tmp_path: Path) -> None:
+    stopping = EarlyStopping(patience=3, metric="loss", better="higher")
+    start(world(), 10, tmp_path / "a", until=6)
+    result = start(world(), 10, tmp_path / "b", fork=Fork(tmp_path / "a", 6), callbacks=[stopping])
+    own = [row["loss"] for row in result.history if (row["model"], row["split"]) == ("model", "held_out")]
+    assert result.state.round == 6 + expected(own[6:], 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        ({"model": "wima"}, "EarlyStopping.model = 'wima': must be one of model, window"),
+        ({"metric": "f1"}, "EarlyStopping.metric = 'f1': must be one of loss, accuracy"),
+        ({}, "EarlyStopping.on = 'held_out': needs held-out samples: set evaluation.held_out"),
+    ],
+)
+def test_what_it_can_not_watch_is_refused(settings: dict[str, Any], line: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingError) as error:
+        start(observed(), 3, tmp_path / "run", callbacks=[EarlyStopping(**settings)])
+    assert str(error.value).startswith(line) and not (tmp_path / "run").exists()
+
+
+def test_an_experiment_file_names_it_and_errors_name_the_key(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text("rounds = 30\npartition.clients = 10\nsampling.count = 2\n[engine]\nworkers = 1\n")
+    stop = "callbacks.stop={name='early_stopping', patience=2, metric='loss', better='higher'}"
+    with pytest.raises(ConfigError, match=r"callbacks.stop.patience = 0: must be at least 1"):
+        load(file, ["callbacks.stop={name='early_stopping', patience=0}"])
+    command = ["run", str(file), "--no-progress", "--out", str(tmp_path / "run"), "--set", stop]
+    assert main(command) == 2
+    assert "experiment.toml: callbacks.stop.on = 'held_out': needs held-out" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
+    more = ["--set", "evaluation.held_out=0.3", "--set", "evaluation.every=1"]
+    assert main([*command, *more]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "ended after round 4: model's loss on held-out data has not improved in 2 evaluations since" in said

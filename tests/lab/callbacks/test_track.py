@@ -1,0 +1,206 @@
+"""TensorBoard, W&B and MLflow get every number once, also in resumed runs, forks and sweeps."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, SettingError, TensorBoard, WandB, load
+from fedsash.lab.callbacks import Track
+from fedsash.lab.callbacks.rows import Rows, numbers
+from fedsash.lab.config import ConfigError, parse
+from fedsash.testing import small_federation
+from support.observing import go_on, observed, start
+
+Points = dict[str, list[tuple[int, float]]]
+
+
+def world() -> Any:
+    return observed(evaluation=Evaluation(every=1, last=1, held_out=0.2, clients=True))
+
+
+def expected(rows: list[dict[str, Any]]) -> Points:
+    """Every number of some rows under the name `MODEL/SPLIT/METRIC`."""
+    found: Points = {}
+    for row in rows:
+        for name, value in row.items():
+            if isinstance(value, int | float) and name != "round" and math.isfinite(value):
+                found.setdefault(f"{row['model']}/{row['split']}/{name}", []).append((row["round"], value))
+    return found
+
+
+def board(folder: Path) -> Points:
+    """What TensorBoard shows."""
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    found: Points = {}
+    for run in (folder / "tensorboard").iterdir():
+        events = EventAccumulator(str(run))
+        events.Reload()
+        for tag in events.Tags()["scalars"]:
+            found[f"{run.name}/{tag}"] = [(event.step, event.value) for event in events.Scalars(tag)]
+    return found
+
+
+def alike(found: Points, wanted: Points) -> bool:
+    return found.keys() == wanted.keys() and all(
+        [step for step, _ in found[name]] == [step for step, _ in points]
+        and [value for _, value in found[name]] == pytest.approx([value for _, value in points], rel=1e-6)
+        for name, points in wanted.items()
+    )
+
+
+def test_the_numbers_of_a_row_are_its_finite_numbers() -> None:
+    row = {"round": 3, "model": "w", "split": "test", "loss": 2.0, "f1": None, "classes": [1.0], "auc": math.nan}
+    assert numbers(row | {"better": 2, "flag": True}) == {"loss": 2.0, "better": 2.0}
+
+
+def test_tensorboard_gets_every_number_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    start(world(), 5, tmp_path, callbacks=[TensorBoard()], until=3)
+    result = go_on(world(), 5, tmp_path, callbacks=[TensorBoard()])
+    assert alike(board(tmp_path), expected(result.history))
+
+
+def test_a_fork_begins_with_the_rows_that_it_takes_over(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    start(world(), 5, tmp_path / "a", until=3)
+    result = start(world(), 5, tmp_path / "b", fork=Fork(tmp_path / "a", 3), callbacks=[TensorBoard()])
+    assert alike(board(tmp_path / "b"), expected(result.history))
+
+
+def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path) -> None:
+    """TensorBoard hides the points of later rounds that an earlier session has left."""
+    pytest.importorskip("tensorboard")
+
+    class Dies(Callback):
+        def evaluation(self, run: LiveRun, metrics: object) -> None:
+            if run.round == 5:
+                raise KeyboardInterrupt
+
+    import shutil
+
+    with pytest.raises(KeyboardInterrupt):
+        start(world(), 7, tmp_path, every=2, callbacks=[TensorBoard(), Dies()])
+    shutil.rmtree(tmp_path / "state" / "00000005")
+    result = go_on(world(), 7, tmp_path, callbacks=[TensorBoard()])
+    assert alike(board(tmp_path), expected(result.history))
+
+
+@pytest.mark.parametrize("callback", [TensorBoard(), WandB(), MLflow()], ids=lambda it: type(it).__name__)
+def test_without_the_library_one_line_says_what_to_install(callback: Any) -> None:
+    library = type(callback).__name__.lower()
+    code = (
+        f"import sys; sys.modules['{library}'] = None\n"
+        f"from fedsash import {type(callback).__name__} as It, run\n"
+        "from fedsash.testing import small_federation\n"
+        "try: run(small_federation(), 1, callbacks=[It()])\n"
+        "except ImportError as error: print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.count("\n") == 1 and f"pip install '{library}'" in done.stdout
+
+
+def test_tensorboard_needs_a_folder() -> None:
+    from fedsash import run
+
+    pytest.importorskip("tensorboard")
+    with pytest.raises(SettingError, match="out = None: must be a folder: TensorBoard"):
+        run(small_federation(), 1, progress=False, callbacks=[TensorBoard()])
+
+
+def test_a_file_switches_them_on_by_table_or_by_a_word() -> None:
+    given = parse({"track": {"wandb": {"project": "digits"}, "tensorboard": {}}})
+    assert given.track == Track(tensorboard=TensorBoard(), wandb=WandB(project="digits"))
+    assert parse(given.table()) == given
+    assert parse({"track": "mlflow"}).track == Track(mlflow=MLflow())
+    with pytest.raises(ConfigError, match=r"track.name = 'wand': must be 'tensorboard' or 'wandb' or 'mlflow'"):
+        parse({"track": "wand"})
+    with pytest.raises(ConfigError, match="a study of time evaluates no models"):
+        parse({"network": {"learning": False, "bytes": 10, "clients": {"count": 3}}, "track": "wandb"})
+    assert load(Path(__file__).parents[3] / "examples" / "track.toml").track.tensorboard == TensorBoard()
+
+
+def records(file: Path) -> Iterator[bytes]:
+    """The records in a file of W&B: a header of 7 bytes, then blocks of 32 KiB in the form of LevelDB's log."""
+    content, at, record = file.read_bytes(), 7, b""
+    while at + 7 <= len(content):
+        if (left := -at % 32768) < 7 and left:
+            at += left  # no room for a header before the next block
+            continue
+        length, kind = int.from_bytes(content[at + 4 : at + 6], "little"), content[at + 6]
+        record += content[at + 7 : at + 7 + length]
+        at += 7 + length
+        if kind in (1, 4):  # whole, or its last part
+            yield record
+            record = b""
+
+
+def offline(folder: Path) -> tuple[str, Points]:
+    """The id and the numbers that W&B has written without a network."""
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    found: Points = {}
+    files = sorted(folder.glob("wandb/offline-run-*/run-*.wandb"))
+    for content in (content for file in files for content in records(file)):
+        record = Record.FromString(content)
+        row = {"/".join(item.nested_key) or item.key: json.loads(item.value_json) for item in record.history.item}
+        for name, value in row.items():
+            if not name.startswith("_"):
+                found.setdefault(name, []).append((record.history.step.num, value))
+    (id,) = {file.stem.removeprefix("run-") for file in files}
+    return id, found
+
+
+def test_wandb_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    start(world(), 5, tmp_path, callbacks=[WandB()], until=3)
+    result = go_on(world(), 5, tmp_path, callbacks=[WandB()])
+    id, found = offline(tmp_path)
+    assert id == result.state.lineage[-1][1] and alike(found, expected(result.history))
+
+
+@pytest.mark.parametrize("kind", ["file", "sqlite"])
+def test_mlflow_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    if kind == "sqlite":
+        pytest.importorskip("sqlalchemy")
+    from mlflow import MlflowClient
+
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = (tmp_path / "store").as_uri() if kind == "file" else f"sqlite:///{tmp_path / 'store.db'}"
+    track, config = MLflow(experiment="digits", uri=uri), {"local": {"lr": 0.1}}
+    start(world(), 5, tmp_path / "run", callbacks=[track], until=3, config=config)
+    client = MlflowClient(uri)
+    place = client.get_experiment_by_name("digits").experiment_id
+    assert [run.info.status for run in client.search_runs([place])] == ["KILLED"]
+    result = go_on(world(), 5, tmp_path / "run", callbacks=[track], config=config)
+    (run,) = client.search_runs([place])
+    names = expected(result.history)
+    points = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    assert alike({name: [(p.step, p.value) for p in of] for name, of in points.items()}, names)
+    assert (run.info.status, run.info.run_name, run.data.params) == ("FINISHED", "run", {"local.lr": "0.1"})
+
+
+def test_rows_are_given_once() -> None:
+    class Run:
+        resumed, history = False, [{"round": 1}]
+
+    run: Any = Run()
+    rows = Rows.of(run)
+    assert list(rows.new(run)) == [{"round": 1}] and list(rows.new(run)) == []
+    run.history.append({"round": 2})
+    assert list(rows.new(run)) == [{"round": 2}]

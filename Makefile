@@ -1,7 +1,7 @@
 # make run    set everything up and train the main job on real data
 # make test   set everything up and run the tests
 # make check  lint, types and format
-# make torture  the campaign: kills, damage, hostile files (an hour); docs/reliability.md
+# make torture  the campaign: kills, damage, hostile files (two hours); docs/reliability.md
 
 PYTHON ?= python3
 VENV ?= .venv

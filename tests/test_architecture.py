@@ -36,7 +36,7 @@ LONGEST = 320
 HEAVY = (
     *("datasets", "flwr", "flwr_datasets", "pyarrow", "PIL", "sklearn", "scipy", "pandas"),
     *("matplotlib", "plotly", "rich", "pydantic", "tomli_w", "tensorboard", "torch.utils.tensorboard"),
-    *("transformers", "ray", "torchvision", "triton", "torch._inductor", "torch._dynamo", "sympy"),
+    *("transformers", "ray", "torchvision", "torchmetrics", "triton", "torch._inductor", "torch._dynamo", "sympy"),
 )
 
 

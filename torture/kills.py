@@ -60,7 +60,8 @@ def _disturb(running: Running, number: int, random: Random, scenario: Scenario, 
     (running.process.send_to_group if group else running.process.send_signal)(number)
     ended = running.wait()
     yield from ended.findings(0, -number, 128 + number)
-    if number in SAVING and scenario.resumes and (lost := _lost(place / scenario.out)):
+    saves = scenario.resumes and not scenario.stateless
+    if number in SAVING and saves and (lost := _lost(place / scenario.out)):
         yield Finding("wrong", f"{lost} rounds were lost after {signal.Signals(number).name}", ended.output)
 
 

@@ -20,12 +20,14 @@ QUIET = "--no-progress"
 class Scenario:
     """A command, and the one that goes on: `resume`, or the same again if there is nothing to resume.
 
+    A `stateless` one saves nothing to go on from: `resume` makes it again from its beginning.
     `needs` are scenarios whose folders it reads or continues; they lie beside its own, under their names.
     """
 
     name: str
     words: tuple[str, ...]
     resumes: bool = False
+    stateless: bool = False
     needs: tuple[str, ...] = ()
     out: str = "out"
 
@@ -49,7 +51,7 @@ SCENARIOS = {
         Scenario("workers", ("run", "workers.toml", "--out", "out", QUIET), resumes=True),
         Scenario("fork", ("run", "run.toml", "--fork", "run@4", "--out", "out", QUIET), resumes=True, needs=("run",)),
         Scenario("network", ("network", "network.toml", "--out", "out", QUIET), resumes=True),
-        Scenario("timing", ("network", "timing.toml", "--out", "out", QUIET), resumes=True),
+        Scenario("timing", ("network", "timing.toml", "--out", "out", QUIET), resumes=True, stateless=True),
         Scenario("sweep", ("sweep", "sweep.toml", "--out", "out", "--jobs", "2", QUIET)),
         Scenario("reproduce", ("reproduce", "ima-table-1", "--out", "out", *TABLE)),
         Scenario("report", ("report", "run", "--out", "out/page.html", "--figures", "out"), needs=("run",)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from fedsash.averages import Average, Window
+from fedsash.averages import Average, Observer, Observers, Window
 from support.trajectories import ONE_OF_EACH, Alone, final, follow, same_bits, trajectory
 
 
@@ -109,3 +111,12 @@ def test_a_round_costs_the_same_whatever_the_size() -> None:
             window.observe(models[-1], size + 3)
         costs.append(counter.elements)
     assert costs[0] == costs[1] > 0
+
+
+def test_a_window_without_room_is_refused_before_anything_is_filled_with_numbers(tmp_path: Path) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    observers = Observers({"w": Observer(Window(10**9, storage="disk"), [(0, 1000)])})
+    with pytest.raises(OSError, match="free"):
+        observers.init(torch.zeros(1000), tmp_path)
+    grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before  # in KiB, on macOS in bytes
+    assert grown * (1 if sys.platform == "darwin" else 1024) < 2**30, "the slots' numbers would take 8 GB"

@@ -89,7 +89,7 @@ REFUSED = {
     r"test.y\[0\] = 3: must be 0 to 2": {"test": (X[:1], [3]), "classes": 3},
     r"Samples.y = \(5,\): must be one number for each of 6": {"y": Y[:5]},
     r"train.y\[1\] = nan: must be finite": {"y": [0.0, math.nan] * 3},
-    r"train.y = 'torch.float64': labels of a Classification must be integers": {
+    r"train.y = 'torch.float64': labels of the task Classification must be integers": {
         "y": [0.5] * 6,
         "task": Classification(),
     },

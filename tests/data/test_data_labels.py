@@ -30,7 +30,7 @@ def test_whole_numbers_of_a_test_set_are_classes_where_the_training_labels_are(t
 
 
 def test_numbers_of_a_test_set_of_classes_are_refused() -> None:
-    with pytest.raises(SettingError, match=r"test\.y = 'torch.float64': labels of a Classification must be integers"):
+    with pytest.raises(SettingError, match=r"test\.y = 'torch.float64': labels of the task Classification"):
         data(WHOLE, WHOLE + 0.5)
 
 

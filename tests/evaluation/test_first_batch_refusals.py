@@ -42,32 +42,32 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "one output for three classes": (
         lambda: world(nn.Linear(4, 1), TABLE, Y),
         ModelError,
-        "the model's outputs have the shape [2, 1]: a Classification needs outputs of shape [2, 3] for 2 samples",
+        "outputs have the shape [2, 1]: the task Classification needs outputs of shape [2, 3] for 2 samples",
     ),
     "fewer outputs than labels": (
         lambda: world(nn.Linear(4, 2), TABLE, TABLE > 0, task=MultiLabel()),
         ModelError,
-        "the model's outputs have the shape [2, 2]: a MultiLabel needs outputs of shape [2, 4] for 2 samples",
+        "the model's outputs have the shape [2, 2]: the task MultiLabel needs outputs of shape [2, 4] for 2 samples",
     ),
     "more outputs than targets": (
         lambda: world(nn.Linear(4, 2), TABLE, TABLE[:, 0], task=Regression()),
         ModelError,
-        "the model's outputs have the shape [2, 2]: a Regression needs outputs of shape [2] for 2 samples",
+        "the model's outputs have the shape [2, 2]: the task Regression needs outputs of shape [2] for 2 samples",
     ),
     "two logits for yes or no": (
         lambda: world(nn.Linear(4, 2), TABLE, YES, task=Binary()),
         ModelError,
-        "the model's outputs have the shape [2, 2]: a Binary needs outputs of shape [2] for 2 samples",
+        "the model's outputs have the shape [2, 2]: the task Binary needs outputs of shape [2] for 2 samples",
     ),
     "one class for each image": (
         lambda: world(Words(), TOKENS, np.zeros((N, 2, 2), dtype=int), task=Segmentation()),
         ModelError,
-        "a Segmentation needs outputs of shape [2, 1, 2, 2] for 2 samples",
+        "the task Segmentation needs outputs of shape [2, 1, 2, 2] for 2 samples",
     ),
     "one class for each sequence": (
         lambda: world(Words(), TOKENS, TOKENS, task=NextToken()),
         ModelError,
-        "a NextToken needs outputs of shape [2, 5, 11] for 2 samples",
+        "the task NextToken needs outputs of shape [2, 5, 11] for 2 samples",
     ),
     "a dict": (
         lambda: world(Wrapped(lambda z: {"scores": z}), TABLE, Y),
@@ -123,7 +123,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "numbers as classes": (
         lambda: world(nn.Linear(4, 1), TABLE, TABLE[:, 0], task=Classification()),
         SettingError,
-        "FederatedData.train.y = 'torch.float64': labels of a Classification must be integers",
+        "FederatedData.train.y = 'torch.float64': labels of the task Classification must be integers",
     ),
     "a loss of the whole batch": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y, loss=scalar),

@@ -63,12 +63,12 @@ def test_a_log_gets_lines_now_and_then(capsys: pytest.CaptureFixture[str], monke
         t = 0
         while time.monotonic() - began < 0.5:
             t += 1
-            progress.update(t, {"model": 0.5})
+            progress.update(t, {"model": "0.5"})
     lines = capsys.readouterr().out.splitlines()
     seen = [int(re.findall(r"\d+", line)[0]) for line in lines]
     assert 3 <= len(lines) <= 2 + (time.monotonic() - began) / 0.1
     assert seen == sorted(set(seen)) and seen[-1] == t
-    assert all("left" in line and "/s" in line and "model 50.0" in line for line in lines)
+    assert all("left" in line and "/s" in line and "model 0.5" in line for line in lines)
 
 
 def test_nothing_is_said_twice_or_of_nothing(

@@ -66,13 +66,14 @@ def user_numbers(users: Any, n: int) -> Tensor:
     column = np.asarray(users, dtype=None if hasattr(users, "dtype") else object)
     right = f"must name a user for each of {n} samples"
     check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
-    if column.dtype.kind not in "biuU":
-        missing = np.array([not isinstance(one, str) and str(one) in NOTHING for one in column.tolist()])
-        check(not missing.any(), f"users[{int(missing.argmax())}]", None, right)
-        column = np.array(column.tolist())
-    if column.dtype.kind not in "biufU":
-        column = column.astype(str)
-    return torch.from_numpy(np.unique(column, return_inverse=True)[1])
+    values = column.tolist()
+    missing = next((i for i, one in enumerate(values) if not isinstance(one, str) and str(one) in NOTHING), None)
+    check(missing is None, f"users[{missing}]", None, right)
+    if len({type(one) for one in values}) > 1 or not isinstance(values[0], int | float | str):
+        values = [str(one) for one in values]
+    # NumPy's arrays of texts would lose a character 0 at a text's end.
+    number = {one: place for place, one in enumerate(sorted(set(values)))}
+    return torch.tensor([number[one] for one in values])
 
 
 def by_user(users: Tensor) -> list[Ints]:

@@ -98,8 +98,9 @@ class FederatedData(Shown):
             samples: Samples | None = getattr(self, name)
             if samples is not None and (y := task.labelled(samples.y)) is not samples.y:
                 object.__setattr__(self, name, replace(samples, y=y))
-                if task.labels == "integers":
-                    object.__setattr__(self, "classes", max(self.classes, task.classes(y)))
+        if task.labels == "integers" and not self.classes:
+            labels = [samples.y for samples in (self.train, self.test) if samples is not None]
+            object.__setattr__(self, "classes", max(map(task.classes, labels)))
 
     def _check_samples(self, name: str, samples: Samples) -> None:
         place = f"FederatedData.{name}"

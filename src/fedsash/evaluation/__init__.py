@@ -2,12 +2,13 @@
 
 from .calibration import Calibration
 from .curvature import Curvature
-from .curves import PLACES, Curves, Models
+from .curves import NOT_EVALUATED, PLACES, Curves, Models
 from .evaluator import Ask, Evaluation, Evaluator, Metrics, Split, scored
 from .goal import Goal
 from .scorer import Outcomes, Scorer, Scores
 
 __all__ = [
+    "NOT_EVALUATED",
     "PLACES",
     "Ask",
     "Calibration",

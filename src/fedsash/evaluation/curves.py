@@ -11,6 +11,8 @@ from ..tasks import Criterion
 
 PLACES = {"test": "the test set", "held_out": "held-out data"}
 """The splits on which models are compared, the first one that a run has, and their names."""
+NOT_EVALUATED = "no evaluation: there is no test set, and evaluation.held_out is 0"
+"""What tables and pages say of a run without curves."""
 Models = Mapping[str, Mapping[int, float]]
 """Each model's values by round, ascending."""
 

@@ -56,7 +56,7 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
     answer = task.answer(output, y)
     if not task.fits(answer, y, problem.classes):
         shape = list(task.right(y, problem.classes))
-        line = f"a {type(task).__name__} needs outputs of shape {shape} for {len(y)} samples"
+        line = f"the task {type(task).__name__} needs outputs of shape {shape} for {len(y)} samples"
         raise ModelError(f"the model's outputs have the shape {list(answer.shape)}: {line}")
     try:
         losses = goal.loss(output, y)

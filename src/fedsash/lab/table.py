@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import Curves, Evaluation
+from ..evaluation import NOT_EVALUATED, Curves, Evaluation
 from ..tasks import Criterion
 from .summaries import metric_of
 
@@ -60,7 +60,7 @@ def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
 def notes(summary: Mapping[str, Any]) -> Iterator[str]:
     """The lines below the table: which metric it shows, no evaluation, the model that was chosen, divergence."""
     if not summary["models"]:
-        yield "no evaluation: there is no test set, and evaluation.held_out is 0"
+        yield NOT_EVALUATED
     elif caption := Curves(metric_of(summary), summary["metric"]["split"], {}).caption:
         yield caption
     if summary["chosen"]:

@@ -80,7 +80,7 @@ class Task(ABC):
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         """Raise `SettingError`, naming `place` and the sample, unless all labels are allowed."""
         right = "numbers of a floating-point type" if self.labels == "numbers" else "integers"
-        kind = f"of a {type(self).__name__} must be {right}"
+        kind = f"of the task {type(self).__name__} must be {right}"
         check(y.is_floating_point() == (self.labels == "numbers"), place, str(y.dtype), f"labels {kind}")
         if y.is_floating_point():
             refuse_first(~torch.isfinite(y), y, place, "must be finite")

@@ -57,17 +57,15 @@ class Criterion:
     @property
     def error(self) -> str:
         """What should be low: 1 - a share that should be high, the negative of another such number, or the number."""
-        return (
-            "error"
-            if self.share and self.better == "higher"
-            else f"-{self.name}"
-            if self.better == "higher"
-            else self.name
-        )
+        if self.better == "lower":
+            return self.name
+        return "error" if self.share else f"-{self.name}"
 
     def error_of(self, value: float) -> float:
         """The number that `error` names."""
-        return value if self.better == "lower" else 1 - value if self.share else -value
+        if self.better == "lower":
+            return value
+        return 1 - value if self.share else -value
 
     def wins(self, a: float | None, b: float | None) -> bool:
         """Whether `a` is better than `b`."""

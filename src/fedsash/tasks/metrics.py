@@ -164,7 +164,8 @@ class R2(Metric):
     def value(self, sums: Floats) -> Floats:
         n, (errors, y, squares) = sums[..., :1], np.split(sums[..., 1:], 3, axis=-1)
         spread = squares - _ratio(y * y, n)
-        spread = np.where(spread > ROUNDING * squares, spread, 0.0)
+        least = np.finfo(np.float64).tiny / ROUNDING  # squares below are subnormal, with few digits
+        spread = np.where(spread > ROUNDING * np.maximum(squares, least), spread, 0.0)
         return np.asarray((1 - _ratio(errors, spread)).mean(-1))
 
 

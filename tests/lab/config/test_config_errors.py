@@ -96,7 +96,7 @@ def test_an_error_is_one_line_that_names_the_key(content: str, line: str, tmp_pa
         ),
         (
             'model = { name = "support.experiments:linear", features = 64, classes = 9 }',
-            "model: the model's outputs have the shape [2, 9]: a Classification needs outputs of shape [2, 10]",
+            "model: the model's outputs have the shape [2, 9]: the task Classification needs outputs of shape [2, 10]",
         ),
         ('model.name = "torch.nn:ReLU"', "model: ReLU has no trainable parameters"),
         (

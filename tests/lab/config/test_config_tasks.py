@@ -100,7 +100,7 @@ MISFITS = {
     "a metric of sequences": ('metrics.x.name = "perplexity"', "metrics = 'x': can't be computed: "),
     "a model of classes": (
         REGRESSION + '[model]\nname = "support.experiments:linear"\nfeatures = 64\nclasses = 10',
-        "model: the model's outputs have the shape [2, 10]: a Regression needs outputs of shape [2]",
+        "model: the model's outputs have the shape [2, 10]: the task Regression needs outputs of shape [2]",
     ),
 }
 

@@ -30,7 +30,7 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, 
     (tmp_path / "r").mkdir()
     Records(tmp_path / "r").create(rows)
     text = document(collect([tmp_path / "r"]), "")
-    assert "No run was evaluated: there is no test set, and no held-out data." in text
+    assert "No evaluation: there is no test set, and evaluation.held_out is 0." in text
 
 
 def test_what_several_tables_of_a_reproduction_say_stands_once_below_the_first(tmp_path: Path) -> None:

@@ -121,6 +121,24 @@ def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script:
     assert (tmp_path / "number").read_text() == "200"
 
 
+def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, races = Path.mkdir, iter([True])
+
+    def raced(path: Path, *more: Any, **options: Any) -> None:
+        if next(races, False):  # as Python does if the folder is there at first, and gone when it looks again
+            raise FileExistsError(errno.EEXIST, "File exists", str(path))
+        make(path, *more, **options)
+
+    monkeypatch.setattr(Path, "mkdir", raced)
+    with held(tmp_path / "made"):
+        assert (tmp_path / "made" / "lock").exists()
+    (tmp_path / "file").touch()
+    with pytest.raises(FileExistsError), held(tmp_path / "file"):
+        pass
+
+
 @order
 def race(folder: Path) -> None:
     """Four processes begin a run in a new folder at the same moment."""

@@ -89,7 +89,11 @@ def _take(folder: Path) -> int:
     """Lock the folder and return the open file."""
     with _changing:
         while True:
-            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                if folder.exists():  # else another process has removed it since, and it is made in the next turn
+                    raise
             _check_not_here(folder)
             with suppress(FileNotFoundError):  # another process has removed the empty folder: make it again
                 file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

@@ -10,7 +10,9 @@ from importlib.resources import files
 from typing import Any
 
 from ....basics.errors import RunError, library
+from ....evaluation import NOT_EVALUATED
 from ...pictures import Field, Picture
+from ...pictures.curves import capital
 from ...pictures.page import plotly
 from ..comparison import compare
 from . import network, tables
@@ -156,7 +158,7 @@ def _what(found: Collection) -> Html:
 def _results(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html | None:
     evaluated = [run for run in runs if run.curves]
     if not evaluated:
-        return tag("p", "No run was evaluated: there is no test set, and no held-out data.") if runs else None
+        return tag("p", f"{capital(NOT_EVALUATED)}.") if runs else None
     return join([_by_one_metric(alike, pictures) for alike in by_metric(evaluated)])
 
 

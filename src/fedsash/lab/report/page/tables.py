@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....basics.errors import RunError
-from ....evaluation import PLACES
+from ....evaluation import NOT_EVALUATED, PLACES
 from ...pictures.curves import capital
 from ...table import leader
 from ..comparison import CONFIDENCE, Row
@@ -29,7 +29,7 @@ def state(run: RunOnPage) -> str | None:
     if not run.finished:
         return f"not finished: running, or interrupted, after round {run.rounds}{of}; numbers are those so far"
     if not run.curves:
-        return "no evaluation: no test set, and no held-out data"
+        return NOT_EVALUATED
     return None
 
 

@@ -38,6 +38,11 @@ def point(tensor: Tensor, values: Tensor) -> None:
     tensor.data = values
 
 
+def lerp_all(ends: list[Tensor], to: list[Tensor], share: float) -> None:
+    """Move each tensor of a list towards its partner, in place: `end += share * (to - end)`, on a GPU in one pass."""
+    torch._foreach_lerp_(ends, to, share)
+
+
 def seed_cpu(seed: int) -> None:
     """Seed the CPU's generator only. `torch.manual_seed` also seeds every accelerator, which takes far longer."""
     torch.default_generator.manual_seed(seed)

@@ -114,8 +114,8 @@ class Remembers(Server):
 class Borrows(PlainMean):
     """An average with a mistake: it keeps the vector that it was given."""
 
-    def take(self, state: dict[str, Tensor], w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        state["sum"] = w.double() if w.dtype != torch.float64 else w
+    def take(self, state: dict[str, Tensor], w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        state["sum"] = w.whole().to(torch.float64)
         state["seen"] = torch.tensor(1)
 
 

@@ -54,11 +54,11 @@ def _add(high: Tensor, low: Tensor, plus: Pieces | None, minus: Tensor | None) -
     rows = torch.empty((4, min(most, len(high))), dtype=torch.float64, device=high.device)
     beside = (high, low) if plus is None or minus is None else (high, low, minus)
     for first, h, error, *second in lead.beside(most, *beside):
-        b, s, *spare = rows[:, : len(h)].unbind()
+        b, s, t, e = rows[:, : len(h)].unbind()
         a = h
         for x, sign in [*((x, -1) for x in second), (first, -1 if plus is None else 1)]:
             out = s if a is h else h
-            a, rest = _two_sum(a, b.copy_(x), sign, (out, *spare))
+            a, rest = _two_sum(a, b.copy_(x), sign, (out, t, e))
             error += rest
         if a is not h:
             h.copy_(a)

@@ -50,7 +50,7 @@ class Pieces:
         """The vector in successive flat tensors of at most `most` entries: views, but small pieces are put together."""
         together: list[Tensor] = []
         room = most
-        for part in (part for piece in self.pieces for part in piece.split(most)):
+        for part in (part for piece in self.pieces for part in torch.split(piece, most)):
             if len(part) > room:
                 yield _joined(together)
                 together, room = [], most
@@ -69,22 +69,24 @@ class Pieces:
 
     def copy_to(self, vector: Tensor) -> None:
         """Copy it into `vector` `[d]`, of any type on any device."""
-        for there, piece in zip(vector.split(self.lengths), self.pieces, strict=True):
+        for there, piece in zip(torch.split(vector, self.lengths), self.pieces, strict=True):
             there.copy_(piece)
 
     def draw(self, vector: Tensor, share: float) -> None:
         """Move `vector` `[d]` towards it, in place: `vector += share * (w - vector)`, in the type of `vector`."""
         if vector.dtype == self.pieces[0].dtype and vector.device == self.pieces[0].device:
-            lerp_all(list(vector.split(self.lengths)), self.pieces, share)
+            lerp_all(list(torch.split(vector, self.lengths)), self.pieces, share)
             return
         for chunk, there in self.beside(chunk_of(vector), vector):
             there.lerp_(chunk.to(there), share)
 
     def finite(self, thorough: bool = True) -> bool:
         """Whether all values are finite. If it need not be thorough, it looks at the first values of each piece."""
+        if not self.size:
+            return True
         looked = self if thorough else Pieces([piece[:GLANCE] for piece in self.pieces])
         # Checking the minimum and the maximum is enough, and takes a tenth of the time of `isfinite(w).all()`.
-        return bool(torch.stack([torch.stack(torch.aminmax(c)) for c in looked.chunks(2**22)]).isfinite().all())
+        return bool(torch.stack([torch.stack(torch.aminmax(c)) for c in looked.chunks(2**16)]).isfinite().all())
 
 
 def chunk_of(v: Tensor) -> int:

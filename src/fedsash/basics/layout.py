@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from itertools import accumulate, chain
 
 import torch
@@ -30,10 +31,11 @@ class Layout:
     the vector. `names`, `shapes` and `lengths` describe the tensors, `size` is D and `dtype` their common type. `norms`
     are the names of the layers that track statistics. The layout holds no values and no reference to the module.
 
-    Raises `ModelError` if the module has no trainable parameter, or if types differ.
+    Raises `ModelError` if the module has no trainable parameter, or if types differ. A `mixed` layout takes several
+    floating-point types; its vector has the one that holds them all.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, mixed: bool = False) -> None:
         layers = tracking(module)
         last = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
         parameters = sorted(
@@ -43,10 +45,10 @@ class Layout:
             raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
         statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
         kinds = {t.dtype for _, t in (*parameters, *statistics) if not _counts(t)}
-        if len(kinds) > 1 or not next(iter(kinds)).is_floating_point:
+        if (len(kinds) > 1 and not mixed) or not all(kind.is_floating_point for kind in kinds):
             found = ", ".join(sorted(str(kind) for kind in kinds))
             raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
-        self.dtype = parameters[0][1].dtype
+        self.dtype = reduce(torch.promote_types, kinds)
         self._of([(name, tensor.shape) for name, tensor in (*parameters, *statistics)])
         self.norms = tuple(layers)
         self.trained = sum(p.numel() for _, p in parameters)
@@ -166,18 +168,16 @@ class Layout:
         Raises `SettingError` if there is no classifier, if the extractor would be empty, or if no trainable parameter
         or module has such a name.
         """
-        names = self._members(part)
-        ranges: list[tuple[int, int]] = []
-        stop = 0
-        for name, length in zip(self.names, self.lengths, strict=True):
-            start, stop = stop, stop + length
-            if name not in names or (start >= self.trained and not statistics):
-                continue
-            if ranges and ranges[-1][1] == start:
-                ranges[-1] = (ranges[-1][0], stop)
-            else:
-                ranges.append((start, stop))
-        return ranges
+        names = self.members(part, statistics)
+        return joined(self.lengths, [name in names for name in self.names])
+
+    def members(self, part: ModelSlice, statistics: bool = True) -> set[str]:
+        """The names of the tensors in a part of the model (see `ranges`)."""
+        ends = accumulate(self.lengths)
+        parameters = {
+            n for n, end, length in zip(self.names, ends, self.lengths, strict=True) if end - length < self.trained
+        }
+        return self._members(part) if statistics else self._members(part) & parameters
 
     def _members(self, part: ModelSlice) -> set[str]:
         if part == "all":
@@ -202,6 +202,19 @@ class Layout:
         """The tensor of that name, or all of the module of that name (the empty name is the root)."""
         prefix = f"{name}." if name else ""
         return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}
+
+
+def joined(lengths: Sequence[int], chosen: Sequence[bool]) -> list[tuple[int, int]]:
+    """The index ranges of the chosen ones of successive pieces. Adjacent ranges are merged."""
+    ranges: list[tuple[int, int]] = []
+    stop = 0
+    for length, inside in zip(lengths, chosen, strict=True):
+        start, stop = stop, stop + length
+        if inside and ranges and ranges[-1][1] == start:
+            ranges[-1] = (ranges[-1][0], stop)
+        elif inside:
+            ranges.append((start, stop))
+    return ranges
 
 
 def _counts(tensor: Tensor) -> bool:

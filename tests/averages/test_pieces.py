@@ -19,7 +19,7 @@ LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=6).filter(any)
 @given(lengths=LENGTHS, most=st.integers(1, 12), cuts=st.sets(st.integers(0, 54), max_size=6))
 def test_chunks_and_cuts_are_the_vector_in_order(lengths: list[int], most: int, cuts: set[int]) -> None:
     w = torch.arange(float(sum(lengths)))
-    pieces = Pieces(w.split(lengths))
+    pieces = Pieces(torch.split(w, lengths))
     chunks = list(pieces.chunks(most))
     assert torch.equal(torch.cat(chunks), w) and all(len(chunk) <= most for chunk in chunks)
     bounds = sorted(min(cut, len(w)) for cut in cuts)
@@ -76,8 +76,12 @@ def spoilt(value: float, place: int) -> Sequence[torch.Tensor]:
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 def test_one_value_that_is_not_finite_is_found_or_at_a_glance_only_if_it_is_near_the_beginning(value: float) -> None:
-    assert not Pieces(spoilt(value, 4000)).finite() and not Pieces(spoilt(value, 1000)).finite(thorough=False)
+    assert not Pieces(spoilt(value, 4000)).finite() and not Pieces(spoilt(value, 60)).finite(thorough=False)
     assert Pieces(spoilt(value, 4000)).finite(thorough=False) and Pieces(spoilt(1.0, 0)).finite()
+
+
+def test_finite_values_whose_sum_overflows_are_finite() -> None:
+    assert Pieces([torch.full((100,), 3e38)]).finite()
 
 
 def test_an_average_beside_a_thorough_one_is_as_safe() -> None:

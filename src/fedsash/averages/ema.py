@@ -34,7 +34,7 @@ class EMA(Average):
     `precision` is the type of `ema`: `"double"` is float64. `"single"` is float32 (float64 for models in float64), the
     type in which PyTorch's own EMA keeps such models, and as fast. Each update then rounds, by at most 2^-23 of the
     largest value, and these errors add up to at most 1 / (1 - decay) times as much: 1e-4 of it for decay = 0.999. In
-    single precision a model with values that are not finite is left out only if one of them is among the first 1,024 of
+    single precision a model with values that are not finite is left out only if one of them is among the first 64 of
     a tensor, as after a step with a loss that is NaN. `"auto"` is single in a `Tracker`, else double.
 
     With `decay = 0` it is the model itself, bitwise. The average of a constant model is that model. Before the first

@@ -41,7 +41,7 @@ class Group:
         members: Mapping[str, set[str]],
         every: int,
     ) -> None:
-        self.shapes = {name: local(tensor).shape for name, tensor in tensors.items()}
+        self.shapes = {name: local(tensor.detach()).shape for name, tensor in tensors.items()}
         self.dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
         self.members = {name: [each for each in tensors if each in chosen] for name, chosen in members.items()}
         lengths = [shape.numel() for shape in self.shapes.values()]
@@ -61,12 +61,12 @@ class Group:
     def pieces(self, tensors: Mapping[str, Tensor]) -> Pieces:
         """The vector `[d]` of these tensors, where they lie in memory."""
         try:
-            own = [local(tensors[name]) for name in self.shapes]
+            own = [local(tensors[name].detach()) for name in self.shapes]
         except KeyError as missing:
             raise ModelError(f"the module has no {missing} any more: make a new tracker for a changed module") from None
         if own[0].is_meta:
             raise ModelError("the module is on the device meta, which holds no values to average")
-        return Pieces([t.reshape(-1).to(self.dtype) for t in own])
+        return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
 
     def observe(self, tensors: Mapping[str, Tensor], round: int) -> None:
         """Show the tensors to all averages as the model of `round`; keep the running sum if it is time."""

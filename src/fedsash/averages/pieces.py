@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from ..basics.private_torch import lerp_all
 
-GLANCE = 1024
+GLANCE = 64
 """How many values of each piece `finite` looks at if it need not be thorough."""
 
 
@@ -17,18 +17,18 @@ class Pieces:
     """A vector `w` `[d]` in pieces that follow each other: flat tensors of one type on one device.
 
     The pieces are not copied: they are the live parameters of a module, or a single flat vector. So whoever keeps `w`
-    takes a copy, for example of `whole()`. Gradients are left aside.
+    takes a copy, for example of `whole()`. They are without gradients.
     """
 
     def __init__(self, pieces: Sequence[Tensor]) -> None:
-        self.pieces = [piece.detach() for piece in pieces]
-        self.lengths = [len(piece) for piece in self.pieces]
+        self.pieces = pieces
+        self.lengths = [piece.numel() for piece in pieces]
         self.size = sum(self.lengths)
 
     @classmethod
     def of(cls, w: Tensor | Pieces) -> Pieces:
         """The vector `w` `[d]` in one piece; pieces stay as they are."""
-        return w if isinstance(w, Pieces) else cls([w])
+        return w if isinstance(w, Pieces) else cls([w.detach()])
 
     def whole(self) -> Tensor:
         """The vector `[d]` as one tensor; of a single piece, that piece itself."""
@@ -50,12 +50,13 @@ class Pieces:
         """The vector in successive flat tensors of at most `most` entries: views, but small pieces are put together."""
         together: list[Tensor] = []
         room = most
-        for part in (part for piece in self.pieces for part in torch.split(piece, most)):
-            if len(part) > room:
-                yield _joined(together)
-                together, room = [], most
-            together.append(part)
-            room -= len(part)
+        for piece, length in zip(self.pieces, self.lengths, strict=True):
+            for part in (piece,) if length <= room else torch.split(piece, most):
+                if len(part) > room:
+                    yield _joined(together)
+                    together, room = [], most
+                together.append(part)
+                room -= len(part)
         if together:
             yield _joined(together)
 
@@ -75,7 +76,7 @@ class Pieces:
     def draw(self, vector: Tensor, share: float) -> None:
         """Move `vector` `[d]` towards it, in place: `vector += share * (w - vector)`, in the type of `vector`."""
         if vector.dtype == self.pieces[0].dtype and vector.device == self.pieces[0].device:
-            lerp_all(list(torch.split(vector, self.lengths)), self.pieces, share)
+            lerp_all(torch.split(vector, self.lengths), self.pieces, share)
             return
         for chunk, there in self.beside(chunk_of(vector), vector):
             there.lerp_(chunk.to(there), share)
@@ -84,9 +85,13 @@ class Pieces:
         """Whether all values are finite. If it need not be thorough, it looks at the first values of each piece."""
         if not self.size:
             return True
-        looked = self if thorough else Pieces([piece[:GLANCE] for piece in self.pieces])
-        # Checking the minimum and the maximum is enough, and takes a tenth of the time of `isfinite(w).all()`.
-        return bool(torch.stack([torch.stack(torch.aminmax(c)) for c in looked.chunks(2**16)]).isfinite().all())
+        looked = self if thorough else Pieces([torch.cat([piece[:GLANCE] for piece in self.pieces])])
+        # A sum takes a twentieth of the time of `isfinite(w).all()`. It may overflow; then the extremes decide.
+        return looked._finite(torch.sum) or looked._finite(lambda chunk: torch.stack(torch.aminmax(chunk)))
+
+    def _finite(self, shown: Callable[[Tensor], Tensor]) -> bool:
+        """Whether the numbers that show what is in each chunk are all finite."""
+        return bool(torch.stack([shown(chunk) for chunk in self.chunks(2**16)]).isfinite().all())
 
 
 def chunk_of(v: Tensor) -> int:

@@ -84,9 +84,9 @@ class Tracker(Shown):
         tensors = self._live()
         if self._news(tensors):
             self._join()
-        self.round += 1
         for group in self._groups:
-            group.observe(tensors, self.round)
+            group.observe(tensors, self.round + 1)
+        self.round += 1
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
@@ -115,8 +115,9 @@ class Tracker(Shown):
         norms = self._norms(which, batches)
         values = self.value(which) if which is None or isinstance(which, str) else which
         live, buffers = self._live(), chain(*(self.module.get_submodule(name).buffers() for name in norms))
-        changed = [local(live[name]) for name in values]
-        own = [(tensor, tensor.clone()) for tensor in (*changed, *map(local, buffers))]
+        changed = [local(live[name].data) for name in values]
+        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
+        own = [(tensor, tensor.clone()) for tensor in (*changed, *(buffer.data for buffer in buffers))]
         self._applied += 1
         try:
             for tensor, value in zip(changed, values.values(), strict=True):
@@ -179,7 +180,7 @@ class Tracker(Shown):
     def _regrouped(self, about: Mapping[str, Any]) -> Group:
         """An empty group of the tensors that a saved one has."""
         live = self._live()
-        shapes = {name: list(local(live[name]).shape) for name in about["shapes"] if name in live}
+        shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
         _same("the saved state", shapes, about["shapes"])
         return self._grouped({name: live[name] for name in about["shapes"]})[0]
 

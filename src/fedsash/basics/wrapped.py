@@ -32,5 +32,4 @@ def plain(named: Mapping[str, Value]) -> dict[str, Value]:
 
 def local(tensor: Tensor) -> Tensor:
     """The values that lie in this process, in the tensor's own memory: of a sharded tensor (FSDP2) its shard."""
-    tensor = tensor.data  # unlike `detach`, it lets a graph that was made before a change go backwards
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

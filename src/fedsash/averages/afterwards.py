@@ -25,7 +25,7 @@ class KeptSums:
     def __init__(self, every: int, w: Tensor) -> None:
         self.every, self._size = every, len(w)
         self.counts = torch.zeros((0, 2), dtype=torch.int64)
-        like = torch.empty(1, dtype=torch.float64).expand(2, len(w))
+        like = torch.empty(1, dtype=torch.float64).expand(2 * len(w))
         self._past = Trajectory(ROWS, like, "auto", part="sums").share()
 
     @property
@@ -38,14 +38,14 @@ class KeptSums:
         if round % self.every:
             return
         self._past.rounds = [*self._past.rounds, round]
-        self._past.trajectory.put(round, torch.stack([state["high"], state["low"]]).cpu())
+        self._past.trajectory.put(round, torch.cat([state["high"], state["low"]]).cpu())
         self.counts = torch.cat([self.counts, torch.tensor([[round, int(state["seen"])]])])
 
     def of(self, round: int) -> RunningSum:
         """The sum after a round, or no sum if none is kept there."""
         if round not in self._past.rounds:
             return RunningSum.empty(self._size)
-        high, low = self._past[round]
+        high, low = self._past[round].view(2, self._size)
         return RunningSum(high, low, self.count(round))
 
     def count(self, round: int) -> int:

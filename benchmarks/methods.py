@@ -34,9 +34,9 @@ from fedsash.lab.records import Records
 
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {},
-    "FedAvgM": {"server": servers.SGD(momentum=0.9)},
-    "FedAdam": {"server": servers.Adam()},
-    "FedYogi": {"server": servers.Yogi()},
+    "FedAvgM": {"server": servers.ServerSGD(momentum=0.9)},
+    "FedAdam": {"server": servers.FedAdam()},
+    "FedYogi": {"server": servers.FedYogi()},
     "FedProx": {"method": methods.FedProx(0.01)},
     "EWC": {"method": methods.EWC(1.0)},
     "SCAFFOLD": {"method": methods.Scaffold()},

@@ -104,7 +104,9 @@ def two_loops(work: Workload) -> Callable[[], float]:
 
 def library(work: Workload) -> Callable[[], float]:
     """Rounds a second of fedsash, with the engine that it chooses for a long run."""
-    client = fs.LocalTraining(lr=work.lr, batch=work.batch, epochs=work.epochs, momentum=work.momentum)
+    client = fs.LocalTraining(
+        lr=work.lr, batch=work.batch, epochs=work.epochs, optimiser=fs.SGD(momentum=work.momentum)
+    )
     federation = fs.Federation(work.model(), work.data(), local=client, device="cpu")
     for note in federation.prepare(rounds=10**6):
         print(f"{work.name} {note}", flush=True)

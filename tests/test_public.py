@@ -15,6 +15,7 @@ from fedsash.aggregation import AGGREGATIONS
 from fedsash.averages import AVERAGES
 from fedsash.data import DATASETS, PARTITIONS
 from fedsash.executors import ENGINES
+from fedsash.local import OPTIMISERS
 from fedsash.methods import METHODS
 from fedsash.sampling import SAMPLINGS
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES
@@ -27,6 +28,7 @@ REGISTRIES = (
     ENGINES,
     LOCAL_SCHEDULES,
     METHODS,
+    OPTIMISERS,
     PARTITIONS,
     SAMPLINGS,
     SCHEDULES,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedsash.sampling import SAMPLINGS, FixedClients, Function, Sampling, Uniform, Weighted
+from fedsash.sampling import SAMPLINGS, FixedClients, Function, Poisson, Sampling, Uniform, Weighted
 
 seeds = st.integers(0, 2**40)
 rounds = st.integers(0, 10**6)
@@ -160,8 +160,27 @@ def test_a_client_answers_if_neither_dropout_nor_trace_keeps_it_away() -> None:
         assert np.array_equal(both, dropout & TRACE[round % 3])
 
 
+def test_poisson_takes_each_client_at_its_rate_independently_of_the_others() -> None:
+    """The shares of rounds with client i, and with clients i and j, are q and q^2 within five standard errors."""
+    rate, rounds, n = 0.3, 4000, 6
+    drawn = [Poisson(rate).clients(round, equal_sizes(n), seed=1) for round in range(rounds)]
+    taken = np.array([np.isin(np.arange(n), ids) for ids in drawn], dtype=float)
+    share = taken.T @ taken / rounds
+    expected = np.where(np.eye(n), rate, rate**2)
+    assert (np.abs(share - expected) < 5 * np.sqrt(expected * (1 - expected) / rounds)).all()
+    assert taken.sum(1).min() == 0 and taken.sum(1).max() == n
+
+
+@pytest.mark.parametrize(
+    "sampling", [Uniform(3), Uniform(fraction=0.4, dropout=0.5), Poisson(0.4), Poisson(0.9, dropout=0.2)]
+)
+def test_the_expected_number_of_clients_is_the_mean_over_rounds(sampling: Uniform | Poisson) -> None:
+    counts = [len(sampling.clients(round, equal_sizes(10), seed=0)) for round in range(2000)]
+    assert np.mean(counts) == pytest.approx(sampling.expected(10), abs=5 * np.sqrt(10 / 4 / 2000))
+
+
 def test_every_sampling_is_registered() -> None:
-    assert set(SAMPLINGS.values()) == {Uniform, Weighted, FixedClients, Function}
+    assert set(SAMPLINGS.values()) == {Uniform, Poisson, Weighted, FixedClients, Function}
     assert all(issubclass(kind, Sampling) for kind in SAMPLINGS.values())
 
 

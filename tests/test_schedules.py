@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fedsash.schedules import (
     LOCAL_SCHEDULES,
     SCHEDULES,
+    Chained,
     Constant,
     Cosine,
     Cyclic,
@@ -21,6 +22,7 @@ from fedsash.schedules import (
     SawTooth,
     Schedule,
     StepDecay,
+    Warmup,
 )
 
 SCHEMES = ("exponential", "constant", "cyclic", "epochs", "none")
@@ -71,6 +73,34 @@ def test_cyclic_ends_each_cycle_at_the_low_rate(start: int, cycle: int, t: int, 
     else:
         assert value == pytest.approx(schedule.lr(t + 1, lr) + (lr - lr / 100) / cycle)
         assert lr / 100 < value < lr
+
+
+@given(rounds=st.integers(1, 50), t=rounds, lr=rates)
+def test_a_warm_up_rises_in_equal_steps_to_the_rate_and_stays(rounds: int, t: int, lr: float) -> None:
+    warmup = Warmup(rounds)
+    assert [warmup.lr(k, lr) for k in (rounds - 1, rounds + t)] == [lr, lr]
+    rising = [warmup.lr(k, lr) for k in range(rounds)]
+    np.testing.assert_allclose(np.diff([0.0, *rising]), lr / rounds)
+
+
+@given(t=rounds, lr=rates, others=st.lists(st.sampled_from([Exponential(0.99), StepDecay(20, 0.5), Warmup(30)])))
+def test_chained_schedules_that_multiply_are_their_product(t: int, lr: float, others: list[Schedule]) -> None:
+    schedules = (Exponential(0.995), *others)
+    product = np.prod([schedule.lr(t, 1.0) for schedule in schedules])
+    assert Chained(schedules).lr(t, lr) == pytest.approx(lr * product)
+    assert not Chained(schedules).moves_epochs
+
+
+@given(t=rounds, lr=rates)
+def test_a_chain_has_cycles_on_a_base_that_decays(t: int, lr: float) -> None:
+    base, cyclic = Exponential(0.99), Cyclic(10, 5, low=1e-4)
+    assert Chained((base, cyclic)).lr(t, lr) == cyclic.lr(t, base.lr(t, lr))
+    assert Chained((cyclic,)).lr(t, lr) == cyclic.lr(t, lr)
+
+
+def test_a_chain_changes_epochs_if_one_of_it_does() -> None:
+    chain = Chained((Mild(3, "epochs", period=2), Warmup(4)))
+    assert chain.moves_epochs and [chain.epochs(t, 4) for t in range(8)] == [4, 4, 4, 4, 4, 3, 3, 2]
 
 
 @given(start=rounds, t=rounds, lr=rates, scheme=st.sampled_from(SCHEMES), variant=st.sampled_from(["paper", "code"]))
@@ -155,7 +185,7 @@ def test_a_saw_tooth_with_rho_one_is_flat_bitwise(steps: int) -> None:
 
 
 def test_every_schedule_is_registered() -> None:
-    assert set(SCHEDULES.values()) == {Constant, Exponential, Cosine, StepDecay, Cyclic, Mild}
+    assert set(SCHEDULES.values()) == {Constant, Exponential, Cosine, StepDecay, Cyclic, Mild, Warmup, Chained}
     assert set(LOCAL_SCHEDULES.values()) == {Flat, SawTooth}
 
 
@@ -170,6 +200,8 @@ def test_every_schedule_is_registered() -> None:
         (lambda: Cyclic(-1, 10, 0.0), r"Cyclic\.start = -1: must be at least 0"),
         (lambda: Cyclic(0, 0, 0.0), r"Cyclic\.cycle = 0"),
         (lambda: Cyclic(0, 10, float("nan")), r"Cyclic\.low = nan"),
+        (lambda: Warmup(0), r"Warmup\.rounds = 0: must be at least 1"),
+        (lambda: Chained(()), r"Chained\.schedules = \(\): must hold at least one schedule"),
         (lambda: mild(-1, "none"), r"Mild\.start = -1"),
         (lambda: mild(1, "exp"), r"Mild\.scheme = 'exp': must be 'exponential' or 'constant' or"),
         (lambda: mild(1, "none", decay=1.1), r"Mild\.decay = 1\.1"),

@@ -19,6 +19,7 @@ ALL = [
     FedAdam(),
     FedAdam(bias_correction="keras"),
     FedAdam(bias_correction="flower", initial_v=1e-6),
+    FedAdam(bias_correction="both"),
     FedYogi(),
     FedYogi(initial_v=1e-6),
 ]
@@ -90,7 +91,13 @@ def test_adam_with_keras_correction_is_torchs_adam_where_tau_vanishes() -> None:
     assert_same(ours, torchs(torch.optim.Adam, w, deltas, lr=0.3, betas=(0.9, 0.99), eps=TINY))
 
 
-@pytest.mark.parametrize("correction", ["none", "keras", "flower"])
+def test_adam_with_both_moments_corrected_is_torchs_adam_with_any_tau() -> None:
+    w, *deltas = vectors(7)
+    ours = trajectory(FedAdam(lr=0.3, tau=0.1, bias_correction="both"), w, deltas)
+    assert_same(ours, torchs(torch.optim.Adam, w, deltas, lr=0.3, betas=(0.9, 0.99), eps=0.1))
+
+
+@pytest.mark.parametrize("correction", ["none", "keras", "flower", "both"])
 def test_adam_under_a_constant_update_moves_as_its_bias_correction_says(correction: Any) -> None:
     """For a constant update m = (1 - b1^n) delta and v = (1 - b2^n) delta^2."""
     w, delta = vectors(2)
@@ -100,7 +107,7 @@ def test_adam_under_a_constant_update_moves_as_its_bias_correction_says(correcti
         return (1 - 0.9**n) / sqrt(1 - 0.99**n)
 
     for n in range(1, 7):
-        factor = {"none": gain(n), "keras": 1.0, "flower": gain(n) / gain(n + 1)}[correction]
+        factor = {"none": gain(n), "keras": 1.0, "both": 1.0, "flower": gain(n) / gain(n + 1)}[correction]
         assert_same([models[n] - models[n - 1]], [0.3 * factor * delta.sign()])
 
 
@@ -194,8 +201,9 @@ def test_a_step_is_pure(server: Server, dtype: torch.dtype) -> None:
         (
             FedAdam(),
             {"bias_correction": "yes"},
-            r"Adam\.bias_correction = 'yes': must be 'none' or 'keras' or 'flower'",
+            r"Adam\.bias_correction = 'yes': must be 'none' or 'keras' or 'flower' or 'both'",
         ),
+        (FedAdam(bias_correction="both"), {"beta2": 1.0}, r"Adam\.beta2 = 1\.0: must be below 1 to correct both"),
         (FedAdam(), {"initial_v": -1.0}, r"Adam\.initial_v = -1\.0"),
         (FedYogi(), {"beta2": -1.0}, r"Yogi\.beta2 = -1\.0"),
         (FedYogi(), {"tau": -1e-3}, r"Yogi\.tau = -0\.001"),

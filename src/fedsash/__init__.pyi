@@ -18,9 +18,12 @@ from . import (
     testing as testing,
 )
 from .aggregation import (
+    Adaptive as Adaptive,
     Aggregation as Aggregation,
     FedGMA as FedGMA,
     FedNova as FedNova,
+    Privacy as Privacy,
+    Private as Private,
     WeightedMean as WeightedMean,
 )
 from .averages import (
@@ -41,6 +44,9 @@ from .basics.errors import (
 )
 from .basics.layout import (
     Layout as Layout,
+)
+from .basics.sharing import (
+    Personal as Personal,
 )
 from .broadcast import (
     Broadcast as Broadcast,
@@ -83,6 +89,7 @@ from .data import (
 )
 from .evaluation import (
     Evaluation as Evaluation,
+    FineTuning as FineTuning,
     Metrics as Metrics,
 )
 from .exchange import (
@@ -120,7 +127,13 @@ from .lab.studies.opened import (
     open_run as open_run,
 )
 from .local import (
+    SGD as SGD,
+    Adagrad as Adagrad,
+    Adam as Adam,
+    AdamW as AdamW,
     LocalTraining as LocalTraining,
+    Optimiser as Optimiser,
+    RMSprop as RMSprop,
 )
 from .methods import (
     EWC as EWC,
@@ -151,11 +164,13 @@ from .models import (
 from .sampling import (
     FixedClients as FixedClients,
     Function as Function,
+    Poisson as Poisson,
     Sampling as Sampling,
     Uniform as Uniform,
     Weighted as Weighted,
 )
 from .schedules import (
+    Chained as Chained,
     Constant as Constant,
     Cosine as Cosine,
     Cyclic as Cyclic,
@@ -166,6 +181,7 @@ from .schedules import (
     SawTooth as SawTooth,
     Schedule as Schedule,
     StepDecay as StepDecay,
+    Warmup as Warmup,
 )
 from .servers import (
     FedAdagrad as FedAdagrad,

@@ -90,8 +90,11 @@ class Broadcast:
         """The choice before the first evaluation."""
         return Choice(self, self.averages[0], None if self.start == "auto" else self.start)
 
-    def fits(self, averages: Iterable[str], held_out: bool) -> None:
-        """Raise `ValueError` if it names an unknown average, or needs held-out samples and there are none."""
+    def fits(self, averages: Iterable[str], held_out: bool, private: bool) -> None:
+        """Raise `ValueError` if it names an unknown average, or needs held-out samples that it can't or may not use.
+
+        In a `private` run the clients' scores, which no noise protects, must not decide.
+        """
         known = list(averages)
         for name in self.averages:
             there = ", ".join(known) or "none, add one to averages"
@@ -100,6 +103,8 @@ class Broadcast:
             field = "start" if self.start == "auto" else "average"
             right = "needs held-out samples: set evaluation.held_out, for example to 0.1"
             raise SettingError("Broadcast", field, getattr(self, field), right)
+        right = "decides by clients' scores, which a Private aggregation does not protect: give a round and one average"
+        check(not (self.adaptive and private), "Broadcast.start, average", (self.start, self.average), right)
 
 
 @dataclass(frozen=True)

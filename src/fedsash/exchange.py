@@ -20,9 +20,12 @@ from .basics.shown import Shown
 from .methods import Upload
 from .tasks import Criterion
 
-Job: TypeAlias = Literal["train", "probe", "evaluate"]
-"""What a request asks for: an update, vectors that the method needs before the training, or scores of a model."""
+Job: TypeAlias = Literal["train", "probe", "evaluate", "tune"]
+"""What a request asks for: an update, vectors that the method needs before the training, scores of a model, or scores
+of each client's copy of the model after it has fine-tuned it."""
 
+SCORES: tuple[Job, ...] = ("evaluate", "tune")
+"""The jobs of an evaluation. They take no simulated time and change no client's state."""
 
 Lineage: TypeAlias = tuple[tuple[int, str], ...]
 """The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""
@@ -38,6 +41,7 @@ class Request(Shown):
     - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
     - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
       that keeps its state continues from this version. Anything later was refused or lost, and does not count;
+    - `aggregation`: what the aggregation remembers, for whoever sums up the uploads;
     - `oldest`: the run is never set back to a round before this one;
     - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source.
     """
@@ -49,6 +53,7 @@ class Request(Shown):
     server_state: Vectors
     client_state: Vectors | None
     last: Ints
+    aggregation: Vectors = field(default_factory=dict, repr=False)
     oldest: int = field(default=0, repr=False)
     lineage: Lineage = field(default=(), repr=False)
 

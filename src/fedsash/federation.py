@@ -16,14 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .aggregation import Aggregation, WeightedMean
+from .aggregation import Aggregation, Privacy, WeightedMean
 from .aggregation.upload_sums import UploadSums
 from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
 from .basics.layout import Layout, finite
-from .basics.sharing import OWN, Buffers, Sharing
+from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
 from .basics.storage import client_rows
 from .basics.typed import typed
@@ -38,7 +38,7 @@ from .executors.devices import threads
 from .local import LocalTraining
 from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
-from .servers import Leading, Server, ServerSGD
+from .servers import Server, ServerSGD, WholeServer
 from .state import State, learned
 from .tasks import Loss
 
@@ -53,15 +53,13 @@ class Federation(Reached, Shown):
     sends one of them to the clients. `loss(output, y)` gives one number for each sample; None: the task's loss.
     `metrics` are more metrics by name: a `Metric`, an object of torchmetrics, or a function of `(output, y)`. `seed`
     determines all random numbers. Worker processes start with the first round and end with `close()` or a `with` block.
-    A round is `ask`, then an executor, then `finish`; `round` joins the three.
 
     `buffers` says what becomes of the running statistics of BatchNorm: `"refuse"` such a model; `"average"`: the model
     has the weighted mean of the clients' statistics; `"local"`: each client keeps its own (SiloBN); `"local_norm"`: it
-    keeps its affine parameters of these layers, too (FedBN).
+    keeps its affine parameters of these layers, too (FedBN). `personal` names a part that each client keeps.
 
-    Derived fields: `module`, the copy of the model on its device, its `layout` and `sharing`, the `clients`, the
-    `goal`, and the `observers`, which apply the averages. Two samples are tried out: raises `ModelError` or
-    `SettingError` if model, loss or metrics do not fit them.
+    Derived fields: `module`, the copy of the model, its `layout` and `sharing`, `clients`, `goal` and `observers`. Two
+    samples are tried out: raises `ModelError` or `SettingError` if model, loss or metrics do not fit them.
     """
 
     model: nn.Module
@@ -78,6 +76,7 @@ class Federation(Reached, Shown):
     metrics: Mapping[str, Any] = field(default_factory=dict)
     engine: Engine = field(default_factory=LocalEngine)
     buffers: Buffers = "refuse"
+    personal: Personal = field(default_factory=Personal)
     seed: int = 0
     device: str = "auto"
 
@@ -97,31 +96,32 @@ class Federation(Reached, Shown):
 
     def __post_init__(self) -> None:
         check_names(self.averages)
+        self.local.fits(self.method, self.aggregation)
         check(isinstance(self.model, nn.Module), "Federation.model", self.model, "must be an nn.Module")
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
         derive("layout", Layout(self.module))
-        derive("sharing", Sharing(self.layout, self.buffers))
-        shared = self.sharing.shared
-        derive("_server", self.server if shared == self.layout.size else Leading(self.server, shared))
-        held_out = self.evaluation.held_out
-        derive("clients", clients_of(self.data, self.module, self.engine, self.loss, held_out, self.seed))
+        derive("sharing", Sharing(self.layout, self.buffers, self.personal))
+        derive("_server", WholeServer(self.server, self.sharing))
+        derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
         problem = self.clients.problem
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if self.clients.data is not None:
             try_out(self.module, problem, self.clients.data.train, self.goal)
             check_single(self.module, problem, self.clients.data.train, self.local.batching.single(self.sizes))
         if self.broadcast is not None:
-            self.broadcast.fits(self.averages, self.clients.held)
-        observers = {name: Observer.of(a, self.layout) for name, a in self.averages.items()}
+            self.broadcast.fits(self.averages, self.clients.held, self.aggregation.private)
+        self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.buffers)
+        observers = {name: Observer.of(a, self.layout, self.sharing.stays) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_method", WholeMethod(self.method, self.sharing))
-        derive("remembers", bool(self._method.client_state(self.layout.flatten(self.module))))
-        scorer = Scorer(self.module, self.goal, problem, self.evaluation.batch)
-        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.splits(self.clients.held)))
+        derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
+        tested = None if self.sharing.keeps and self.evaluation.tests_clients(self.clients.held) else problem.test
+        scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
+        derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
         derive("_calibration", Calibration(self.module, self.clients.data, self.evaluation, calibrated))
         derive("_lazy", LazyExecutor(self.clients, self._training))
@@ -142,7 +142,7 @@ class Federation(Reached, Shown):
     def start(self, folder: Path | None = None) -> State:
         """The state before the first round; models and client state on disk are put into `folder`."""
         w, clients = self.layout.flatten(self.module), len(self.sizes)
-        own = {} if self.clients.remember else self._method.client_state(w)
+        own = {} if self.clients.remember else self.local.client_state(self._method, w)
         averages, past = self.observers.init(w, folder)
         return State(
             round=0,
@@ -151,6 +151,7 @@ class Federation(Reached, Shown):
             server_state=self._method.server_state(w),
             client_state={name: client_rows(value, clients, folder) for name, value in own.items()},
             averages=averages,
+            aggregation=self.aggregation.init(self.sampling, clients),
             past=past,
             last=torch.zeros(clients if self.remembers else 0, dtype=torch.int64),
             sizes=torch.from_numpy(self.sizes.copy()),
@@ -192,6 +193,7 @@ class Federation(Reached, Shown):
             server_state=server,
             client_state=None if self.clients.remember and self.remembers else state.recall(ids),
             last=state.last.numpy()[ids] if self.remembers else 0 * ids,
+            aggregation=state.aggregation,
             oldest=state.oldest,
             lineage=state.lineage,
         )
@@ -212,12 +214,11 @@ class Federation(Reached, Shown):
         report = sums.report(request.round, probed)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        mean = sums.mean()
+        heard = replace(request, sent=self.sharing.head(request.sent))
+        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
-        sent, update, total = request.sent, sums.update(mean), len(self.sizes)
-        received = RoundMean(
-            sent=sent, update=update, mean=mean, server_state=known, clients=sums.accepted, total=total
-        )
+        sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
+        received = RoundMean(sent=sent, update=update, mean=mean, server_state=known, clients=s, total=n)
         delta, found = self._method.server_update(received)
         server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
         state.spent = True
@@ -228,7 +229,8 @@ class Federation(Reached, Shown):
             state.remember(request.ids[places], own)
         if self.remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
-        return replace(self.observe(state, w), optimiser=server, server_state=server_state), report
+        after = self.observe(state, w)
+        return replace(after, optimiser=server, server_state=server_state, aggregation=memory), report
 
     def observe(self, state: State, w: Tensor) -> State:
         """The state with `w` `[D]` as the next global model, after every average has observed it."""
@@ -251,15 +253,20 @@ class Federation(Reached, Shown):
         """
 
         def ask(request: Request) -> Answers:
-            if self.sharing.own == self.layout.size:
+            if not self.sharing.keeps:
                 return self.executor.work(request)
             if state is not None and self.clients.remember:
                 return self.executor.work(replace(request, client_state=None, last=state.last.numpy()))
-            own = state.client_state[OWN] if state else self.sharing.kept(w.expand(len(request.ids), -1))[OWN]
+            own = state.client_state[OWN] if state else self.sharing.kept_by(len(request.ids), w)
             return self.executor.work(replace(request, client_state={OWN: own}))
 
         with threads(self._lazy.current.threads):
             return self._evaluator.evaluate(w, round, name, ask)
+
+    def privacy(self, state: State) -> Privacy | None:
+        """How private all rounds so far are, or None; raises `RunError` if those before a fork can't be added up."""
+        self.aggregation.check_composed(self.fingerprint, state.fingerprint)
+        return self.aggregation.privacy(self.sampling, len(self.sizes), state.round)
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
         """The state after its evaluation, and records of an adaptive broadcast's decision (see `state.learned`)."""
@@ -276,8 +283,9 @@ class Federation(Reached, Shown):
     @cached_property
     def fingerprint(self) -> dict[str, str]:
         """The settings that determine a run's numbers, by name; without its length and averages that only observe."""
-        names = "seed method local aggregation buffers server broadcast sampling engine.pieces evaluation.held_out"
-        named = {n: attrgetter(n)(self) for n in names.split()} | {"loss": self.goal.loss, "model": self.module}
+        names = "seed method local aggregation buffers personal server broadcast sampling engine.pieces"
+        named = {n: attrgetter(n)(self) for n in (*names.split(), "evaluation.held_out")}
+        named |= {"loss": self.goal.loss, "model": self.module}
         named |= self._broadcaster.settings(self.averages, self.evaluation.every, self.goal)
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 
@@ -288,7 +296,7 @@ class Federation(Reached, Shown):
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
         """Start the executor for `rounds` rounds, to continue from `state`; returns lines that say what it chose."""
-        notes = [*self.sharing.notes, *self._lazy.start(rounds)]
+        notes = [*self.sharing.notes(self.evaluation.tests_clients(self.clients.held)), *self._lazy.start(rounds)]
         if state is not None:
             self.executor.load(state.executor)
         return notes
@@ -304,16 +312,9 @@ class Federation(Reached, Shown):
         return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
     def _training(self) -> Training:
-        return Training(
-            module=self.module,
-            problem=replace(self.clients.problem, test=None),
-            goal=self.goal,
-            method=self.method,
-            local=self.local,
-            aggregation=self.aggregation,
-            buffers=self.buffers,
-            seed=self.seed,
-            batch=self.evaluation.batch,
-            scored=self.evaluation.splits(self.clients.held),
-            sample=self.sampling.first(self.sizes, self.seed),
-        )
+        names = ("module", "goal", "method", "local", "aggregation", "sharing", "seed")
+        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
+        sample = self.sampling.first(self.sizes, self.seed)
+        own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
+        return Training(problem=problem, asked=asked, sample=sample, **own)

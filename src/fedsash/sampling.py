@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .basics.errors import SettingError, check, check_count, one_line
-from .basics.randomness import Purpose, keys
+from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
 from .basics.typed import typed
 
@@ -51,7 +51,7 @@ class Sampling:
         """For each client in `ids` [s], whether it answers in this round if it is asked, [s]."""
         mask = np.ones(len(ids), dtype=np.bool_)
         if self.dropout:
-            mask &= _uniform(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
+            mask &= fractions(keys(seed, Purpose.AVAILABILITY, round, ids)) >= self.dropout
         if self._trace is not None:
             field, right = f"{self._name}.trace: clients", f"must be the number of clients, {len(sizes)}"
             check(self._trace.shape[1] == len(sizes), field, self._trace.shape[1], right)
@@ -98,12 +98,42 @@ class Uniform(Sampling):
         right = "must be a count of at least 1, or else a fraction above 0 and at most 1"
         check(valid, "Uniform.count, fraction", (self.count, self.fraction), right)
 
+    def asked(self, clients: int) -> int:
+        """How many of so many clients each round asks."""
+        # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
+        count = self.count or max(int(self.fraction * clients + 1e-9), 1)
+        check(count <= clients, "Uniform.count", count, f"must be at most the number of clients, {clients}")
+        return count
+
+    def expected(self, clients: int) -> float:
+        """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
+        return self.asked(clients) * (1 - self.dropout)
+
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
         n = len(sizes)
-        # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
-        count = self.count or max(int(self.fraction * n + 1e-9), 1)
-        check(count <= n, "Uniform.count", count, f"must be at most the number of clients, {n}")
-        return _smallest(keys(seed, Purpose.SAMPLING, round, np.arange(n)), count)
+        return _smallest(keys(seed, Purpose.SAMPLING, round, np.arange(n)), self.asked(n))
+
+
+@dataclass(frozen=True)
+class Poisson(Sampling):
+    """Each client takes part with probability `rate`, independently of the others.
+
+    So the number of clients varies, and a round may have none.
+    """
+
+    rate: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(0 < self.rate <= 1, "Poisson.rate", self.rate, "must be above 0 and at most 1")
+
+    def expected(self, clients: int) -> float:
+        """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
+        return self.rate * clients * (1 - self.dropout)
+
+    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+        u = fractions(keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes))))
+        return np.flatnonzero(u < self.rate)
 
 
 @dataclass(frozen=True)
@@ -125,7 +155,7 @@ class Weighted(Sampling):
         (ids,) = np.nonzero(sizes)
         right = f"must be at most the number of clients with samples, {len(ids)}"
         check(self.count <= len(ids), "Weighted.count", self.count, right)
-        u = _uniform(keys(seed, Purpose.SAMPLING, round, ids))
+        u = fractions(keys(seed, Purpose.SAMPLING, round, ids))
         return ids[_smallest(-np.log1p(-u) / sizes[ids], self.count)]
 
 
@@ -184,15 +214,11 @@ class Function(Sampling):
 
 SAMPLINGS: dict[str, type[Sampling]] = {
     "uniform": Uniform,
+    "poisson": Poisson,
     "weighted": Weighted,
     "fixed": FixedClients,
     "function": Function,
 }
-
-
-def _uniform(h: NDArray[np.uint64]) -> NDArray[np.float64]:
-    """Numbers in [0, 1) from 64-bit keys; a larger key never gives a smaller number."""
-    return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _smallest(values: NDArray[Any], count: int) -> Ids:

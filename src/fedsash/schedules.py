@@ -115,6 +115,50 @@ class Cyclic(Schedule):
 
 
 @dataclass(frozen=True)
+class Warmup(Schedule):
+    """A linear rise in the first `rounds` rounds: `lr * min((t + 1) / rounds, 1)`.
+
+    So the first round has `lr / rounds`, and round `rounds` is the first with all of `lr`.
+    """
+
+    rounds: int
+
+    def __post_init__(self) -> None:
+        check_count("Warmup.rounds", self.rounds)
+
+    def lr(self, t: int, lr: float) -> float:
+        return lr * min((t + 1) / self.rounds, 1)
+
+
+@dataclass(frozen=True)
+class Chained(Schedule):
+    """Several schedules one after another: each takes the rate (and the epochs) that the one before it gives.
+
+    So schedules that multiply are a product, and `[exponential, cyclic]` has cycles on a base that decays. A warm-up
+    comes last, so that it lowers what the others give.
+    """
+
+    schedules: tuple[Schedule, ...]
+
+    def __post_init__(self) -> None:
+        check(len(self.schedules) > 0, "Chained.schedules", self.schedules, "must hold at least one schedule")
+
+    def lr(self, t: int, lr: float) -> float:
+        for schedule in self.schedules:
+            lr = schedule.lr(t, lr)
+        return lr
+
+    def epochs(self, t: int, epochs: int) -> int:
+        for schedule in self.schedules:
+            epochs = schedule.epochs(t, epochs)
+        return epochs
+
+    @property
+    def moves_epochs(self) -> bool:
+        return any(schedule.moves_epochs for schedule in self.schedules)
+
+
+@dataclass(frozen=True)
 class Mild(Schedule):
     """IMA's mild exploration: smaller client steps from `start` on (Zhou et al., Table 3), after a base decay.
 
@@ -237,6 +281,8 @@ SCHEDULES: dict[str, type[Schedule]] = {
     "step": StepDecay,
     "cyclic": Cyclic,
     "mild": Mild,
+    "warmup": Warmup,
+    "chained": Chained,
 }
 
 LOCAL_SCHEDULES: dict[str, type[LocalSchedule]] = {"constant": Flat, "sawtooth": SawTooth}

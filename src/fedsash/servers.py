@@ -17,6 +17,7 @@ from torch import Tensor
 
 from .basics.arrays import Vectors
 from .basics.errors import check, check_rate, check_strength
+from .basics.sharing import Sharing
 from .basics.typed import typed
 
 
@@ -102,7 +103,8 @@ class FedAdam(Server):
     - `initial_v`: 0 in the published experiments, in FedIMA and in Flower; the paper's text asks for `tau**2` or more;
     - `bias_correction`, the factor b in step n = 1, 2, ...: with "none" (the paper's text, FedIMA) b = 1; with "keras"
       (the original experiments) b = sqrt(1 - beta2^n) / (1 - beta1^n); with "flower" (its recent releases) the same
-      with n + 1 in place of n. tau is not corrected.
+      with n + 1 in place of n. tau is not corrected. "both" corrects both moments, m / (1 - beta1^n) and
+      v / (1 - beta2^n), as Adam's own paper and PyTorch do; this is "keras" with tau * sqrt(1 - beta2^n) for tau.
     """
 
     lr: float = 0.01
@@ -110,11 +112,13 @@ class FedAdam(Server):
     beta2: float = 0.99
     tau: float = 1e-3
     initial_v: float = 0.0
-    bias_correction: Literal["none", "keras", "flower"] = "none"
+    bias_correction: Literal["none", "keras", "flower", "both"] = "none"
 
     def __post_init__(self) -> None:
         _check_adaptive(self)
         _check_beta2("FedAdam", self.beta2)
+        right = "must be below 1 to correct both moments"
+        check(self.bias_correction != "both" or self.beta2 < 1, "FedAdam.beta2", self.beta2, right)
 
     def init(self, w: Tensor) -> Vectors:
         steps = {} if self.bias_correction == "none" else {"steps": torch.zeros((), dtype=torch.int64)}
@@ -124,12 +128,14 @@ class FedAdam(Server):
         m = self.beta1 * state["m"] + (1 - self.beta1) * delta
         v = self.beta2 * state["v"] + (1 - self.beta2) * delta.square()
         new = {"m": m, "v": v}
-        lr = self.lr
+        lr, tau = self.lr, self.tau
         if self.bias_correction != "none":
             new["steps"] = state["steps"] + 1
             n = int(new["steps"]) + (self.bias_correction == "flower")
-            lr *= sqrt(1 - self.beta2**n) / (1 - self.beta1**n)
-        return sent + lr * m / (v.sqrt() + self.tau), new
+            root = sqrt(1 - self.beta2**n)
+            lr *= root / (1 - self.beta1**n)
+            tau *= root if self.bias_correction == "both" else 1
+        return sent + lr * m / (v.sqrt() + tau), new
 
 
 @dataclass(frozen=True)
@@ -165,18 +171,18 @@ class FedYogi(Server):
 
 
 @dataclass(frozen=True)
-class Leading(Server):
-    """Moves the first `count` entries of a model by `server`, and adds the update to the others, its statistics."""
+class WholeServer(Server):
+    """Moves the common parameters of whole models by `server`, and adds the update to the other entries."""
 
     server: Server
-    count: int
+    sharing: Sharing
 
     def init(self, w: Tensor) -> Vectors:
-        return self.server.init(w[: self.count])
+        return self.server.init(self.sharing.head(w))
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        w, state = self.server.step(sent[: self.count], delta[: self.count], state)
-        return torch.cat([w, (sent + delta)[self.count :]]), state
+        head, state = self.server.step(self.sharing.head(sent), self.sharing.head(delta), state)
+        return self.sharing.with_head(head, sent + delta), state
 
 
 SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}

@@ -36,6 +36,7 @@ class State(Shown):
     - `w` `[D]`: the global model of the server; `optimiser`: the state of the server optimiser;
     - `server_state`: the method's server state; `client_state` `[N, ...]`: the client state of all N clients, empty if
       they keep it themselves;
+    - `aggregation`: what the aggregation remembers, such as a clip norm that adapts;
     - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
       client state. Empty if the method has no client state;
     - `averages`: the state of each average; `past`: the models that averages need again, each kept once (see
@@ -72,6 +73,7 @@ class State(Shown):
     training_seconds: float = 0.0
     last: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     sizes: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    aggregation: Vectors = field(default_factory=dict)
     executor: Vectors = field(default_factory=dict, repr=False)
     fingerprint: dict[str, str] = field(default_factory=dict, repr=False)
     lineage: Lineage = field(default=(), repr=False)
@@ -83,7 +85,7 @@ class State(Shown):
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor with a path-like name, except the best models and the models of past rounds."""
         yield "w", self.w
-        for group in ("optimiser", "server_state", "client_state"):
+        for group in ("optimiser", "server_state", "aggregation", "client_state"):
             for name, value in getattr(self, group).items():
                 yield f"{group}/{name}", value
         if len(self.last):

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.aggregation import AGGREGATIONS, Aggregation, FedGMA, FedNova, WeightedMean
+from fedsash.aggregation import AGGREGATIONS, Aggregation, FedGMA, FedNova, Private, WeightedMean
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast
 from fedsash.exchange import Effort
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedDyn, FedProx, Method, Scaffold
 from fedsash.schedules import SawTooth
 from fedsash.servers import FedAdam, ServerSGD
@@ -34,7 +34,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
     "momentum, fed as the code": {"server": ServerSGD(momentum=0.5), "broadcast": Broadcast("wima", 2, "code")},
     "proximal and local momentum": {
         "method": FedProx(0.3),
-        "local": LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5),
+        "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5)),
     },
     "variates": {"method": Scaffold(), "local": LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.2))},
 }
@@ -90,4 +90,4 @@ def test_a_rule_that_cannot_be_is_refused_with_one_line(make: Any, line: str) ->
 
 
 def test_every_rule_has_a_name() -> None:
-    assert set(AGGREGATIONS.values()) == {WeightedMean, FedNova, FedGMA}
+    assert set(AGGREGATIONS.values()) == {WeightedMean, FedNova, FedGMA, Private}

@@ -16,7 +16,7 @@ from fedsash.aggregation import FedNova, WeightedMean
 from fedsash.data import FederatedData
 from fedsash.exchange import Effort
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import METHODS, FedACG, FedAvg, FedDyn, FedProx, FedSWA, Method, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential, Flat, Mild, SawTooth
@@ -40,7 +40,14 @@ def test_the_coefficient_of_plain_sgd_is_its_number_of_steps(steps: int, lr: flo
 @given(steps=tau, m=st.floats(0, 0.99), lr=st.floats(0, 10))
 def test_the_coefficient_of_momentum_is_its_closed_form(steps: int, m: float, lr: float) -> None:
     expected = (steps - m * (1 - m**steps) / (1 - m)) / (1 - m)
-    assert coefficient(LocalTraining(lr=lr, momentum=m), steps) == pytest.approx(expected, rel=1e-11)
+    assert coefficient(LocalTraining(lr=lr, optimiser=SGD(momentum=m)), steps) == pytest.approx(expected, rel=1e-11)
+
+
+@given(steps=tau, m=st.floats(0.1, 0.99))
+def test_the_coefficient_of_nesterovs_momentum_is_that_of_one_step_more_less_the_first(steps: int, m: float) -> None:
+    """Its direction is 1 + m * v, which is the momentum of the next step."""
+    plain, ahead = (LocalTraining(optimiser=SGD(m, nesterov=nesterov)) for nesterov in (False, True))
+    assert coefficient(ahead, steps) == pytest.approx(coefficient(plain, steps + 1) - 1, rel=1e-11)
 
 
 @given(steps=tau, lr=st.floats(0.01, 1), mu=st.floats(0.01, 1))
@@ -59,7 +66,7 @@ def test_the_coefficient_of_a_saw_tooth_is_the_sum_of_its_rates(steps: int, rho:
 
 @given(steps=st.lists(tau, min_size=1, max_size=5), m=st.floats(0, 0.9), mu=st.floats(0, 2))
 def test_a_clients_coefficient_does_not_depend_on_the_others(steps: list[int], m: float, mu: float) -> None:
-    local = LocalTraining(lr=0.3, momentum=m, local_schedule=SawTooth(0.1))
+    local = LocalTraining(lr=0.3, optimiser=SGD(momentum=m), local_schedule=SawTooth(0.1))
     together = local.coefficients(np.array(steps), FedProx(mu))
     assert together.tolist() == [coefficient(local, k, FedProx(mu)) for k in steps]
 
@@ -92,10 +99,10 @@ def slope(**settings: Any) -> Federation:
 
 
 @pytest.mark.parametrize("method", [FedAvg(), FedProx(1.5), FedACG(beta=1.5), FedDyn(0.5), FedSWA(0.3)])
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
+@pytest.mark.parametrize("optimiser", [SGD(), SGD(0.9), SGD(0.9, 0.3), SGD(0.9, nesterov=True)], ids=str)
 @pytest.mark.parametrize("schedule", [Flat(), SawTooth(0.2)])
-def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, momentum: float, schedule: Any) -> None:
-    local = LocalTraining(lr=0.3, batch=2, epochs=2, momentum=momentum, local_schedule=schedule)
+def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, optimiser: SGD, schedule: Any) -> None:
+    local = LocalTraining(lr=0.3, batch=2, epochs=2, optimiser=optimiser, local_schedule=schedule)
     watched = Watched()
     f = slope(method=method, local=local, aggregation=watched)
     after(f, 1)
@@ -112,7 +119,10 @@ def test_the_coefficient_is_how_far_unit_gradients_take_a_client(method: Any, mo
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("momentum", [0.0, 0.8])
 def test_with_equal_steps_fednova_is_the_mean(name: str, momentum: float) -> None:
-    settings = {"method": METHODS[name](), "local": LocalTraining(lr=0.1, batch=5, steps=4, momentum=momentum)}
+    settings = {
+        "method": METHODS[name](),
+        "local": LocalTraining(lr=0.1, batch=5, steps=4, optimiser=SGD(momentum=momentum)),
+    }
     nova, mean = (after(federation(**settings, aggregation=rule), 3) for rule in (FedNova(), WeightedMean()))
     torch.testing.assert_close(nova.w, mean.w, rtol=0, atol=1e-14)
 
@@ -123,15 +133,15 @@ def test_with_unequal_steps_fednova_is_not_the_mean() -> None:
 
 
 UNEQUAL = {
-    "momentum": {"local": LocalTraining(lr=0.3, batch=2, epochs=2, momentum=0.9)},
+    "momentum": {"local": LocalTraining(lr=0.3, batch=2, epochs=2, optimiser=SGD(momentum=0.9))},
     "proximal": {"method": FedProx(1.5)},
     "both, and a saw-tooth": {
         "method": FedProx(1.5, weighting="uniform"),
-        "local": LocalTraining(lr=0.3, batch=2, momentum=0.5, local_schedule=SawTooth(0.1)),
+        "local": LocalTraining(lr=0.3, batch=2, optimiser=SGD(momentum=0.5), local_schedule=SawTooth(0.1)),
     },
     "rates by round": {
         "method": FedProx(1.5),
-        "local": LocalTraining(lr=0.3, batch=2, momentum=0.5, schedule=Exponential(0.6)),
+        "local": LocalTraining(lr=0.3, batch=2, optimiser=SGD(momentum=0.5), schedule=Exponential(0.6)),
     },
     "epochs by round": {
         "method": FedProx(1.5),

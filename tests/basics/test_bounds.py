@@ -55,7 +55,7 @@ def test_no_field_takes_a_number_that_is_none_or_beyond_64_bits(cls: Any) -> Non
         (FedBuff, {"lr": 0.0}),
         (FedAsync, {"alpha": 0.0}),
         (fs.LocalTraining, {"lr": 9e18}),
-        (fs.LocalTraining, {"weight_decay": 1e12}),
+        (fs.SGD, {"weight_decay": 1e12}),
         (fs.LocalTraining, {"epochs": LONGEST + 1}),
         (fs.LocalTraining, {"steps": 10**9}),
         (fs.LocalTraining, {"batch": 2**62}),

@@ -29,6 +29,10 @@ class Thing(Shown):
         (torch.zeros(3, 4), "float32 [3, 4]"),
         (np.zeros((2, 0), dtype=np.int64), "int64 [2, 0]"),
         (nn.Linear(3, 2), "Linear of 8 parameters"),
+        (
+            nn.ParameterList([nn.Linear(3, 2).weight.requires_grad_(False)]),
+            "ParameterList of 6 parameters, 6 of them frozen",
+        ),
         ({"a": torch.zeros(9), "b": 1}, "[a, b]"),
         ([torch.zeros(9)] * 1000, "1,000 items"),
         ((torch.zeros(9), 1), "[float32 [9], 1]"),

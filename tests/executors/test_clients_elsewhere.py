@@ -15,12 +15,14 @@ from hypothesis import strategies as st
 
 from fedsash.averages import Window
 from fedsash.basics.arrays import Ints, Vectors
+from fedsash.basics.sharing import Personal
 from fedsash.data.federated import FederatedData, Problem
+from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.exchange import Answers, Executor, Missing, Request
 from fedsash.executors import ClientWork, Training
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold
+from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, WholeMethod
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from fedsash.testing import check_clients
@@ -95,7 +97,8 @@ class AtNodes(Executor):
     def _of(self, request: Request, place: int) -> Vectors:
         client, version = int(request.ids[place]), int(request.last[place])
         if version == 0:
-            return self._training.method.client_state(request.sent)
+            method = WholeMethod(self._training.method, self._training.sharing)
+            return self._training.local.client_state(method, request.sent)
         return self._nodes.kept[request.run_of(version), client, version]
 
 
@@ -206,19 +209,39 @@ def test_a_server_that_is_set_back_needs_no_word_to_the_nodes(faults: Faults, ba
 
 
 def test_evaluation_at_clients_that_live_elsewhere_is_that_of_the_simulation() -> None:
-    from fedsash.evaluation import Evaluation
-
-    world, _ = at_nodes(FedAvg(), {})
-    asks = replace(world, evaluation=Evaluation(clients=True))
-    with asks, replace(here(FedAvg()), evaluation=Evaluation(clients=True)) as simulation:
+    world, nodes = at_nodes(FedAvg(), {})
+    evaluation = Evaluation(clients=True, client_test=True, fine_tuning=FineTuning(epochs=2))
+    nodes.samples = nodes.samples.deal_test(world.seed)
+    asks = replace(world, evaluation=evaluation)
+    with asks, replace(here(FedAvg()), evaluation=evaluation) as simulation:
         state, _ = asks.round(asks.start())
         expected, _ = simulation.round(simulation.start())
         there, these = asks.evaluate(state), simulation.evaluate(expected)
     assert [(m.model, m.split) for m in there] == [(m.model, m.split) for m in these]
+    assert {m.split for m in there} == {"test", "client_test", "clients", "client_test_tuned"}
     for one, other in zip(there, these, strict=True):
         assert (one["accuracy"], one.loss) == pytest.approx((other["accuracy"], other.loss), rel=1e-14)
     with pytest.raises(ValueError, match="the clients' samples are not in this process"):
         _ = asks.training_data
+
+
+@pytest.mark.parametrize("part", ["classifier", Personal("extractor", 1)], ids=str)
+def test_a_personal_part_stays_at_clients_that_live_elsewhere(part: Any) -> None:
+    world, nodes = at_nodes(Scaffold(), {})
+    settings: dict[str, Any] = {"personal": part, "evaluation": Evaluation(clients=True)}
+    with replace(world, **settings) as there, replace(here(Scaffold()), **settings) as simulation:
+        state, expected = there.start(), simulation.start()
+        for _ in range(4):
+            state, _ = there.round(state)
+            expected, _ = simulation.round(expected)
+        losses = [
+            [metrics.loss for metrics in one.evaluate(of)] for one, of in ((there, state), (simulation, expected))
+        ]
+    assert torch.equal(state.w, expected.w) and not state.client_state
+    assert losses[0] == pytest.approx(losses[1], rel=1e-14)
+    for client, version in enumerate(state.last.tolist()):
+        if version:
+            assert torch.equal(nodes.kept["", client, version]["own"], expected.client_state["own"][client])
 
 
 def test_two_runs_on_the_same_nodes_and_a_fork_beside_its_source_keep_their_state_apart() -> None:

@@ -55,9 +55,14 @@ def test_p_1_drops_everything_in_the_value_and_in_the_gradient(gradients: Any) -
     model = nn.Sequential(nn.Linear(2, 3), nn.Dropout(1.0), nn.Linear(3, 2)).double()
     w = Layout(model).flatten(model)[None]
     batch = Batch(torch.ones(1, 1, 2).double(), torch.zeros(1, 1).long(), torch.ones(1, 1).double(), key()[None])
-    gradient = gradients(module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True)(
-        w, batch, {}
-    )
+    gradient = gradients(
+        module=model,
+        layout=Layout(model),
+        loss=cross_entropy,
+        method=FedAvg(),
+        memory_format="contiguous",
+        dropout=True,
+    )(w, batch, {})
     views = Layout(model).views(gradient)
     assert not any(bool(views[name].any()) for name in ("0.weight", "0.bias", "2.weight"))
     assert bool(views["2.bias"].any())
@@ -178,18 +183,35 @@ def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None
     weights = torch.stack([(torch.arange(width) < n).double() / n for n in counts])
     h = torch.stack([key(client) for client in range(3)])
     w = torch.randn(3, layout.size).double()
-    together = Stacked(module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True)(
-        w, Batch(x, y, weights, h), {}
+    together = Stacked(
+        module=model,
+        layout=Layout(model),
+        loss=cross_entropy,
+        method=FedAvg(),
+        memory_format="contiguous",
+        dropout=True,
+    )(w, Batch(x, y, weights, h), {})
+    alone = OneByOne(
+        module=model,
+        layout=Layout(model),
+        loss=cross_entropy,
+        method=FedAvg(),
+        memory_format="contiguous",
+        dropout=True,
     )
-    alone = OneByOne(module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True)
     for c, n in enumerate(counts):
         one = slice(c, c + 1)
         gradient = alone(w[one], Batch(x[one, :n], y[one, :n], weights[one, :n], h[one]), {})
         torch.testing.assert_close(gradient[0], together[c], rtol=1e-12, atol=1e-14)
     plain = nn.Sequential(model.conv, nn.Tanh(), nn.Flatten(), model.fc)
-    undropped = Stacked(module=plain, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=False)(
-        w, Batch(x, y, weights, h), {}
-    )
+    undropped = Stacked(
+        module=plain,
+        layout=Layout(plain),
+        loss=cross_entropy,
+        method=FedAvg(),
+        memory_format="contiguous",
+        dropout=False,
+    )(w, Batch(x, y, weights, h), {})
     assert not torch.allclose(together, undropped), "dropout does something"
 
 

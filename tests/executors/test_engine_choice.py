@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.executors import LocalEngine
-from fedsash.executors.auto import CLOSE, CLOSE_COMPILED, Candidate, choose
+from fedsash.executors.auto import CLOSE, CLOSE_COMPILED, Candidate, choose, duration
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 STACKED = LocalEngine("vectorised", workers=1, block=10, compile=False, memory_format="contiguous", threads=1)
@@ -49,3 +49,11 @@ def test_processes_that_save_most_of_the_time_are_chosen_even_so() -> None:
 def test_what_is_only_fast_when_it_is_not_compiled_is_not_compiled() -> None:
     best, compiled = choose([Candidate(ALONE, 1.0), Candidate(STACKED, 2.0)], stacked)
     assert best.engine == ALONE and not compiled
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.00123, "1.23 ms"), (0.0999, "99.9 ms"), (0.105, "0.10 s"), (1.09, "1.09 s"), (99.0, "99.00 s")],
+)
+def test_the_time_of_a_round_has_no_powers_of_ten(seconds: float, text: str) -> None:
+    assert duration(seconds) == text

@@ -77,6 +77,13 @@ def test_every_engine_keeps_the_same(buffers: Any, engine: str) -> None:
         assert close(torch.as_tensor(one), torch.as_tensor(other), 1e-12)
 
 
+def test_statistics_that_stay_train_the_parameters_of_statistics_that_are_averaged() -> None:
+    """A local step normalises by its batch, so it does not read what has been tracked."""
+    averaged, local = (after(with_norm(buffers=buffers), 4).w for buffers in ("average", "local"))
+    trained = with_norm().layout.trained
+    assert identical(averaged[:trained], local[:trained]) and not torch.equal(averaged, local)
+
+
 @pytest.mark.parametrize("buffers", KEPT)
 def test_a_client_that_does_not_take_part_keeps_what_it_has(buffers: Any) -> None:
     with with_norm(buffers=buffers, sampling=Uniform(1)) as world:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fedsash.averages import AVERAGES as ALL_AVERAGES
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.sampling import SAMPLINGS as ALL_SAMPLINGS
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES
 from fedsash.servers import Server
@@ -33,7 +33,7 @@ from fedsash.testing.strategies import federations, servers
 from support.choices import AGGREGATIONS, AVERAGES, BROADCASTS, METHODS, SAMPLINGS, SERVERS
 from support.worlds import after, federation
 
-LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
 ADAPTIVE = ("adagrad", "adam", "yogi")
 
 

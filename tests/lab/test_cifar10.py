@@ -24,7 +24,7 @@ def test_a_window_beats_the_model_on_cifar10_with_two_classes_a_client() -> None
     federation = fs.Federation(
         models.build("cifar_cnn", {}, shape=(3, 32, 32), classes=10, seed=0),
         images.load().partition(Shards(clients=100, classes=2), seed=1),
-        local=fs.LocalTraining(lr=0.01, momentum=0.9, weight_decay=1e-3, batch=50, epochs=1),
+        local=fs.LocalTraining(lr=0.01, optimiser=fs.SGD(momentum=0.9, weight_decay=1e-3), batch=50, epochs=1),
         sampling=Uniform(10),
         averages={"wima": fs.Window(10)},
         evaluation=fs.Evaluation(every=80, last=8),

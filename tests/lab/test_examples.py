@@ -9,10 +9,12 @@ import pytest
 
 from fedsash.data import Images, Shakespeare
 from fedsash.data.published import PublishedImages
+from fedsash.lab import sweeps
 from fedsash.lab.config import load, parse
 from support.places import ROOT
 
 EXAMPLES = sorted((ROOT / "examples").glob("*.toml"))
+SWEEPS = sorted((ROOT / "examples" / "sweeps").glob("*.toml"))
 PAPERS = sorted((ROOT / "examples" / "papers").glob("*.toml"))
 FROM_A_FOLDER = {
     "cifar10": "cifar10",
@@ -44,6 +46,14 @@ def test_the_papers_experiments_load(path: Path) -> None:
     experiment = load(path)
     assert parse(experiment.table()) == experiment
     assert f"fedsash run examples/papers/{path.name} --out" in path.read_text()
+
+
+@pytest.mark.parametrize("path", SWEEPS, ids=lambda p: p.stem)
+def test_the_sweeps_load_and_name_their_command(path: Path) -> None:
+    runs = sweeps.load(path).runs
+    assert len(runs) > 1
+    assert all(parse(run.experiment.table()) == run.experiment for run in runs)
+    assert f"fedsash sweep examples/sweeps/{path.name} --out" in path.read_text()
 
 
 @pytest.mark.parametrize("path", [p for p in EXAMPLES if p.stem in FROM_A_FOLDER], ids=lambda p: p.stem)

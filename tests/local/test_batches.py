@@ -22,22 +22,22 @@ def clients_of(sizes: list[int]) -> list[Ints]:
 
 
 def planner(
-    clients: list[Ints], batch: Any, steps: int | None, drop_last: bool, seed: int, like: torch.Tensor = LIKE
+    clients: list[Ints], batch: Any, by_steps: bool, drop_last: bool, seed: int, like: torch.Tensor = LIKE
 ) -> Batches:
-    return Batches(Batching(batch, steps, drop_last), clients, seed=seed, like=like)
+    return Batches(Batching(batch, by_steps, drop_last), clients, seed=seed, like=like)
 
 
 @st.composite
 def cases(draw: st.DrawFn) -> tuple[Batches, list[Ints], dict[str, Any], int]:
-    """A planner, its clients, its settings and a number of epochs."""
+    """A planner, its clients, its settings and a number of epochs, or of steps."""
     clients = clients_of(draw(st.lists(st.integers(1, 13), min_size=1, max_size=5)))
     how: dict[str, Any] = {
         "batch": draw(st.integers(1, 15) | st.just("full")),
-        "steps": draw(st.none() | st.integers(1, 9)),
+        "by_steps": draw(st.booleans()),
         "drop_last": draw(st.booleans()),
         "seed": draw(seeds),
     }
-    return planner(clients, **how), clients, how, draw(st.integers(1, 3))
+    return planner(clients, **how), clients, how, draw(st.integers(1, 9 if how["by_steps"] else 3))
 
 
 def everyone(clients: list[Ints]) -> Ints:
@@ -58,11 +58,11 @@ def naive_epoch(n: int, batch: int | str, drop_last: bool) -> list[int]:
 
 @given(case=cases(), round=rounds)
 def test_every_epoch_sees_each_sample_once_or_drops_the_last_batch(case: Any, round: int) -> None:
-    batches, clients, how, epochs = case
-    plan = batches.plan(round, everyone(clients), epochs)
+    batches, clients, how, amount = case
+    plan = batches.plan(round, everyone(clients), amount)
     for c, own in enumerate(clients):
         epoch = naive_epoch(len(own), how["batch"], how["drop_last"])
-        steps = how["steps"] or epochs * len(epoch)
+        steps = amount if how["by_steps"] else amount * len(epoch)
         assert plan.steps[c] == steps
         assert [len(b) for b in batches_of(plan, c)] == [epoch[k % len(epoch)] for k in range(steps)]
         for first in range(0, steps, len(epoch)):
@@ -74,8 +74,8 @@ def test_every_epoch_sees_each_sample_once_or_drops_the_last_batch(case: Any, ro
 
 @given(case=cases(), round=rounds)
 def test_weights_are_the_batch_mean_and_zero_on_padding_of_the_clients_own_samples(case: Any, round: int) -> None:
-    batches, clients, _, epochs = case
-    plan = batches.plan(round, everyone(clients), epochs)
+    batches, clients, _, amount = case
+    plan = batches.plan(round, everyone(clients), amount)
     k, c, b = plan.index.shape
     assert plan.weights.shape == (k, c, b) and plan.count.shape == (k, c) and plan.steps.shape == (c,)
     assert (k, c, b) == (plan.steps.max(), len(clients), batches.width)
@@ -90,10 +90,10 @@ def test_weights_are_the_batch_mean_and_zero_on_padding_of_the_clients_own_sampl
 
 @given(case=cases(), round=rounds, data=st.data())
 def test_a_clients_plan_does_not_depend_on_the_block_it_is_in(case: Any, round: int, data: st.DataObject) -> None:
-    batches, clients, _, epochs = case
-    alone = [batches.plan(round, np.array([i]), epochs) for i in range(len(clients))]
+    batches, clients, _, amount = case
+    alone = [batches.plan(round, np.array([i]), amount) for i in range(len(clients))]
     ids = data.draw(st.lists(st.integers(0, len(clients) - 1), min_size=1, max_size=6))
-    block = batches.plan(round, np.array(ids), epochs)
+    block = batches.plan(round, np.array(ids), amount)
     for c, i in enumerate(ids):
         one, same = block.client(c), alone[i].client(0)
         assert one.index.shape == (block.steps[c], 1, block.count[:, c].max())
@@ -106,9 +106,9 @@ def test_a_clients_plan_does_not_depend_on_the_block_it_is_in(case: Any, round: 
 
 @given(case=cases(), round=rounds)
 def test_steps_and_samples_are_what_the_plans_hold(case: Any, round: int) -> None:
-    batches, clients, _, epochs = case
-    plan = batches.plan(round, everyone(clients), epochs)
-    work = batches.batching.workload(batches.sizes, epochs)
+    batches, clients, _, amount = case
+    plan = batches.plan(round, everyone(clients), amount)
+    work = batches.batching.workload(batches.sizes, amount)
     assert np.array_equal(work.steps, plan.steps)
     assert np.array_equal(work.samples, plan.count.sum(axis=0))
     assert np.array_equal(batches.sizes, [len(own) for own in clients])
@@ -136,7 +136,7 @@ def test_whole_passes_over_all_samples_in_order_with_weights_that_sum_to_one(
 def test_full_is_one_batch_of_all_samples_an_epoch(sizes: list[int], round: int, epochs: int, seed: int) -> None:
     clients = clients_of(sizes)
     for drop_last in (False, True):
-        batches = planner(clients, batch="full", steps=None, drop_last=drop_last, seed=seed)
+        batches = planner(clients, batch="full", by_steps=False, drop_last=drop_last, seed=seed)
         plan = batches.plan(round, everyone(clients), epochs)
         assert batches.width == max(sizes) and plan.steps.tolist() == [epochs] * len(sizes)
         assert all(sorted(b) == sorted(own) for c, own in enumerate(clients) for b in batches_of(plan, c))
@@ -144,10 +144,10 @@ def test_full_is_one_batch_of_all_samples_an_epoch(sizes: list[int], round: int,
 
 @given(case=cases(), round=rounds)
 def test_plans_are_pure(case: Any, round: int) -> None:
-    batches, clients, _, epochs = case
-    plan = batches.plan(round, everyone(clients), epochs)
-    batches.plan(round + 1, everyone(clients), epochs + 1)
-    assert np.array_equal(batches.plan(round, everyone(clients), epochs).index, plan.index)
+    batches, clients, _, amount = case
+    plan = batches.plan(round, everyone(clients), amount)
+    batches.plan(round + 1, everyone(clients), amount + 1)
+    assert np.array_equal(batches.plan(round, everyone(clients), amount).index, plan.index)
 
 
 @settings(max_examples=30)
@@ -157,8 +157,8 @@ def test_epochs_rounds_clients_and_seeds_are_shuffled_differently(round: int, se
     clients = clients_of([30, 30])
 
     def orders(round: int, seed: int) -> list[list[int]]:
-        batches = planner(clients, batch=30, steps=2, drop_last=False, seed=seed)
-        plan = batches.plan(round, np.arange(2), 1)
+        batches = planner(clients, batch=30, by_steps=True, drop_last=False, seed=seed)
+        plan = batches.plan(round, np.arange(2), 2)
         place = [{int(sample): i for i, sample in enumerate(own)} for own in clients]
         return [[place[c][i] for i in b] for c in range(2) for b in batches_of(plan, c)]
 
@@ -168,8 +168,8 @@ def test_epochs_rounds_clients_and_seeds_are_shuffled_differently(round: int, se
 
 def test_every_place_is_equally_likely_for_every_sample() -> None:
     """Chi-square over 600 shuffles of five samples; its 16 degrees of freedom exceed 70 about once in 10**8."""
-    batches = planner(clients_of([5]), batch=5, steps=600, drop_last=False, seed=0)
-    order = batches.plan(0, np.array([0]), 1).index[:, 0]
+    batches = planner(clients_of([5]), batch=5, by_steps=True, drop_last=False, seed=0)
+    order = batches.plan(0, np.array([0]), 600).index[:, 0]
     counts = np.array([[(order[:, place] == sample).sum() for place in range(5)] for sample in np.unique(order)])
     assert (counts.sum(axis=0) == 600).all() and (counts.sum(axis=1) == 600).all()
     assert ((counts - 120.0) ** 2 / 120).sum() < 70
@@ -178,21 +178,30 @@ def test_every_place_is_equally_likely_for_every_sample() -> None:
 @settings(max_examples=30)
 @given(case=cases(), more=st.integers(1, 4), round=rounds)
 def test_more_steps_go_on_where_fewer_end(case: Any, more: int, round: int) -> None:
-    batches, clients, how, _ = case
-    assume(how["steps"])
-    longer = planner(clients, **how | {"steps": how["steps"] + more})
-    plan, further = batches.plan(round, everyone(clients), 1), longer.plan(round, everyone(clients), 1)
+    batches, clients, how, steps = case
+    assume(how["by_steps"])
+    plan, further = (batches.plan(round, everyone(clients), amount) for amount in (steps, steps + more))
     for c in everyone(clients):
-        assert batches_of(further, c)[: how["steps"]] == batches_of(plan, c)
+        assert batches_of(further, c)[:steps] == batches_of(plan, c)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_weights_have_the_models_type(dtype: torch.dtype) -> None:
-    batches = planner(clients_of([3, 4]), 2, None, False, 0, like=torch.empty(0, dtype=dtype))
+    batches = planner(clients_of([3, 4]), 2, False, False, 0, like=torch.empty(0, dtype=dtype))
     assert batches.plan(0, np.arange(2), 1).weights.dtype == batches.whole(np.arange(2), 2).weights.dtype == dtype
 
 
 def test_a_sample_that_a_client_holds_twice_is_seen_twice() -> None:
-    batches = planner([np.array([4, 4, 9])], batch=2, steps=None, drop_last=False, seed=0)
+    batches = planner([np.array([4, 4, 9])], batch=2, by_steps=False, drop_last=False, seed=0)
     plan = batches.plan(0, np.array([0]), 1)
     assert sorted(i for b in batches_of(plan, 0) for i in b) == [4, 4, 9]
+
+
+@given(case=cases(), round=rounds, data=st.data())
+def test_clients_with_amounts_of_their_own_have_the_plans_of_each_alone(case: Any, round: int, data: Any) -> None:
+    batches, clients, _, most = case
+    amounts = np.array([data.draw(st.integers(1, most)) for _ in clients])
+    block = batches.plan(round, everyone(clients), amounts)
+    assert np.array_equal(batches.batching.workload(batches.sizes, amounts).steps, block.steps)
+    for c, amount in enumerate(amounts.tolist()):
+        assert batches_of(block, c) == batches_of(batches.plan(round, np.array([c]), amount), 0)

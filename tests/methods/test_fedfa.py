@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedAvg, FedFA, Method
 from fedsash.sampling import FixedClients, Uniform
 from support.worlds import SIZES, after, data, federation, mlp
 
-ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
 
@@ -49,7 +49,7 @@ def test_a_step_descends_on_cross_entropy_and_the_distances_from_the_anchors(cli
     loss = F.cross_entropy(module[-1](h), y)
     for c in y.unique():
         loss = loss + lam / 3 * (h[y == c] - A[c]).square().sum(1).mean()
-    g = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, f.layout.parameters(module))])
+    g = torch.cat([part.reshape(-1) for part in torch.autograd.grad(loss, f.layout.tensors(module))])
     close(after(f, 1, state).w, f.start().w - 0.1 * g)
 
 

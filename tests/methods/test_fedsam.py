@@ -14,12 +14,12 @@ from fedsash.basics.arrays import Vectors
 from fedsash.basics.layout import Layout
 from fedsash.data.federated import FederatedData
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedASAM, FedAvg, FedCM, FedLESAM, FedSAM, LocalRun, Method, MoFedSAM, Step
 from fedsash.sampling import FixedClients, Uniform
 from support.worlds import Point, after, data, federation, mlp
 
-ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
@@ -33,7 +33,7 @@ def climbed(method: Method, module: nn.Module) -> tuple[Tensor, Tensor]:
         asked.append(w[0])
         with layout.applied(module, w[0]):
             loss = nn.functional.cross_entropy(module(samples.x), samples.y)
-            parts = torch.autograd.grad(loss, layout.parameters(module))
+            parts = torch.autograd.grad(loss, layout.tensors(module))
         answers.append(torch.cat([g.reshape(-1) for g in parts]).unsqueeze(0))
         return answers[-1]
 

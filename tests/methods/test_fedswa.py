@@ -11,7 +11,7 @@ import torch
 
 from fedsash.averages import SWA
 from fedsash.basics.arrays import Vectors
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedAvg, FedMoSWA, FedSWA, LocalRun, Scaffold, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Flat, LocalSchedule, SawTooth
@@ -24,7 +24,11 @@ close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
 
 def rough(local_schedule: LocalSchedule | None = None) -> LocalTraining:
     return LocalTraining(
-        lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01, local_schedule=local_schedule or Flat()
+        lr=0.1,
+        batch=5,
+        epochs=2,
+        optimiser=SGD(momentum=0.5, weight_decay=0.01),
+        local_schedule=local_schedule or Flat(),
     )
 
 

@@ -11,22 +11,24 @@ import numpy as np
 import pytest
 import torch
 
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import EWC, METHODS, AdaBest, FedDyn, FedLESAM, FedMoSWA, FedProx, LocalRun, Method, Scaffold, Step
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, SIZES, after, federation, quadratic_federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")
-ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
 MEMORIES = [
     Scaffold("I"),
     Scaffold("II"),
+    Scaffold("raw"),
     FedDyn(0.1),
     AdaBest(),
     AdaBest(variant="code"),
     FedLESAM(),
     FedMoSWA(option="I"),
     FedMoSWA(option="II"),
+    FedMoSWA(option="raw"),
 ]
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
@@ -46,7 +48,9 @@ def test_fedavg_with_one_full_batch_step_of_all_clients_is_gradient_descent() ->
 
 @pytest.mark.parametrize("momentum, weight_decay, clip", [(0.0, 0.0, None), (0.9, 0.01, None), (0.5, 0.1, 0.3)])
 def test_one_client_is_plain_sgd_as_pytorch_has_it(momentum: float, weight_decay: float, clip: float | None) -> None:
-    client = LocalTraining(lr=0.1, batch="full", steps=5, momentum=momentum, weight_decay=weight_decay, clip=clip)
+    client = LocalTraining(
+        lr=0.1, batch="full", steps=5, optimiser=SGD(momentum=momentum, weight_decay=weight_decay), clip=clip
+    )
     f = federation(local=client, sampling=Uniform(1))
     only = int(sampled(f, 0)[0])
     w = after(f, 1).w

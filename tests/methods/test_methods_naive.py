@@ -9,11 +9,11 @@ import pytest
 
 from fedsash.aggregation import AGGREGATIONS
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import METHODS
 from fedsash.schedules import Exponential
 from fedsash.servers import ServerSGD
-from support.accounts import ADABEST, CLIENT, FA, SAMPLES, TRAINING, UNIFORM, world
+from support.accounts import ADABEST, FA, SAMPLES, STEP, TRAINING, UNIFORM, world
 from support.naive import KINDS, run
 from support.worlds import ENGINES
 
@@ -25,6 +25,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedprox", {"mu": 0.3} | UNIFORM),
     ("scaffold", {"option": "I"}),
     ("scaffold", {"option": "II"}),
+    ("scaffold", {"option": "raw"}),
     ("scaffold", {"option": "II"} | SAMPLES),
     ("feddyn", {"alpha": 0.1}),
     ("feddyn", {"alpha": 0.1} | SAMPLES),
@@ -53,6 +54,7 @@ CASES: list[tuple[str, dict[str, Any]]] = [
     ("fedswa", {"rho": 0.2, "alpha": 1.3} | SAMPLES),
     ("fedmoswa", MO | {"option": "I"}),
     ("fedmoswa", MO | {"option": "II"}),
+    ("fedmoswa", MO | {"option": "raw"}),
     ("fedmoswa", MO | {"option": "II"} | SAMPLES),
     ("ewc", {"mu": 2.0}),
     ("ewc", {"mu": 2.0} | UNIFORM),
@@ -73,6 +75,8 @@ AGGREGATED: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("feddyn", {"alpha": 0.1} | SAMPLES, "fednova", {"tau": "coefficients"}),
     ("feddyn", {"alpha": 0.1}, "fedgma", {"threshold": 0.7, "mask": "soft"}),
     ("feddyn", {"alpha": 0.1}, "fednova", {"tau": "steps"}),
+    ("fedavg", UNIFORM, "private", {"clip": 0.1, "noise": 0.0}),
+    ("fedacg", {"lam": 0.85, "beta": 0.1}, "private", {"clip": 0.1, "noise": 0.0}),
 ]
 
 
@@ -95,7 +99,7 @@ def compare(f: Federation, kind: str, options: dict[str, Any], momentum: float =
 
 
 def trained(method: Any, engine: str, **settings: Any) -> Federation:
-    client = LocalTraining(batch=5, epochs=3, schedule=Exponential(0.9), **CLIENT)
+    client = LocalTraining(lr=0.1, batch=5, epochs=3, schedule=Exponential(0.9), optimiser=SGD(**STEP))
     return world(client, method=method, engine=ENGINES[engine], **{"server": ServerSGD(lr=0.7)} | settings)
 
 

@@ -11,14 +11,14 @@ from torch import Tensor
 
 from fedsash.basics.arrays import Vectors
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedACG, FedAvg, FedCM, FedProx, LocalRun, Method, Mime, MimeLite, Step, Upload
 from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
 from support.worlds import SIZES, after, federation, mlp, quadratic_federation
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.1, batch="full")
-ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01)
+ROUGH = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
 UNIFORM = FedAvg(weighting="uniform")
 close = partial(torch.testing.assert_close, rtol=0, atol=1e-14)
 
@@ -28,7 +28,7 @@ def global_gradient(f: Federation, w: Tensor) -> Tensor:
     with f.layout.applied(f.model, w.clone()):
         losses = f.goal.loss(f.model(f.data.train.x), f.data.train.y)
         mean = torch.stack([losses[torch.from_numpy(own)].mean() for own in f.data.clients]).mean()
-        return torch.cat([g.reshape(-1) for g in torch.autograd.grad(mean, f.layout.parameters(f.model))])
+        return torch.cat([g.reshape(-1) for g in torch.autograd.grad(mean, f.layout.tensors(f.model))])
 
 
 @pytest.mark.parametrize(

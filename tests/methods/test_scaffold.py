@@ -5,14 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from fedsash.basics.arrays import Vectors
-from fedsash.local import LocalTraining
-from fedsash.methods import FedAvg, LocalRun, Scaffold, Step, Upload
+from fedsash.data import FederatedData
+from fedsash.local import SGD, Adam, LocalTraining, Optimiser
+from fedsash.methods import FedAvg, FedMoSWA, LocalRun, Scaffold, Step, Upload
 from fedsash.sampling import Uniform
-from support.worlds import SIZES, after, federation, sampled
+from fedsash.schedules import SawTooth
+from support.worlds import ENGINES, SIZES, Point, after, federation, sampled
 
 EVERYONE, WHOLE = Uniform(len(SIZES)), LocalTraining(lr=0.2, batch="full")
 UNIFORM = FedAvg(weighting="uniform")
@@ -20,7 +23,7 @@ close = partial(torch.testing.assert_close, rtol=0, atol=1e-13)
 
 
 @pytest.mark.parametrize("weighting", ["uniform", "samples"])
-@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("option", ["I", "II", "raw"])
 @pytest.mark.parametrize("count", [1, 4, 6])
 def test_c_is_the_mean_of_all_client_variates_after_every_round(option: Any, count: int, weighting: Any) -> None:
     f = federation(method=Scaffold(option, weighting=weighting), sampling=Uniform(count))
@@ -31,7 +34,7 @@ def test_c_is_the_mean_of_all_client_variates_after_every_round(option: Any, cou
     assert float(state.server_state["c"].norm()) > 0
 
 
-@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("option", ["I", "II", "raw"])
 def test_with_one_full_batch_step_of_all_clients_it_is_gradient_descent_on_their_mean(option: Any) -> None:
     plain = after(federation(method=UNIFORM, local=WHOLE, sampling=EVERYONE), 5).w
     close(after(federation(method=Scaffold(option), local=WHOLE, sampling=EVERYONE), 5).w, plain)
@@ -73,3 +76,31 @@ def test_option_two_is_the_mean_gradient_along_the_way_whatever_c_was() -> None:
         client = int(sampled(f, state.round)[0])
         state, _ = f.round(state)
         close(state.client_state["c"][client], torch.stack(seen).mean(0))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("method", [Scaffold, FedMoSWA], ids=lambda kind: kind.__name__)
+def test_for_plain_sgd_the_raw_gradients_are_option_ii(method: Any, engine: str) -> None:
+    """Also where clients take unequal steps and the rate falls within a round."""
+    local = LocalTraining(lr=0.1, batch=5, epochs=2, local_schedule=SawTooth(0.3))
+    settings: dict[str, Any] = {"local": local, "sampling": Uniform(4), "engine": ENGINES[engine]}
+    raw, second = (after(federation(method=method(option=option), **settings), 4) for option in ("raw", "II"))
+    close(raw.w, second.w)
+    close(raw.client_state["c"], second.client_state["c"])
+    assert float(raw.client_state["c"].norm()) > 0
+
+
+@pytest.mark.parametrize("optimiser", [SGD(0.9, weight_decay=0.1), Adam()], ids=str)
+def test_the_raw_variate_is_the_mean_gradient_whatever_the_optimiser(optimiser: Optimiser) -> None:
+    """Where every gradient is 1, so are all variates; option II would be wrong by the momentum and the decay."""
+    x, y = torch.zeros(6, 1, dtype=torch.float64), torch.zeros(6, dtype=torch.int64)
+    clients = [np.array([0]), np.arange(1, 6)]
+    f = federation(
+        model=Point([0.7]),
+        data=FederatedData.from_arrays(x.numpy(), y.numpy(), clients, classes=1),
+        loss=lambda output, y: -output.sum(-1),
+        method=Scaffold("raw"),
+        local=LocalTraining(lr=0.1, batch=2, epochs=3, optimiser=optimiser),
+        sampling=Uniform(2),
+    )
+    assert after(f, 1).client_state["c"].flatten().tolist() == pytest.approx([1.0, 1.0], abs=1e-14)

@@ -87,11 +87,23 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
         return F.cross_entropy(output, y, reduction="none")
 
     with threads(1):
-        together = Stacked(module=models[0], loss=loss, method=FedAvg(), memory_format="contiguous", dropout=True)(
-            w, batch, {}
-        )
+        together = Stacked(
+            module=models[0],
+            layout=Layout(models[0]),
+            loss=loss,
+            method=FedAvg(),
+            memory_format="contiguous",
+            dropout=True,
+        )(w, batch, {})
         for memory_format in ("contiguous", "channels_last"):
-            alone = OneByOne(module=models[0], loss=loss, method=FedAvg(), memory_format=memory_format, dropout=True)
+            alone = OneByOne(
+                module=models[0],
+                layout=Layout(models[0]),
+                loss=loss,
+                method=FedAvg(),
+                memory_format=memory_format,
+                dropout=True,
+            )
             for c in range(clients):
                 own = Batch(*(values[c : c + 1] for values in (batch.x, batch.y, batch.weights, batch.keys)))
                 torch.testing.assert_close(together[c], alone(w[c : c + 1], own, {})[0], rtol=1e-8, atol=1e-11)
@@ -162,6 +174,16 @@ def test_groups_are_an_option_of_the_residual_networks() -> None:
     assert len(norms) == 19 and {norm.num_groups for norm in norms} == {4}
 
 
+@pytest.mark.parametrize("name", ["resnet18_gn", "resnet20_gn"])
+def test_zero_groups_put_batch_norm_in_place_of_group_norm_at_the_same_initial_values(name: str) -> None:
+    with_groups, with_batches = make(name, (3, 8, 8)), make(name, (3, 8, 8), groups=0)
+    norms = [layer for layer in with_batches.modules() if isinstance(layer, nn.BatchNorm2d)]
+    assert len(norms) == sum(isinstance(layer, nn.GroupNorm) for layer in with_groups.modules())
+    values, expected = dict(with_batches.named_parameters()), dict(with_groups.named_parameters())
+    assert values.keys() == expected.keys()
+    assert all(torch.equal(values[key], expected[key]) for key in values)
+
+
 def test_a_users_function_is_called_with_the_options_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = """
         from torch import nn
@@ -208,7 +230,7 @@ def test_a_users_function_is_called_with_the_options_alone(tmp_path: Path, monke
         ("resnet18_gn", {}, (32, 32), r"resnet18_gn: shape of one input = \(32, 32\)"),
         ("resnet18_gn", {"groups": 3}, (3, 8, 8), r"resnet18_gn\.groups = 3: must divide 64"),
         ("resnet18_gn", {"variant": "x"}, (3, 8, 8), r"resnet18_gn\.variant = 'x': must be 'ima' or 'fedswa'"),
-        ("resnet20_gn", {"groups": 0}, (3, 8, 8), r"resnet20_gn\.groups = 0: must divide 16"),
+        ("resnet20_gn", {"groups": -1}, (3, 8, 8), r"resnet20_gn\.groups = -1: must divide 16, .* 0 for BatchNorm"),
     ],
 )
 def test_what_does_not_fit_is_refused_in_one_line(

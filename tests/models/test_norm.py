@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedsash.basics.errors import ModelError
 from fedsash.models import batch_norms, group_norm, resnet20_gn
 
 
@@ -72,6 +75,35 @@ def test_instance_norm_becomes_instance_norm_without_statistics() -> None:
     layer = nn.InstanceNorm2d(3, affine=True, track_running_stats=True).double()
     x = torch.randn(2, 3, 4, 4, dtype=torch.float64)
     torch.testing.assert_close(group_norm(layer)(x), layer(x))
+
+
+class NormAndMore(nn.BatchNorm2d):
+    """A norm, and then its own layers, as timm's BatchNormAct2d has them."""
+
+    def __init__(self, channels: int, **layers: nn.Module) -> None:
+        super().__init__(channels)
+        for name, layer in layers.items():
+            self.add_module(name, layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = super().forward(x)
+        for layer in self.children():
+            x = layer(x)
+        return x
+
+
+def test_timms_norm_keeps_its_dropout_and_its_activation() -> None:
+    layer = NormAndMore(4, drop=nn.Dropout(0.5), act=nn.ReLU()).eval()
+    x = torch.randn(2, 4, 3, 3)
+    torch.testing.assert_close(group_norm(layer)(x), group_norm(nn.BatchNorm2d(4))(x).relu())
+    assert isinstance(group_norm(layer)[1], nn.Dropout)
+
+
+def test_a_norm_that_does_something_unknown_is_refused_and_a_renamed_one_is_not() -> None:
+    with pytest.raises(ModelError, match="layer 'norm' is a NormAndMore, which may do more than normalise"):
+        group_norm(nn.Sequential(OrderedDict(norm=NormAndMore(4, gate=nn.Sigmoid()))))
+    renamed = type("Renamed", (nn.BatchNorm2d,), {})
+    assert isinstance(group_norm(renamed(4)), nn.GroupNorm)
 
 
 def test_channels_that_do_not_divide_are_refused_with_the_layers_name() -> None:

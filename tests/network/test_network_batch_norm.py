@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 import torch
 
+from fedsash.basics.layout import Layout
+from fedsash.basics.sharing import Sharing
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
 from fedsash.network.learning import length
 from fedsash.sampling import Uniform
@@ -32,4 +34,7 @@ def test_statistics_that_stay_with_clients_need_rounds(buffers: Any) -> None:
 
 def test_the_statistics_count_in_the_length_of_an_upload() -> None:
     norm = 8 * (2 * 8 + 2 * 8 + 1)
-    assert length(batch_norm_model()) == length(batch_norm_model(affine=False, track_running_stats=False)) + norm
+    plain, model = Layout(batch_norm_model(affine=False, track_running_stats=False)), Layout(batch_norm_model())
+    lengths = {buffers: length(Sharing(model, buffers)) for buffers in ("average", "local", "local_norm")}
+    assert lengths["average"] == length(Sharing(plain)) + norm
+    assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == length(Sharing(plain))

@@ -13,7 +13,8 @@ from fedsash.local import LocalTraining
 from support.naive import Array, Net, run
 from support.worlds import federation
 
-CLIENT: dict[str, Any] = {"lr": 0.1, "momentum": 0.8, "weight_decay": 0.02}
+STEP: dict[str, Any] = {"momentum": 0.8, "weight_decay": 0.02}
+CLIENT: dict[str, Any] = {"lr": 0.1} | STEP
 TRAINING: dict[str, Any] = CLIENT | {"decay": 0.9, "server_lr": 0.7}
 PLAIN: dict[str, Any] = {"lr": 0.1, "momentum": 0.0, "weight_decay": 0.0, "decay": 1.0, "server_lr": 1.0}
 FA: dict[str, Any] = {"lam": 0.3, "momentum": 0.6, "calibration": 0.01, "anchors_from": 0, "calibrate_from": 0}

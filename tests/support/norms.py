@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -11,10 +12,11 @@ from torch import Tensor, nn
 
 from fedsash.averages import Average
 from fedsash.federation import Federation
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.sampling import Uniform
 from support.worlds import data, federation
 
+FOUR_STEPS = LocalTraining(lr=0.1, batch="full", steps=4, optimiser=SGD(momentum=0.5))
 SIZES = (7, 12, 9, 20, 8, 5)
 """Sizes for which no batch of 5 samples has one sample only, over which BatchNorm has no variance."""
 
@@ -38,20 +40,29 @@ def with_norm(**settings: Any) -> Federation:
 
 def alone(model: nn.Module, averages: dict[str, Average] | None = None, **settings: Any) -> Federation:
     """A federation of one client, with 12 samples in each batch, so that their order changes nothing but rounding."""
-    local = LocalTraining(lr=0.1, batch="full", steps=4, momentum=0.5)
-    return with_norm(
-        model=model, data=data((12,)), local=local, sampling=Uniform(1), averages=averages or {}, **settings
-    )
+    one: dict[str, Any] = {"model": model, "data": data((12,)), "local": FOUR_STEPS, "sampling": Uniform(1)}
+    return with_norm(**one | {"averages": averages or {}} | settings)
 
 
-def centrally_trained(model: nn.Module, world: Federation, steps: int, every: int = 4) -> nn.Module:
-    """The model after so many steps of PyTorch's SGD on all samples; its momentum begins anew after `every` steps."""
+def momentum(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    """PyTorch's optimiser of `FOUR_STEPS`."""
+    return torch.optim.SGD(parameters, lr=0.1, momentum=0.5)
+
+
+def centrally_trained(
+    model: nn.Module,
+    world: Federation,
+    steps: int,
+    every: int = 4,
+    make: Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer] = momentum,
+) -> nn.Module:
+    """The model after so many steps of PyTorch's optimiser on all samples; it begins anew after `every` steps."""
     model = copy.deepcopy(model)
     x, y = world.training_data.train.x, world.training_data.train.y
     assert isinstance(x, Tensor)
     for step in range(steps):
         if step % every == 0:
-            optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.5)
+            optimiser = make(model.parameters())
         optimiser.zero_grad()
         F.cross_entropy(model(x), y).backward()
         optimiser.step()

@@ -27,7 +27,7 @@ def evaluator(data: FederatedData, module: nn.Module, loss: Loss | None = None, 
     """An evaluator of these data's test set and clients."""
     evaluation = Evaluation(**settings)
     scorer = Scorer(module, goal(data, loss), data.problem, evaluation.batch)
-    return Evaluator(scorer, len(data.clients), evaluation.splits(bool(data.held)))
+    return Evaluator(scorer, len(data.clients), evaluation.asked(bool(data.held)))
 
 
 def cross_entropy(output: Tensor, y: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def unasked(request: Request) -> Answers:
 
 def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> Ask:
     """Clients whose trainer answers one by one, each with a batch of its own."""
-    both = Evaluation(clients=True).splits(bool(data.held))
+    everything = Evaluation(clients=True, client_test=bool(data.client_test))
     training = Training(
         module=module,
         problem=data.problem,
@@ -51,9 +51,11 @@ def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> 
         method=FedAvg(),
         local=LocalTraining(),
         aggregation=WeightedMean(),
+        buffers="refuse",
         seed=0,
         batch=500,
-        scored=both,
+        asked=everything.asked(bool(data.held)),
+        fine_tuning=None,
         sample=(),
     )
     trainer = ClientWork(training, data).trainer()

@@ -9,6 +9,7 @@ from fedsash import Broadcast, Evaluation, LocalTraining
 from fedsash.lab.config import Experiment, NetworkExperiment
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.sampling import FixedClients, Uniform
+from fedsash.schedules import Constant
 
 REGISTERED = {make for room in REGISTRIES.values() for make in room.things.values() if is_dataclass(make)}
 SETTINGS = sorted(
@@ -26,6 +27,7 @@ def minimal(cls: Any) -> dict[str, Any]:
         "function": "support.experiments:broken",
         "label": "y",
         "metric": "classification.BinaryAUROC",
+        "schedules": (Constant(),),
     }
     needed = [f for f in fields(cls) if f.init and f.default is MISSING and f.default_factory is MISSING]
     known = by_name | ({"rounds": ((0,),)} if cls is FixedClients else {}) | {"partitioner": "x", "average": "w"}

@@ -116,7 +116,7 @@ def test_the_worst_tenth_of_the_clients_is_worst_in_the_direction_of_the_metric(
     each = [account(outputs[own], y[own]) for own in data.clients]
     assert len(each) == len(SIZES) and len(set(each)) > 1
     worst = max(each) if f.goal.criterion.better == "lower" else min(each)
-    assert found.more == {"worst_tenth": pytest.approx(worst, rel=1e-12)}
+    assert found.more["worst_tenth"] == pytest.approx(worst, rel=1e-12)
 
 
 def test_a_client_for_whom_a_metric_is_not_defined_is_left_out_of_the_mean() -> None:

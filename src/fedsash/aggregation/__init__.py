@@ -1,5 +1,23 @@
 """From the uploads of a round's clients to one update: the rules, and their sums."""
 
-from .rules import AGGREGATIONS, Aggregation, FedGMA, FedNova, WeightedMean
+from .accountant import Privacy
+from .private import Adaptive, Private
+from .rules import Aggregation, FedGMA, FedNova, WeightedMean
 
-__all__ = ["AGGREGATIONS", "Aggregation", "FedGMA", "FedNova", "WeightedMean"]
+AGGREGATIONS: dict[str, type[Aggregation]] = {
+    "mean": WeightedMean,
+    "fednova": FedNova,
+    "fedgma": FedGMA,
+    "private": Private,
+}
+
+__all__ = [
+    "AGGREGATIONS",
+    "Adaptive",
+    "Aggregation",
+    "FedGMA",
+    "FedNova",
+    "Privacy",
+    "Private",
+    "WeightedMean",
+]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from typing import ClassVar, Literal
@@ -11,9 +12,12 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import check
+from ..basics.sharing import Buffers
 from ..basics.typed import typed
-from ..exchange import Effort
-from ..methods import Upload
+from ..exchange import Effort, Request
+from ..methods import Method, Upload
+from ..sampling import Sampling
+from .accountant import Privacy
 
 
 @dataclass(frozen=True)
@@ -30,6 +34,8 @@ class Aggregation:
     limit: float = 1e6
     uniform: ClassVar[tuple[str, ...]] = ()
     normalises: ClassVar[bool] = False
+    private: ClassVar[bool] = False
+    """Whether the clients' updates are protected. Then a round moves the model without any upload, too."""
 
     def __post_init__(self) -> None:
         check(self.limit > 0, f"{type(self).__name__}.limit", self.limit, "must be positive")
@@ -43,13 +49,35 @@ class Aggregation:
         """Whether the update needs all single uploads of the round, which takes memory for all of them."""
         return False
 
+    def fits(self, method: Method, sampling: Sampling, clients: int, buffers: Buffers) -> None:
+        """Raise `SettingError` if it does not go with the method, the sampling of so many clients, or the buffers."""
+
+    def init(self, sampling: Sampling, clients: int) -> Vectors:
+        """What it remembers from round to round, as it is before the first one."""
+        return {}
+
+    def at(self, memory: Vectors) -> Aggregation:
+        """The rule as it is in a round that begins with this `memory`."""
+        return self
+
     def derive(self, upload: Upload, effort: Effort) -> Upload:
         """The vectors `[b, ...]` to sum, from the uploads `[b, ...]` and the effort of some clients."""
         return upload
 
+    def release(self, mean: Vectors, clients: int, request: Request, seed: int) -> tuple[Vectors, Vectors]:
+        """What the server may know of a round's means over `clients` clients, and what the rule remembers of it."""
+        return mean, request.aggregation
+
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
         """The round's update `[D]`, from the means of the `derive`d vectors, and the single deltas `[D]` if kept."""
         return mean["delta"]
+
+    def check_composed(self, here: Mapping[str, str], there: Mapping[str, str]) -> None:
+        """Raise `RunError` if its rounds can't follow those so far; both runs are given by their fingerprints."""
+
+    def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy | None:
+        """How private so many rounds are, skipped ones included; None if the rule protects nobody."""
+        return None
 
 
 @dataclass(frozen=True)
@@ -64,7 +92,7 @@ class FedNova(Aggregation):
         a_i = the sum of the weights with which the gradients of client i enter its update
         w_{t+1} = w_t + tau * sum_i p_i * (w_i - w_t) / a_i,        tau = sum_i p_i * a_i
 
-    For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of local momentum, of the
+    For plain SGD a_i is the number of steps K_i. Here it follows the exact recursion of SGD's momentum, of the
     method's proximal term (FedProx, FedACG, FedDyn), and of a rate that moves within the round. (Published code adds
     up the recursions of momentum and of the proximal term, which is not exact.) Weight decay is left out, as
     published. If all clients take equal steps, FedNova is the weighted mean. `tau = "steps"` means
@@ -126,9 +154,6 @@ class FedGMA(Aggregation):
         agreement = vote.abs()
         agreed = agreement >= self.threshold - 1e-6  # since a floating-point sum of s terms 1/s is not exact
         return torch.where(agreed, delta, agreement * delta if self.mask == "soft" else 0.0)
-
-
-AGGREGATIONS: dict[str, type[Aggregation]] = {"mean": WeightedMean, "fednova": FedNova, "fedgma": FedGMA}
 
 
 def _published_masking(mean: Tensor, vote: Tensor, updates: list[Tensor], threshold: float) -> Tensor:

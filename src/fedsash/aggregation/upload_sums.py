@@ -45,7 +45,7 @@ class UploadSums:
 
         The uploads of a probe are summed without the rule's `derive`.
         """
-        sums = cls(rule, method, request.ids, sizes[request.ids], pieces)
+        sums = cls(rule.at(request.aggregation), method, request.ids, sizes[request.ids], pieces)
         sums._plain = request.job == "probe"
         return sums
 
@@ -102,7 +102,7 @@ class UploadSums:
         if probed is not None:
             refused, missing, ids = probed.refused + refused, probed.missing | missing, probed.ids
         skipped = ""
-        if not self.accepted:
+        if not self.accepted and not self._rule.private:
             unusable = f"every upload was not finite, or longer than {self._rule.limit:g}"
             skipped = "no client answered" if len(missing) == len(ids) else unusable
         return RoundReport(

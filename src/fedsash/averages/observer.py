@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -34,9 +34,15 @@ class Observer:
         check(ascending, "Observer.ranges", self.ranges, "must be ascending ranges (start, stop), at least one")
 
     @classmethod
-    def of(cls, average: Average, layout: Layout) -> Observer:
-        """The average of its part of models with this layout. Raises `SettingError` if they have no such part."""
-        return cls(average, layout.ranges(average.part, statistics=average.buffers == "average"))
+    def of(cls, average: Average, layout: Layout, stays: Collection[str] = ()) -> Observer:
+        """The average of its part of models with this layout, without the tensors that `stays` names.
+
+        Raises `SettingError` if they have no such part, or if nothing of it is left.
+        """
+        ranges = layout.ranges(average.part, statistics=average.buffers == "average", but=stays)
+        right = "stays with the clients: name a part that they share"
+        check(bool(ranges) or not stays, "part", average.part, right)
+        return cls(average, ranges)
 
     def init(self, w: Tensor) -> Vectors:
         """The average's state for models like `w` `[D]`."""

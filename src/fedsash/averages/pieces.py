@@ -78,7 +78,7 @@ class Pieces:
         if vector.dtype == self.pieces[0].dtype and vector.device == self.pieces[0].device:
             lerp_all(torch.split(vector, self.lengths), self.pieces, share)
             return
-        for chunk, there in self.beside(chunk_of(vector), vector):
+        for chunk, there in self.beside(4 * chunk_of(vector), vector):
             there.lerp_(chunk.to(there), share)
 
     def finite(self, thorough: bool = True) -> bool:

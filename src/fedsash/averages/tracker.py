@@ -210,7 +210,9 @@ class Tracker(Shown):
 
     def _grouped(self, tensors: Mapping[str, Tensor]) -> list[Group]:
         layout = Layout(self.module, mixed=True)
-        members = {n: layout.members(a.part, a.buffers == "average") for n, a in self.averages.items()}
+        statistics = {n for n, (start, _) in zip(layout.names, layout.places, strict=True) if start >= layout.trained}
+        left = {name: set() if average.buffers == "average" else statistics for name, average in self.averages.items()}
+        members = {name: layout.members(average.part) - left[name] for name, average in self.averages.items()}
         kept = {
             name: t for name, t in tensors.items() if self.trajectory_every or any(name in m for m in members.values())
         }

@@ -69,6 +69,9 @@ def check(condition: bool, field: str, value: object, right: str) -> None:
 MOST = 10**9
 """The largest number of rounds, clients, steps and so on that a setting takes: no run would ever reach it."""
 
+LONGEST = 100_000
+"""The most epochs or steps of a client in one round: its steps are planned before the round begins."""
+
 
 def check_count(field: str, value: int | None, least: int = 1, most: int = MOST) -> None:
     """Raise `SettingError` unless a number of rounds, clients and so on is at least `least` and at most `most`.

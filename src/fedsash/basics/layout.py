@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import accumulate, chain
@@ -16,7 +16,7 @@ from .norms import tracking
 from .private_torch import point
 
 ModelSlice = str | tuple[str, ...]
-"""A slice of the model: `"all"`, `"classifier"`, `"extractor"`, or names of parameters or modules (see `ranges`)."""
+"""A slice of the model: `"all"`, `"classifier"`, `"extractor"`, or names of parameters or modules (see `members`)."""
 
 
 class Layout:
@@ -28,8 +28,9 @@ class Layout:
     on, the number of batches as a floating-point number. Without such layers `affine`, `trained` and `size` are D.
 
     Frozen parameters (`requires_grad = False`), the statistics of frozen layers and all other buffers are not part of
-    the vector. `names`, `shapes` and `lengths` describe the tensors, `size` is D and `dtype` their common type. `norms`
-    are the names of the layers that track statistics. The layout holds no values and no reference to the module.
+    the vector. `names`, `shapes`, `lengths` and `places` (start, stop) describe the tensors, `size` is D and `dtype`
+    their common type. `norms` are the names of the layers that track statistics. The layout holds no values and no
+    reference to the module.
 
     Raises `ModelError` if the module has no trainable parameter, or if types differ. A `mixed` layout takes several
     floating-point types; its vector has the one that holds them all.
@@ -66,6 +67,8 @@ class Layout:
         self.names = tuple(name for name, _ in tensors)
         self.shapes = tuple(shape for _, shape in tensors)
         self.lengths = tuple(shape.numel() for shape in self.shapes)
+        ends = tuple(accumulate(self.lengths))
+        self.places = tuple(zip((0, *ends), ends, strict=False))
         self.size = sum(self.lengths)
         self._masks: dict[tuple[str, torch.device], Tensor] = {}
 
@@ -73,10 +76,16 @@ class Layout:
         """The layout of the entries from `start` up to `stop` alone, which must not cut a tensor in two."""
         if (start, stop) == (0, self.size):
             return self
-        ends = accumulate(self.lengths)
-        places = zip(self.names, self.shapes, self.lengths, ends, strict=True)
+        return self._with([i for i, (first, last) in enumerate(self.places) if start <= first and last <= stop])
+
+    def permuted(self, order: Sequence[int]) -> Layout:
+        """The layout of the same tensors in another order, given by their numbers."""
+        return self if list(order) == sorted(order) else self._with(order)
+
+    def _with(self, tensors: Sequence[int]) -> Layout:
+        """The layout of some tensors, given by their numbers."""
         part = copy.copy(self)
-        part._of([(name, shape) for name, shape, length, end in places if start <= end - length and end <= stop])
+        part._of([(self.names[i], self.shapes[i]) for i in tensors])
         return part
 
     @property
@@ -89,13 +98,16 @@ class Layout:
     def linear(self, w: Tensor) -> tuple[Tensor, Tensor | None]:
         """The classifier's weight `[..., classes, d]` and bias `[..., classes]`, if it has one, as views of `w`.
 
-        Raises `ModelError` if its weight is computed from other parameters, or if there is no classifier.
+        Raises `ModelError` if its weight is computed from other parameters, if it is not in this layout, or if there is
+        no classifier.
         """
         prefix = f"{self.classifier}." if self.classifier else ""
         weight, bias = (self._aliases.get(f"{prefix}{name}") for name in ("weight", "bias"))
         if weight is None:
             raise ModelError(f"the classifier {self.classifier!r} has no trainable weight of its own")
         views = self.views(w)
+        if not views.keys() >= {weight, bias} - {None}:
+            raise ModelError(f"the classifier {self.classifier!r} stays with the clients, but the method needs it")
         return views[weight], None if bias is None else views[bias]
 
     def tensors(self, module: nn.Module) -> list[Tensor]:
@@ -157,29 +169,27 @@ class Layout:
             self._masks[word, device] = torch.cat(pieces).to(device)
         return self._masks[word, device]
 
-    def ranges(self, part: ModelSlice, statistics: bool = True) -> list[tuple[int, int]]:
+    def ranges(self, part: ModelSlice, statistics: bool = True, but: Collection[str] = ()) -> list[tuple[int, int]]:
         """The index ranges `[(start, stop), ...]` of a part of the model, in order. Adjacent ranges are merged.
+
+        Without `statistics` a part has parameters only; it has no tensors whose names are in `but`. Raises
+        `SettingError` as `members` does.
+        """
+        names = self.members(part)
+        places = zip(self.names, self.places, strict=True)
+        inside = [n in names and n not in but and (statistics or start < self.trained) for n, (start, _) in places]
+        return joined(self.lengths, inside)
+
+    def members(self, part: ModelSlice) -> set[str]:
+        """The names of the tensors of a part of the model.
 
         `"all"` is the whole vector, `"classifier"` the last trainable linear layer (in the order of definition) and
         `"extractor"` everything else. Any other name, or tuple of names, selects parameters, or modules with all their
-        parameters and statistics. A tied parameter belongs to every module that has it. Without `statistics` a part has
-        parameters only.
+        parameters and statistics. A tied parameter belongs to every module that has it.
 
         Raises `SettingError` if there is no classifier, if the extractor would be empty, or if no trainable parameter
         or module has such a name.
         """
-        names = self.members(part, statistics)
-        return joined(self.lengths, [name in names for name in self.names])
-
-    def members(self, part: ModelSlice, statistics: bool = True) -> set[str]:
-        """The names of the tensors in a part of the model (see `ranges`)."""
-        ends = accumulate(self.lengths)
-        parameters = {
-            n for n, end, length in zip(self.names, ends, self.lengths, strict=True) if end - length < self.trained
-        }
-        return self._members(part) if statistics else self._members(part) & parameters
-
-    def _members(self, part: ModelSlice) -> set[str]:
         if part == "all":
             return set(self.names)
         if part in ("classifier", "extractor"):

@@ -3,7 +3,8 @@
 Each draw has a generator or key of its own. So it does not depend on the draws before it, the engine, the device or the
 number of workers. There are two kinds:
 
-- `generator`: a NumPy `Generator` (Philox) for draws that a run makes once (partitions, a test set);
+- `generator`: a NumPy `Generator` (Philox) for draws that a run makes once (partitions, a test set) or that the server
+  makes once in a round (noise for privacy);
 - `keys` and `uniform`: a counter-based hash for many draws, for many clients at once (sampling, shuffles, crops,
   dropout). It is integer arithmetic, so it gives the same numbers on every device and in compiled code.
 """
@@ -25,7 +26,10 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 
 class Purpose(enum.IntEnum):
-    """The purpose of a draw. Two purposes never share a stream. `STEP`: augmentation and dropout in a local step."""
+    """The purpose of a draw. Two purposes never share a stream. `STEP`: augmentation and dropout in a local step.
+
+    `ALONE_...`: the same for the steps in which the personal part trains alone.
+    """
 
     MODEL = 1
     PARTITION = 2
@@ -36,6 +40,11 @@ class Purpose(enum.IntEnum):
     HELD_OUT = 7
     DIRECTION = 8
     NETWORK = 9
+    PRIVACY = 10
+    WORKLOAD = 11
+    FINE_TUNING = 12
+    ALONE_BATCHES = 13
+    ALONE_STEP = 14
 
 
 def generator(seed: int, purpose: Purpose, *numbers: int) -> np.random.Generator:
@@ -74,6 +83,11 @@ def fold(h: NDArray[np.uint64], number: int | NDArray[Any]) -> NDArray[np.uint64
     """New keys from keys and a number (or an array that broadcasts with them)."""
     number = np.asarray(number, dtype=np.uint64)
     return _mix_array((h + np.uint64(_GOLDEN)) ^ number)
+
+
+def fractions(h: NDArray[np.uint64]) -> NDArray[np.float64]:
+    """Numbers in [0, 1), multiples of 2**-53, from keys; a larger key never gives a smaller number."""
+    return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def to_tensor(h: NDArray[np.uint64], device: torch.device | str = "cpu") -> Tensor:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from .arrays import Vectors
-from .errors import ModelError, shortened
-from .layout import Layout
+from .errors import ModelError, check, check_count, shortened
+from .layout import Layout, ModelSlice
+from .typed import typed
 
 Buffers = Literal["refuse", "average", "local", "local_norm"]
 """What becomes of the running statistics of BatchNorm layers (see `Federation`)."""
@@ -18,72 +21,201 @@ Buffers = Literal["refuse", "average", "local", "local_norm"]
 OWN, STATISTICS = "own", "statistics"
 """The names of the entries that stay with a client in its client state, and of the statistics in its upload."""
 
+COMMON, AFFINE, PERSONAL, PERSONAL_STATISTICS, OTHER_STATISTICS = range(5)
+"""The kinds of tensors of a model, in the order in which clients have them."""
+
+
+@dataclass(frozen=True)
+@typed
+class Personal:
+    """The part of the model that stays with each client: it is neither sent nor summed.
+
+    `part` is `"classifier"`, `"extractor"`, `"all"`, or names of parameters or modules, as in an average; none by
+    default. The whole model trains together (FedPer, LG-FedAvg). With `alone`, the part first trains alone in each
+    round, for so many passes over the client's samples. Local training then moves the rest alone (FedRep).
+    """
+
+    part: ModelSlice = ()
+    alone: int = 0
+
+    def __post_init__(self) -> None:
+        check_count("Personal.alone", self.alone, least=0, most=100_000)
+        check(bool(self.part) or not self.alone, "Personal.part", self.part, "must not be empty: it trains alone")
+
+    @classmethod
+    def of(cls, part: ModelSlice) -> Personal:
+        """This part of the model, trained together with the rest."""
+        return cls(part)
+
 
 @dataclass(frozen=True, eq=False)
 class Sharing:
     """How the clients of a federation share a model `[D]` of `layout`.
 
-    The first `shared` entries are the clients' common parameters: methods, aggregations and server optimisers see these
-    only. Entries from `own` on stay with each client, as client state. With `"average"` the entries in between are
-    statistics, whose mean over the clients' uploads is the model's.
+    Clients have the model in another order, that of the layout `local`: first the `shared` common parameters, which are
+    all that methods, aggregations and server optimisers see; then the entries `own`, which stay with each client, as
+    client state; then statistics, whose mean over the clients' uploads is the model's. The entries up to `trained` are
+    parameters, the others are statistics. If nothing is personal, both orders are the same.
 
-    Raises `ModelError` if there are statistics, and `buffers` is `"refuse"`.
+    Raises `SettingError` if the model has no such part, and `ModelError` if there are statistics that are not personal,
+    and `buffers` is `"refuse"`.
     """
 
     layout: Layout
-    buffers: Buffers
+    buffers: Buffers = "refuse"
+    personal: Personal = Personal()
 
     def __post_init__(self) -> None:
-        if self.buffers == "refuse" and self.layout.size > self.layout.trained:
-            names = ", ".join(name or "the model itself" for name in self.layout.norms)
+        if self.buffers == "refuse" and self._ends[PERSONAL_STATISTICS] < self.layout.size:
+            left = {n.rpartition(".")[0] for n in self.local.names if n not in self.stays}
+            norms = ", ".join(name or "the model itself" for name in self.layout.norms if name in left)
             raise ModelError(
-                f"BatchNorm tracks statistics of each client's data: {shortened(names)}; set buffers to 'average', "
+                f"BatchNorm tracks statistics of each client's data: {shortened(norms)}; set buffers to 'average', "
                 "'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
             )
+        right = "must leave something to share if it first trains alone"
+        check(not self.personal.alone or self.shared > 0, "Personal.part", self.personal.part, right)
 
-    @property
-    def notes(self) -> list[str]:
-        """A line about what clients keep, if they keep anything."""
-        kept = "statistics" if self.shared == self.layout.trained else "statistics and affine parameters"
-        line = (
-            f"clients keep the {kept} of BatchNorm: a test set meets those of the start, only clients score with theirs"
-        )
-        return [line] if self.own < self.layout.size else []
+    def notes(self, tested: bool) -> list[str]:
+        """Lines about what clients keep, if they keep anything; `tested`: whether they have samples to score it on."""
+        if not self.keeps:
+            return []
+        scored = "they score models with it, on samples of their own"
+        right = "set evaluation.client_test or evaluation.held_out to score models with it"
+        unscored = f"a test set meets what the start had of it: {right}"
+        return [f"clients keep {self._kept}: {scored if tested else unscored}; exported models have that of the start"]
 
     @property
     def shared(self) -> int:
         """The number of common parameters."""
-        return self.layout.affine if self.buffers == "local_norm" else self.layout.trained
+        return self._ends[COMMON if self.buffers == "local_norm" else AFFINE]
 
     @property
-    def own(self) -> int:
-        """The first entry that stays with each client; D if none does."""
-        return self.layout.size if self.buffers in ("refuse", "average") else self.shared
+    def trained(self) -> int:
+        """The number of all parameters that clients train."""
+        return self._ends[PERSONAL]
 
     @property
+    def own(self) -> slice:
+        """The entries, in the clients' order, that stay with each client."""
+        stop = self._ends[PERSONAL_STATISTICS] if self.buffers in ("refuse", "average") else self.layout.size
+        return slice(self.shared, stop)
+
+    @property
+    def keeps(self) -> int:
+        """How many entries stay with each client."""
+        return int(self.own.stop - self.own.start)
+
+    @property
+    def stays(self) -> set[str]:
+        """The names of the tensors that stay with the clients."""
+        return set(self.local.between(self.own.start, self.own.stop).names) if self.keeps else set()
+
+    @cached_property
+    def local(self) -> Layout:
+        """The layout of a model in the clients' order."""
+        return self.layout.permuted(self._order)
+
+    @cached_property
     def common(self) -> Layout:
         """The layout of the common parameters."""
-        return self.layout.between(0, self.shared)
+        return self.local.between(0, self.shared)
 
     def head(self, w: Tensor) -> Tensor:
-        """The common parameters of a model `[..., D]`, as a view."""
-        return w if self.shared == self.layout.size else w[..., : self.shared]
+        """The common parameters of a model `[..., D]`."""
+        return w if self.shared == self.layout.size else self.arranged(w)[..., : self.shared]
 
     def with_head(self, head: Tensor, w: Tensor) -> Tensor:
         """A model `[D]` with other common parameters."""
-        return head if self.shared == self.layout.size else torch.cat([head, w[self.shared :]])
+        return self.whole(torch.cat([head, self.arranged(w)[self.shared :]])) if self.shared < len(w) else head
 
-    def kept(self, w: Tensor) -> Vectors:
-        """What stays with a client, from a model `[..., D]`: client state."""
-        return {} if self.own == self.layout.size else {OWN: w[..., self.own :].clone()}
+    def arranged(self, w: Tensor, own: Tensor | None = None) -> Tensor:
+        """A model `[..., D]` in the clients' order, with the entries `own` `[..., d]` if they are given."""
+        w = _taken(w, self.layout, self._order)
+        if own is None:
+            return w
+        before, after = (w[..., part] for part in (slice(0, self.own.start), slice(self.own.stop, None)))
+        lead = own.shape[:-1]
+        return torch.cat([before.expand(*lead, -1), own, after.expand(*lead, -1)], dim=-1)
+
+    def whole(self, local: Tensor) -> Tensor:
+        """A model `[..., D]` from one in the clients' order."""
+        return _taken(local, self.local, self._back)
+
+    def with_own(self, w: Tensor, own: Tensor) -> Tensor:
+        """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
+        return self.whole(self.arranged(w, own))
+
+    def kept(self, local: Tensor) -> Vectors:
+        """What stays with a client, from a model `[..., D]` in the clients' order: client state."""
+        return {OWN: local[..., self.own].clone()} if self.keeps else {}
+
+    def kept_by(self, clients: int, w: Tensor) -> Tensor:
+        """What so many clients keep `[clients, d]` if all of them have the model `w` `[D]`."""
+        return self.arranged(w)[self.own].expand(clients, -1).clone()
+
+    def uploaded(self, local: Tensor, sent: Tensor) -> Vectors:
+        """The changes of the statistics `[C, s]` in an upload, from models `[C, D]` in the clients' order."""
+        stop = self.own.stop
+        return {STATISTICS: local[:, stop:] - self.arranged(sent)[stop:]} if stop < self.layout.size else {}
 
     def change(self, delta: Tensor, upload: Vectors) -> Tensor:
         """The change of whole models `[..., D]`: `delta` of the common parameters, and the statistics of an upload.
 
         What stays with the clients does not change.
         """
-        rest = self.layout.size - self.shared
-        if not rest:
+        if self.shared == self.layout.size:
             return delta
-        zeros = delta.new_zeros(()).expand(*delta.shape[:-1], rest)
-        return torch.cat([delta, upload.get(STATISTICS, zeros)], dim=-1)
+        zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.keeps)
+        statistics = [upload[STATISTICS]] if STATISTICS in upload else []
+        return self.whole(torch.cat([delta, zeros, *statistics], dim=-1))
+
+    @property
+    def _kept(self) -> str:
+        """What clients keep, in words."""
+        part = self.personal.part
+        named = part if isinstance(part, str) else shortened(", ".join(part))
+        found = ["their whole model" if part == "all" else f"their own {named}"] if part else []
+        if self.buffers in ("local", "local_norm") and OTHER_STATISTICS in self._kinds:
+            more = " and affine parameters" if self.buffers == "local_norm" and AFFINE in self._kinds else ""
+            found.append(f"the statistics{more} of BatchNorm")
+        return " and ".join(found)
+
+    @cached_property
+    def _kinds(self) -> list[int]:
+        """The kind of each tensor of the layout."""
+        mine = self.layout.members(self.personal.part) if self.personal.part else set()
+        affine, trained = self.layout.affine, self.layout.trained
+        kinds = []
+        for name, (start, _) in zip(self.layout.names, self.layout.places, strict=True):
+            if start < trained:
+                kinds.append(PERSONAL if name in mine else AFFINE if start >= affine else COMMON)
+            else:
+                kinds.append(PERSONAL_STATISTICS if name in mine else OTHER_STATISTICS)
+        return kinds
+
+    @cached_property
+    def _order(self) -> list[int]:
+        """The numbers of the layout's tensors in the clients' order."""
+        return sorted(range(len(self._kinds)), key=self._kinds.__getitem__)
+
+    @cached_property
+    def _back(self) -> list[int]:
+        """The numbers of the clients' tensors in the layout's order."""
+        return sorted(range(len(self._order)), key=self._order.__getitem__)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """Where each kind of tensors ends in the clients' order."""
+        sizes = [0] * 5
+        for kind, length in zip(self._kinds, self.layout.lengths, strict=True):
+            sizes[kind] += length
+        return list(accumulate(sizes))
+
+
+def _taken(w: Tensor, layout: Layout, order: list[int]) -> Tensor:
+    """A model `[..., D]` of a layout with its tensors in another order; the model itself if they are in order."""
+    if order == sorted(order):
+        return w
+    places = layout.places
+    return torch.cat([w[..., slice(*places[i])] for i in order], dim=-1)

@@ -42,7 +42,7 @@ def brief(value: object) -> str:
         case Tensor() | np.ndarray():
             text = f"{str(value.dtype).removeprefix('torch.')} {list(value.shape)}"
         case nn.Module():
-            text = f"{type(value).__name__} of {sum(p.numel() for p in value.parameters()):,} parameters"
+            text = f"{type(value).__name__} of {_parameters(value)}"
         case Mapping():
             text = _listed([str(name) for name in value])
         case list() | tuple():
@@ -73,6 +73,12 @@ def text_table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
         "  ".join([first.ljust(widths[0]), *(text.rjust(width) for text, width in zip(rest, widths[1:], strict=True))])
         for first, *rest in (heads, *rows)
     ]
+
+
+def _parameters(module: nn.Module) -> str:
+    size = sum(p.numel() for p in module.parameters())
+    frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
+    return f"{size:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
 
 
 def _listed(names: list[str], most: int = 6) -> str:

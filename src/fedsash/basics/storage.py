@@ -26,6 +26,8 @@ def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> 
     Raises `OSError` if the disk has too little free space.
     """
     size_bytes = size * w.numel() * w.element_size()
+    if not size_bytes:
+        return w.new_zeros(size, *w.shape)
     if storage == "auto":
         storage = _choose(size_bytes, w.device)
     if storage == "disk":
@@ -50,6 +52,8 @@ def _choose(size_bytes: int, device: torch.device) -> Storage:
 
 def _mapped(size: int, w: Tensor, folder: Path | None) -> Tensor:
     size_bytes = size * w.numel() * w.element_size()
+    if not size_bytes:
+        return w.new_zeros(size, *w.shape)
     place = folder or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(place).free

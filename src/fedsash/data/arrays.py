@@ -177,3 +177,18 @@ def _joined(parts: Sequence[Any]) -> Any:
     if isinstance(first, tuple):
         return tuple(torch.cat(several) for several in zip(*parts, strict=True))
     return torch.cat(list(parts)) if isinstance(first, Tensor) else np.concatenate(parts)
+
+
+def of_clients(given: Sequence[Any], name: str, n: int) -> list[Ints]:
+    """Each client's indices into `n` samples as int64 arrays. Raises `SettingError`, naming the client, for others."""
+    found = []
+    for i, client in enumerate(given):
+        field = f"FederatedData.{name}[{i}]"
+        indices = client.cpu().numpy() if isinstance(client, Tensor) else np.asarray(client)
+        whole = indices.ndim == 1 and (indices.size == 0 or np.issubdtype(indices.dtype, np.integer))
+        check(whole, field, f"{indices.dtype} {list(indices.shape)}", "must be a list of indices")
+        if indices.size:
+            worst = int(indices.max() if indices.max() >= n else indices.min())
+            check(0 <= worst < n, field, worst, f"must be indices from 0 to {n - 1}")
+        found.append(indices.astype(np.int64))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Loss, OnlyLoss, Task, chosen_task, refuse_beyond
 from . import arrays
+from .client_test import dealt
 from .encoded import Features
 from .inputs import Inputs
 from .partitions import as_partition
@@ -47,9 +48,9 @@ class FederatedData(Shown):
     that the task needs, where none of them changes. `integers` says whether integer features reach the model as
     integers (True) or as floating-point numbers (False). If it is None, the first batch decides.
 
-    `held[i]` are the indices of client i's held-out samples (see `hold_out`). In a shard of a larger federation (see
-    `shard`), `numbers` `[N]` are the clients' numbers in that federation, ascending; all draws are made by these
-    numbers.
+    `held[i]` are the indices of client i's held-out samples (see `hold_out`). `client_test[i]` are indices into `test`:
+    the test samples of client i's own (see `deal_test`). In a shard of a larger federation (see `shard`), `numbers`
+    `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -65,16 +66,18 @@ class FederatedData(Shown):
     task: Task | None = None
     integers: bool | None = None
     held: Sequence[NDArray[np.int64]] = ()
+    client_test: Sequence[NDArray[np.int64]] = field(default=(), repr=False)
     numbers: NDArray[np.int64] | None = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "clients", [_indices(client, i) for i, client in enumerate(self.clients)])
+        object.__setattr__(self, "clients", arrays.of_clients(self.clients, "clients", len(self.train)))
         check(len(self.clients) > 0, "FederatedData.clients", [], "must hold at least one client")
-        n = len(self.train)
         for i, client in enumerate(self.clients):
             check(client.size > 0, f"FederatedData.clients[{i}]", [], "must hold at least one sample")
-            worst = int(client.max() if client.max() >= n else client.min())
-            check(0 <= worst < n, f"FederatedData.clients[{i}]", worst, f"must be indices from 0 to {n - 1}")
+        tests, tested = len(self.client_test), 0 if self.test is None else len(self.test)
+        words = f"must be indices into the test set for each of {len(self.clients)} clients"
+        check(tests in (0, len(self.clients)), "FederatedData.client_test", f"{tests} clients", words)
+        object.__setattr__(self, "client_test", arrays.of_clients(self.client_test, "client_test", tested))
         self.transform.fits(self.train.x, self.train.y)
         self._convert_labels()
         self._check_samples("train", self.train)
@@ -128,6 +131,7 @@ class FederatedData(Shown):
         integers: bool | None = None,
         transform: Transform = PLAIN,
         label_names: tuple[str, ...] = (),
+        client_test: Sequence[Any] = (),
     ) -> FederatedData:
         """Federated data from NumPy arrays, tensors or lists: `x`, labels `y`, and a test set `test = (x, y)`.
 
@@ -138,7 +142,8 @@ class FederatedData(Shown):
 
         Clients are given in one of three ways: as `clients`, each client's indices; as `users` `[n]`, the name or
         number of each sample's user; or by a rule `partition` with its `seed`. The rule is an object, its name, or a
-        dict as in an experiment file. With `users`, too, it may use them.
+        dict as in an experiment file. With `users`, too, it may use them. `client_test` are each client's indices of
+        its own test samples; by default they are dealt out when they are needed (`deal_test`).
 
         Raises `SettingError` as the class does.
         """
@@ -152,7 +157,17 @@ class FederatedData(Shown):
             kind = chosen_task(task, train.y)
             classes = max(kind.classes(samples.y) for samples in (train, tested) if samples is not None)
         held = _clients(clients, train, partition, seed)
-        return cls(train, tested, held, classes, transform, label_names, task=task, integers=integers)
+        return cls(
+            train,
+            tested,
+            held,
+            classes,
+            transform,
+            label_names,
+            task=task,
+            integers=integers,
+            client_test=client_test,
+        )
 
     @classmethod
     def from_datasets(
@@ -239,12 +254,23 @@ class FederatedData(Shown):
             left = np.setdiff1d(left, client)
         return replace(self, clients=clients, held=held)
 
+    def deal_test(self, seed: int = 0, by: Sequence[str] = ("y",)) -> FederatedData:
+        """The same data, where the test set is dealt out to the clients as their own test samples, `client_test`.
+
+        Each client's test samples are distributed over the labels (over the fields of the samples that `by` names) as
+        its training samples are; `dealt` says how exactly. Raises `SettingError` without a test set.
+        """
+        right = "must be false: there is no test set to deal out to the clients"
+        check(self.test is not None, "evaluation.client_test", True, right)
+        assert self.test is not None
+        return replace(self, client_test=dealt(self.train, self.test, self.clients, by, seed))
+
     def shard(self, ids: Sequence[int] | NDArray[np.int64]) -> FederatedData:
         """The same data with the clients `ids` only, as on a machine that holds no others."""
         rows = np.unique(np.asarray(ids, dtype=np.int64))
-        held = [self.held[row] for row in rows] if len(self.held) else ()
         numbers = rows if self.numbers is None else self.numbers[rows]
-        return replace(self, clients=[self.clients[row] for row in rows], held=held, numbers=numbers)
+        clients, held, test = (_at(rows, own) for own in (self.clients, self.held, self.client_test))
+        return replace(self, clients=clients, held=held, client_test=test, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
         """How many labels of each class each client holds, `[N, classes]`; without classes `sizes[:, None]`."""
@@ -268,6 +294,11 @@ def _clients(clients: Any, samples: Samples, partition: Any, seed: int) -> Seque
     return arrays.indices(clients) if samples.user is None else arrays.by_user(samples.user)
 
 
+def _at(rows: NDArray[np.int64], of_clients: Sequence[Any]) -> list[Any]:
+    """What belongs to the clients in some rows; nothing if nobody has any."""
+    return [of_clients[row] for row in rows] if len(of_clients) else []
+
+
 def _first(bad: Tensor) -> int | None:
     """The first index at which `bad` holds, or None."""
     return int(bad.int().argmax()) if bool(bad.any()) else None
@@ -275,10 +306,3 @@ def _first(bad: Tensor) -> int | None:
 
 def _sample_shape(x: Features) -> object:
     return {name: shape[1:] for name, shape in x.shape.items()} if isinstance(x, Inputs) else tuple(x.shape[1:])
-
-
-def _indices(client: Any, i: int) -> NDArray[np.int64]:
-    indices = client.cpu().numpy() if isinstance(client, Tensor) else np.asarray(client)
-    whole = indices.ndim == 1 and (indices.size == 0 or np.issubdtype(indices.dtype, np.integer))
-    check(whole, f"FederatedData.clients[{i}]", f"{indices.dtype} {list(indices.shape)}", "must be a list of indices")
-    return indices.astype(np.int64)

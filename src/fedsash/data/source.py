@@ -15,7 +15,7 @@ from ..basics.shown import Shown
 from ..tasks import Task
 from .federated import FederatedData
 from .partitions import as_partition
-from .partitions.common import assigned
+from .partitions.common import Partition, assigned, fields_of
 from .samples import Samples
 from .transform import Transform
 
@@ -49,11 +49,16 @@ class Source(Shown):
         the samples in `by`, such as `("domain", "y")`. Then it is called with these fields, in that order, and the
         seed. Raises `SettingError` if the samples lack one of them.
         """
-        return self.of(assigned(as_partition(rule), self.train, seed))
+        rule = as_partition(rule)
+        return self.of(assigned(rule, self.train, seed), rule, seed)
 
-    def of(self, clients: Sequence[Ints]) -> FederatedData:
-        """The samples with these clients, each of which holds the training samples at its indices."""
-        return FederatedData(**vars(self), clients=clients)
+    def of(self, clients: Sequence[Ints], rule: Partition, seed: int = 0) -> FederatedData:
+        """The samples with the clients that a rule has made: each holds the training samples at its indices.
+
+        The test set is dealt out by the fields that the rule uses (see `FederatedData.deal_test`).
+        """
+        data = FederatedData(**vars(self), clients=clients)
+        return data if self.test is None else data.deal_test(seed, fields_of(rule))
 
 
 @runtime_checkable

@@ -2,20 +2,27 @@
 
 from .calibration import Calibration
 from .curvature import Curvature
-from .curves import NOT_EVALUATED, PLACES, Curves, Models
-from .evaluator import Ask, Evaluation, Evaluator, Metrics, Split, scored
+from .curves import NOT_EVALUATED, SPLITS, Curves, Models
+from .evaluator import Ask, Evaluator, scored
 from .goal import Goal
+from .metrics import Metrics
+from .over_clients import COUNTED, OVER_CLIENTS, over_clients
 from .scorer import Outcomes, Scorer, Scores
+from .settings import Asked, Evaluation, FineTuning, Split, tuned
 
 __all__ = [
+    "COUNTED",
     "NOT_EVALUATED",
-    "PLACES",
+    "OVER_CLIENTS",
+    "SPLITS",
     "Ask",
+    "Asked",
     "Calibration",
     "Curvature",
     "Curves",
     "Evaluation",
     "Evaluator",
+    "FineTuning",
     "Goal",
     "Metrics",
     "Models",
@@ -23,5 +30,7 @@ __all__ = [
     "Scorer",
     "Scores",
     "Split",
+    "over_clients",
     "scored",
+    "tuned",
 ]

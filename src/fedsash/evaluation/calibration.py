@@ -18,7 +18,7 @@ from ..data.encoded import split
 from ..data.federated import FederatedData
 from ..data.inputs import ModelInput, call
 from ..data.samples import Samples
-from .evaluator import Evaluation
+from .settings import Evaluation
 
 
 class Calibration:

@@ -9,8 +9,17 @@ from typing import Any
 
 from ..tasks import Criterion
 
-PLACES = {"test": "the test set", "held_out": "held-out data"}
-"""The splits on which models are compared, the first one that a run has, and their names."""
+SPLITS = {
+    "test": "the test set",
+    "held_out": "held-out data",
+    "client_test": "the clients' own test samples",
+    "held_out_tuned": "held-out data, after fine-tuning",
+    "client_test_tuned": "the clients' own test samples, after fine-tuning",
+    "clients": "the clients' training samples",
+}
+"""The splits on which models are scored, and their names."""
+COMPARED = ("test", "held_out", "client_test")
+"""The splits on which models are compared, on the first one that a run has."""
 NOT_EVALUATED = "no evaluation: there is no test set, and evaluation.held_out is 0"
 """What tables and pages say of a run without curves."""
 Models = Mapping[str, Mapping[int, float]]
@@ -30,7 +39,7 @@ class Curves:
         """The curves in a run's rows; with `split`, those of this split. A value that is not finite is NaN."""
         rows = list(rows)
         there = {row["split"] for row in rows}
-        split = split or next((name for name in PLACES if name in there), "test")
+        split = split or next((name for name in COMPARED if name in there), "test")
         found: dict[str, dict[int, float]] = {}
         for row in rows:
             if row["split"] == split:
@@ -41,7 +50,7 @@ class Curves:
     @property
     def title(self) -> str:
         """What the values are, such as "accuracy on the test set"."""
-        return f"{self.criterion.name} on {PLACES.get(self.split, self.split)}"
+        return f"{self.criterion.name} on {SPLITS.get(self.split, self.split)}"
 
     @property
     def caption(self) -> str:

@@ -8,9 +8,12 @@ from typing import Any
 
 from ..basics.errors import check
 from ..tasks import TARGET, Accuracy, Criterion, Loss, Metric, OnlyLoss, Task, as_metric, per_sample
+from .over_clients import COUNTED, OVER_CLIENTS
 
 TAKEN = (
-    *("round", "model", "split", "loss", "classes", "domains", "worst_tenth"),
+    *("round", "model", "split", "loss", "classes", "domains"),
+    *OVER_CLIENTS,
+    *COUNTED,
     *("better", "start", "held_out", "time", "trips"),
 )
 """Names of other fields of a record, which no metric can have."""

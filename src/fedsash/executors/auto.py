@@ -91,13 +91,18 @@ def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool
 
 def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> str:
     """A line that says which engine was chosen, and how its speed compares with the next best."""
-    line = f"engine: {best}: about {best.seconds * 1e3:.3g} ms for each round"
+    line = f"engine: {best}: about {duration(best.seconds)} for each round"
     others = [candidate for candidate in candidates if candidate is not best]
     if others:
         next_best = min(others, key=lambda candidate: candidate.seconds)
         gain = next_best.seconds / best.seconds
         line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {next_best}"
     return line + ("; to be compiled" if compile else "")
+
+
+def duration(seconds: float) -> str:
+    """A time of a round, in seconds or in milliseconds."""
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.3g} ms"
 
 
 def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:

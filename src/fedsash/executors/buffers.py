@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
 from ..basics.sharing import OWN
-from ..exchange import Job, Reply, Request
+from ..exchange import SCORES, Job, Reply, Request
 from ..methods import Upload
 
 MOST_BYTES = 2**29
@@ -44,15 +44,15 @@ class Buffers:
         replies: dict[Job, Reply],
         *,
         start: StartMethod,
-        scored: Vectors,
+        scored: dict[Job, Vectors],
         least: int,
         most: int,
     ) -> Buffers:
         """Buffers with the shapes of one client's request and replies, for `least` to `most` clients at a time.
 
-        `scored` are the scores `[1, k]` of one client in a reply to an evaluation.
+        `scored` are the scores `[1, k]` of one client in a reply to each job of an evaluation.
         """
-        trained = replies["train"]
+        trained, uploads = replies["train"], {job: reply.upload for job, reply in replies.items()}
         rows = [value for reply in replies.values() for value in (*reply.upload.values(), *reply.client_state.values())]
         a_row = sum(value[0].numel() * value.element_size() for value in rows)
         capacity = max(least, min(most, MOST_BYTES // a_row))
@@ -65,7 +65,7 @@ class Buffers:
             sent=_shared(request.sent.shape, request.sent.dtype, start),
             server_state={name: _shared(v.shape, v.dtype, start) for name, v in request.server_state.items()},
             client_state=room(trained.client_state),
-            uploads={job: room(reply.upload) for job, reply in replies.items()} | {"evaluate": room(scored)},
+            uploads={job: room(vectors) for job, vectors in (uploads | scored).items()},
             norms=_shared((capacity,), request.sent.dtype, start),
         )
 
@@ -87,7 +87,7 @@ class Buffers:
 
     def request(self, job: Job, round: int, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
-        evaluates = job == "evaluate"
+        evaluates = job in SCORES
         server = {} if evaluates else self.server_state
         clients = {name: value[rows] for name, value in self.client_state.items() if not evaluates or name == OWN}
         return Request(

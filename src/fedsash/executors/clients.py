@@ -15,6 +15,7 @@ from ..basics.errors import check
 from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
+from ..evaluation import Evaluation
 from ..evaluation.first_batch import suited
 from ..exchange import Answers, Chronicle, Executor, Request
 from ..tasks import Loss
@@ -106,15 +107,18 @@ class LocalClients:
 
 
 def local_clients(
-    module: nn.Module, data: FederatedData, engine: Engine, *, held_out: float, seed: int
+    module: nn.Module, data: FederatedData, engine: Engine, *, evaluation: Evaluation, seed: int
 ) -> LocalClients:
     """Clients in this process, whose samples are on the module's device and of the types that it takes.
 
-    Of each client's samples the fraction `held_out`, by `seed`, is held out. Their `notes` say what was chosen, and
-    whether there is neither a test set nor a held-out sample. Raises `SettingError` if `held_out` is above 0 and so
+    Of each client's samples the fraction `evaluation.held_out`, by `seed`, is held out. If clients are to have test
+    samples and the data do not say which, the test set is dealt out by `seed`. Their `notes` say what was chosen, and
+    whether there is neither a test set nor a held-out sample. Raises `SettingError` if the fraction is above 0 and so
     small that no client has a held-out sample, and `ModelError` if the module does not take the samples.
     """
-    data, notes = suited(module, data)
+    held_out, (data, notes) = evaluation.held_out, suited(module, data)
+    if evaluation.client_test and not len(data.client_test):
+        data = data.deal_test(seed)
     untested = [NO_TEST_SET] if data.test is None and held_out == 0 else []
     clients = LocalClients(data.hold_out(held_out, seed), engine, notes=(*notes, *untested))
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
@@ -123,11 +127,16 @@ def local_clients(
 
 
 def clients_of(
-    data: FederatedData | Clients, module: nn.Module, engine: Engine, loss: Loss | None, held_out: float, seed: int
+    data: FederatedData | Clients,
+    module: nn.Module,
+    engine: Engine,
+    loss: Loss | None,
+    evaluation: Evaluation,
+    seed: int,
 ) -> Clients:
     """The clients of a federation: local ones with these data, or those that it was given."""
     if isinstance(data, FederatedData):
-        return local_clients(module, data.learning(loss), engine, held_out=held_out, seed=seed)
+        return local_clients(module, data.learning(loss), engine, evaluation=evaluation, seed=seed)
     check(hasattr(data, "open"), "Federation.data", type(data), "must be FederatedData or Clients")
     return data
 

@@ -52,9 +52,10 @@ def compile_steps(trainer: Trainer, block: int) -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
     local = trainer.local
     steps = local.workload(trainer.batches.sizes).steps
-    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs
+    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
     trainer.padded = block
     trainer.steps = CompiledSteps(trainer.steps, int(steps.max()) if same else 1)
+    trainer.steps_alone = CompiledSteps(trainer.steps_alone, 1)
 
 
 def cache_folder() -> Path:

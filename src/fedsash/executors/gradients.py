@@ -50,16 +50,22 @@ class Objective:
 class OneByOne:
     """The gradient of a single client (C = 1), by ordinary autograd on a module whose parameters are views of `w`.
 
-    Its running statistics are views of `statistics`, so PyTorch itself moves them.
+    `layout` is that of `w` and of the running `statistics`, which are views, too, so PyTorch itself moves them.
     """
 
     one = True
 
     def __init__(
-        self, *, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
+        self,
+        *,
+        module: nn.Module,
+        layout: Layout,
+        loss: Loss,
+        method: Method,
+        memory_format: MemoryFormat,
+        dropout: bool,
     ) -> None:
         self._module = for_training(module)
-        layout = Layout(module)
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._parameters = self._layout.tensors(self._module)
@@ -101,15 +107,21 @@ class OneByOne:
 
 
 class Stacked:
-    """The gradients of all clients of a block at once, vectorised over the stacked parameters `[C, D]`."""
+    """The gradients of all clients of a block at once, vectorised over the stacked parameters `[C, D]` of `layout`."""
 
     one = False
 
     def __init__(
-        self, *, module: nn.Module, loss: Loss, method: Method, memory_format: MemoryFormat, dropout: bool
+        self,
+        *,
+        module: nn.Module,
+        layout: Layout,
+        loss: Loss,
+        method: Method,
+        memory_format: MemoryFormat,
+        dropout: bool,
     ) -> None:
         self._module = for_training(module)
-        layout = Layout(module)
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._mixes = mixes_samples(module)

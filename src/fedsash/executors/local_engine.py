@@ -86,8 +86,9 @@ class LocalEngine(Engine):
         """A trainer with the settings of this engine, which must be resolved."""
         memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
         trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format)
-        if self.compile is True and isinstance(self.block, int):
-            compile_steps(trainer, min(self.block, len(work.numbers)))
+        for one in (trainer, trainer.tuner):
+            if one is not None and self.compile is True and isinstance(self.block, int):
+                compile_steps(one, min(self.block, len(work.numbers)))
         return trainer
 
     def _open(self, work: ClientWork) -> Executor:
@@ -98,6 +99,8 @@ class LocalEngine(Engine):
         with threads(self.threads):
             request, probed = work.first(trainer, work.numbers[:1])
             trained = trainer.answer(request, np.arange(1))
+            if trainer.tuner is not None:
+                trainer.tuner.answer(request, np.arange(1))
         if self.workers == 1:
             return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
@@ -114,7 +117,7 @@ class LocalEngine(Engine):
             request,
             replies,
             start=start,
-            scored=trainer.scored(request.sent),
+            scored=trainer.scorer.shapes(request.sent),
             least=min(count * block, clients),
             most=most,
         )

@@ -10,18 +10,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..aggregation import Aggregation
+from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
-from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
-from ..basics.sharing import Buffers, Sharing
+from ..basics.randomness import Purpose, key
+from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
-from ..evaluation import Goal, Scorer, Split
+from ..evaluation import Asked, FineTuning, Goal, Scorer
 from ..exchange import Reply, Request
-from ..local import LocalTraining, Trainer
-from ..methods import Method, WholeMethod
+from ..local import ClientScorer, LocalTraining, Trainer, fine_tuned
+from ..methods import FedAvg, Method, WholeMethod
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Stacked
 
@@ -30,7 +30,7 @@ from .gradients import MemoryFormat, OneByOne, Stacked
 class Training:
     """All that an executor must know of a federation, except the samples.
 
-    `batch` is how many samples pass through a model at once in an evaluation. `scored` are the splits that clients
+    `batch` is how many samples pass through a model at once in an evaluation. `asked` are the splits that clients
     score. `sample` are the clients of each of the first rounds, for a measurement of the speed.
     """
 
@@ -40,16 +40,26 @@ class Training:
     method: Method
     local: LocalTraining
     aggregation: Aggregation
-    buffers: Buffers
+    sharing: Sharing
     seed: int
     batch: int
-    scored: tuple[Split, ...]
+    asked: Asked
+    fine_tuning: FineTuning | None
     sample: tuple[Ints, ...]
 
     @property
-    def sharing(self) -> Sharing:
-        """What of the model the clients share."""
-        return Sharing(Layout(self.module), self.buffers)
+    def tuning(self) -> Training | None:
+        """The training of clients that fine-tune a model before they score it, with draws of its own; or None.
+
+        They follow the plain gradient: what a method remembers belongs to its training, and not to an average. A
+        personal part trains together with the rest.
+        """
+        if self.fine_tuning is None or not self.fine_tuning.trains:
+            return None
+        local, seed = fine_tuned(self.local, self.fine_tuning), key(self.seed, Purpose.FINE_TUNING)
+        together = replace(self.sharing, personal=replace(self.sharing.personal, alone=0))
+        plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
+        return replace(plain, local=local, sharing=together, seed=seed)
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
@@ -70,21 +80,28 @@ class ClientWork:
 
     def trainer(self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous") -> Trainer:
         """A trainer of one client at a time, or of stacked clients."""
-        t = self.training
+        t, tuner = self.training, None
+        if t.tuning is not None:
+            tuner = replace(self, training=t.tuning).trainer(stacked=stacked, memory_format=memory_format)
         make = Stacked if stacked else OneByOne
         gradient = make(
-            module=t.module, loss=t.goal.loss, method=t.method, memory_format=memory_format, dropout=self.draws_dropout
+            module=t.module,
+            layout=t.sharing.local,
+            loss=t.goal.loss,
+            method=t.method,
+            memory_format=memory_format,
+            dropout=self.draws_dropout,
         )
         return Trainer(
             method=t.method,
             local=t.local,
             data=self.data,
             gradient=gradient,
-            scorer=Scorer(t.module, t.goal, t.problem, t.batch),
+            scorer=ClientScorer(Scorer(t.module, t.goal, t.problem, t.batch), self.data, t.asked),
             sharing=t.sharing,
             seed=t.seed,
             normalises=t.aggregation.normalises,
-            splits=t.scored,
+            tuner=tuner,
         )
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
@@ -95,9 +112,8 @@ class ClientWork:
         t = self.training
         method, w = WholeMethod(t.method, t.sharing), t.sharing.layout.flatten(t.module)
         sent, server = method.send(w, method.server_state(w), 0)
-        client_state = {
-            name: value.expand(len(ids), *value.shape).clone() for name, value in method.client_state(w).items()
-        }
+        own = t.local.client_state(method, w)
+        client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         request = Request(
             job="train",
             round=0,
@@ -120,7 +136,7 @@ class ClientWork:
         if mixes_samples(self.training.module):  # one sample alone has no statistics
             index = index.repeat(2)
         model = for_training(self.training.module)
-        x = self.data.transform.inputs(self.data.train.x[index], Layout(self.training.module).dtype)
+        x = self.data.transform.inputs(self.data.train.x[index], self.training.sharing.layout.dtype)
         return draws_dropout(lambda: call(model, x))
 
     @property
@@ -131,7 +147,9 @@ class ClientWork:
     @property
     def steps(self) -> Ints:
         """The number of local steps of each of these clients in a round."""
-        return self.training.local.workload(self.data.sizes).steps
+        local, sizes = self.training.local, self.data.sizes
+        alone = local.passes.workload(sizes, self.training.sharing.personal.alone)
+        return local.workload(sizes).steps + alone.steps
 
     @property
     def on_cpu(self) -> bool:
@@ -146,5 +164,5 @@ class ClientWork:
     @property
     def model_bytes(self) -> int:
         """The size of one model vector in bytes."""
-        layout = Layout(self.training.module)
+        layout = self.training.sharing.layout
         return layout.size * layout.dtype.itemsize

@@ -107,7 +107,7 @@ class Workers(Executor):
         # In an evaluation a batch may mix samples of several clients, so pieces are as large as possible.
         size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
         pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
-        for worker, dealt in zip(self._workers.values(), self._deal(pieces), strict=True):
+        for worker, dealt in zip(self._workers.values(), self._deal(wave, pieces), strict=True):
             if dealt:
                 worker.ask(request.job, request.round, dealt)
         done: set[int | None] = set()
@@ -124,9 +124,10 @@ class Workers(Executor):
             if self._request is not request:
                 raise RuntimeError("this request can't be continued: the executor has since been given another request")
 
-    def _deal(self, pieces: list[Piece]) -> list[list[Piece]]:
+    def _deal(self, wave: Request, pieces: list[Piece]) -> list[list[Piece]]:
         """Each worker's pieces, in order. The next longest piece goes to the worker with the fewest steps so far."""
-        cost = [int(self._trainer.steps_of(ids).max()) for _, ids in pieces]
+        steps = self._trainer.steps_of(wave)
+        cost = [int(steps[first : first + len(ids)].max()) for first, ids in pieces]
         load = [0] * self._count
         dealt: list[list[int]] = [[] for _ in load]
         for piece in sorted(range(len(pieces)), key=lambda i: (-cost[i], i)):

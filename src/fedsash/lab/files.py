@@ -17,7 +17,7 @@ INDEX = "files.json"
 CHECKSUM = "checksum"
 GROWING = frozenset({"metrics.jsonl"})
 """Files to which rows are appended. Their entries are those of their beginning."""
-REMADE = ("partition.json", "summary.json", "timeline.json", "models/")
+REMADE = ("clients.json", "partition.json", "summary.json", "timeline.json", "models/")
 """Files that a resumed run writes again without reading them."""
 
 Seal = tuple[int, int]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import MOST, RunError, brief, library, shortened
 from ..basics.paths import naming, plain_file
-from ..evaluation import Metrics
+from ..evaluation import SPLITS, Metrics
 from . import files
 
 if TYPE_CHECKING:
@@ -40,14 +40,14 @@ FORM: dict[str, Form] = {
     "model": (_is_text, "the name of a model"),
     "split": (_is_text, "the name of a split"),
     "loss": NUMBER,
+    "epsilon": NUMBER,
+    "delta": NUMBER,
     "time": NUMBER,
     "trips": NUMBER,
     "skipped": (_is_text, "a text"),
     "domains": (lambda value: isinstance(value, dict) and all(map(_is_number, value.values())), "numbers by domain"),
 }
 """What the values of a row must be. Rows may have more keys: those of metrics hold numbers, or null."""
-SCORED = ("test", "held_out", "clients")
-"""The splits whose rows have metrics."""
 OTHERS = ("classes",)
 """The keys of such rows that are no metrics."""
 
@@ -63,7 +63,9 @@ def mark(rows: list[dict[str, Any]], before: Mark = (0, 0)) -> Mark:
 class Records:
     """The metrics of a run in `metrics.jsonl`: one JSON object per line, in the order in which they were recorded.
 
-    A line has one of two forms. The first is `Metrics.row()`. The second reports a round that had problems:
+    A line has one of three forms. The first is `Metrics.row()`. The second says how private all models so far are:
+    `{"round": 7, "model": "model", "split": "privacy", "epsilon": 1.5, "delta": 0.01, "neighbours": "..."}`, with the
+    fields of `Privacy`. The third reports a round that had problems:
     `{"round": 7, "model": "model", "split": "guard", "refused": [3], "missing": {"5": "late"}, "skipped": ""}`.
     It lists the clients whose uploads were refused, the clients that did not answer with the reason, and why the
     round was skipped (empty if it was not). If all clients answered, there is no `missing`.
@@ -133,7 +135,7 @@ class Records:
         if not isinstance(row, dict):
             raise RunError(f"{self.path}, line {number}: must be a JSON object")
         for key in ("round", "model", "split", *row):
-            right, words = FORM.get(key, NUMBER if row.get("split") in SCORED and key not in OTHERS else ANYTHING)
+            right, words = FORM.get(key, NUMBER if row.get("split") in SPLITS and key not in OTHERS else ANYTHING)
             if not right(row.get(key)):
                 raise RunError(f"{self.path}, line {number}: {shortened(key)} = {brief(row.get(key))}: must be {words}")
         return row

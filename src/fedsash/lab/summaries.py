@@ -9,10 +9,12 @@ from pathlib import Path
 from statistics import fmean, pstdev
 from typing import Any
 
+from ..aggregation import Privacy
 from ..basics.errors import RunError, SettingError
 from ..evaluation import Curves, Evaluation
 from ..tasks import Criterion
 from . import files
+from .client_results import over_last
 
 GOAL = "goal.json"
 """The file of a run that says which number decides: the fields of `Criterion`."""
@@ -46,8 +48,10 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
     - `gain`: how much better `last_mean` is than that of `"model"`.
 
+    `over_clients` has the same means of the numbers over clients, by split and model (see `client_results.over_last`).
     A number is None if a value that is not finite makes it undefined. `chosen` is the model with the best mean on
-    held-out data over the last evaluations, and None without such data.
+    held-out data over the last evaluations, and None without such data. `privacy` is the last row about it, with the
+    fields of `Privacy` and the `round`; None if the aggregation does not protect clients.
     """
     rows = list(rows)
     curves, held_out = Curves.of(rows, criterion), Curves.of(rows, criterion, "held_out")
@@ -63,7 +67,13 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
         of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
     means = {model: fmean(list(points.values())[-evaluation.last :]) for model, points in held_out.models.items()}
     metric = asdict(criterion) | {"split": curves.split}
-    return {"metric": metric, "models": models, "chosen": criterion.best(means)}
+    return {
+        "metric": metric,
+        "models": models,
+        "over_clients": over_last(rows, evaluation.last),
+        "chosen": criterion.best(means),
+        "privacy": _privacy(rows),
+    }
 
 
 def metric_of(summary: Mapping[str, Any]) -> Criterion:
@@ -82,6 +92,21 @@ def diverged(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] |
     while skipped.get(first - 1):
         first -= 1
     return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
+
+
+def privacy_text(privacy: Mapping[str, Any]) -> str:
+    """What a run has spent of its clients' privacy, as a sentence. `privacy` is as in `summarise`."""
+    epsilon, delta = privacy["epsilon"], privacy["delta"]
+    if epsilon is None or math.isinf(epsilon):
+        return "no client is protected: the noise is 0"
+    found = f"epsilon = {epsilon:.3g} at delta = {delta:.2g}"
+    return f"privacy after round {privacy['round']}: {found}, for {privacy['neighbours']}"
+
+
+def _privacy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
+    found = [row for row in rows if row["split"] == "privacy"]
+    names = ("round", *(field.name for field in fields(Privacy)))
+    return {name: found[-1].get(name) for name in names} if found else None
 
 
 def _summarise(points: Mapping[int, float], last: int, criterion: Criterion) -> dict[str, Any]:

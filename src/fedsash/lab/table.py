@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..evaluation import NOT_EVALUATED, Curves, Evaluation
+from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
 from ..tasks import Criterion
-from .summaries import metric_of
+from .client_results import HEADS, client_rows, counted
+from .summaries import metric_of, privacy_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -42,6 +43,25 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     return result
 
 
+def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
+    """All tables of a run: its models, and what they come to over the clients on each split that they score."""
+    criterion = metric_of(summary)
+    over_clients = summary["over_clients"].items()
+    return [table(summary, evaluation), *(_over_clients(split, models, criterion) for split, models in over_clients)]
+
+
+def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:
+    """A row for each model on a split that clients score (see `client_rows`)."""
+    result = empty_table()
+    for head in HEADS:
+        result.add_column(head, justify="left" if head == "model" else "right", overflow="fold", vertical="bottom")
+    for row in client_rows(models, criterion):
+        result.add_row(*row)
+    unit = " (%)" if criterion.share else ""
+    result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; gain: of the worst tenth"
+    return result
+
+
 def leader(models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> str | None:
     """The model with the best mean. None if there is only one model."""
     found: str | None = criterion.best({name: of["last_mean"] for name, of in models.items()})
@@ -65,6 +85,8 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
         yield caption
     if summary["chosen"]:
         yield f"the best on held-out data: {summary['chosen']}"
+    if spent := summary["privacy"]:
+        yield privacy_text(spent)
     if wrong := summary.get("diverged"):
         yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
 

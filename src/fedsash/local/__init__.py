@@ -1,7 +1,25 @@
 """The client half of a round: the settings of local training, its batches and steps, and the trainer."""
 
+from .client_scorer import ClientScorer
+from .fine_tuning import fine_tuned
+from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
 from .settings import LocalTraining
 from .steps import Batch, Gradient, StepInputs
 from .trainer import Trainer
 
-__all__ = ["Batch", "Gradient", "LocalTraining", "StepInputs", "Trainer"]
+__all__ = [
+    "OPTIMISERS",
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "AdamW",
+    "Batch",
+    "ClientScorer",
+    "Gradient",
+    "LocalTraining",
+    "Optimiser",
+    "RMSprop",
+    "StepInputs",
+    "Trainer",
+    "fine_tuned",
+]

@@ -62,12 +62,12 @@ class Batching:
     """How a client's samples are cut into batches; it depends only on their number.
 
     Batches hold `batch` samples (`"full"`: all of them). The last, smaller batch of a pass is kept, or dropped with
-    `drop_last`. A client with fewer samples than one batch always keeps it, since otherwise it would not train. With
-    `steps` a client takes that many steps, in as many passes as it needs; otherwise it makes whole passes.
+    `drop_last`. A client with fewer samples than one batch always keeps it, since otherwise it would not train. Amounts
+    of training are numbers of whole passes, or with `by_steps` of steps, in as many passes as they need.
     """
 
     batch: int | str
-    steps: int | None
+    by_steps: bool
     drop_last: bool
 
     def epoch(self, sizes: Ints) -> tuple[Ints, Ints]:
@@ -81,10 +81,10 @@ class Batching:
         rest = sizes % size
         return np.flatnonzero((size == 1) | ((rest == 1) & ((sizes == 1) | (not self.drop_last))))
 
-    def workload(self, sizes: Ints, epochs: int) -> Workload:
-        """The workload of clients with `sizes` `[C]` samples in a round of `epochs` epochs."""
+    def workload(self, sizes: Ints, amounts: Ints | int) -> Workload:
+        """The workload of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`."""
         size, per_epoch = self.epoch(sizes)
-        steps = per_epoch * epochs if self.steps is None else np.full_like(sizes, self.steps)
+        steps = np.full_like(sizes, amounts) if self.by_steps else per_epoch * amounts
         per_pass = np.minimum(sizes, per_epoch * size)
         passes, more = np.divmod(steps, per_epoch)
         samples = passes * per_pass + np.minimum(more * size, per_pass)
@@ -93,7 +93,7 @@ class Batching:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Positions:
-    """How the shuffled passes of some clients are cut into batches; equal in all rounds with the same epochs.
+    """How the shuffled passes of some clients are cut into batches; equal in all rounds with the same amounts.
 
     `passes` is the number of passes that are begun. `flat` `[K, C, B]` is each sample's position in the flattened
     result of `Batches._shuffle`. The other fields are those of `BatchPlan`.
@@ -107,7 +107,7 @@ class _Positions:
 
 
 class Batches:
-    """Plans the batches of any clients in any round: a pure function of (seed, round, the client's number).
+    """Plans the batches of any clients in any round: a pure function of (seed, purpose, round, the client's number).
 
     A client's samples are shuffled again in every pass and cut into batches by `batching`. `clients[r]` are the indices
     of the samples of the client in row r. `numbers[r]` is this client's number in the whole federation (None: r); its
@@ -117,13 +117,20 @@ class Batches:
     """
 
     def __init__(
-        self, batching: Batching, clients: Sequence[Ints], *, seed: int, like: Tensor, numbers: Ints | None = None
+        self,
+        batching: Batching,
+        clients: Sequence[Ints],
+        *,
+        seed: int,
+        like: Tensor,
+        numbers: Ints | None = None,
+        purpose: Purpose = Purpose.BATCHES,
     ) -> None:
         self.sizes = np.array([len(c) for c in clients], dtype=np.int64)
         self.batching, self._numbers = batching, numbers
         self._members = np.concatenate(clients)
         self._first = np.cumsum(self.sizes) - self.sizes
-        self._seed, self._like = seed, like
+        self._seed, self._like, self._purpose = seed, like, purpose
         self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
         self._kept_positions = lru_cache(maxsize=8)(self._positions)
 
@@ -136,11 +143,11 @@ class Batches:
         check(bool(here.all()), "clients", ids[~here].tolist(), "their samples are not held here")
         return rows
 
-    def plan(self, round: int, ids: Ints, epochs: int) -> BatchPlan:
-        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), for `epochs` epochs."""
+    def plan(self, round: int, ids: Ints, amounts: Ints | int) -> BatchPlan:
+        """The plan of the clients `ids` `[C]`, any of the clients of `round` (from 0), with `amounts` `[C]`."""
         rows = self.rows(ids)
         sizes = self.sizes[rows]
-        positions = self._kept_positions(tuple(sizes.tolist()), epochs)
+        positions = self._kept_positions(tuple(sizes.tolist()), tuple(np.full_like(sizes, amounts).tolist()))
         order = self._shuffle(round, ids, sizes, positions.passes)
         index = self._members.take(order.take(positions.flat) + self._first[rows][:, None])
         return BatchPlan(index=index, weights=positions.weights, count=positions.count, steps=positions.steps)
@@ -156,10 +163,10 @@ class Batches:
         weights = self._tensor(valid / sizes[None, :, None])
         return BatchPlan(index=index, weights=weights, count=valid.sum(axis=2), steps=-(-sizes // batch))
 
-    def _positions(self, client_sizes: tuple[int, ...], epochs: int) -> _Positions:
+    def _positions(self, client_sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _Positions:
         sizes = np.array(client_sizes, dtype=np.int64)
         size, per_epoch = self.batching.epoch(sizes)
-        steps = self.batching.workload(sizes, epochs).steps
+        steps = self.batching.workload(sizes, np.array(amounts)).steps
         k = np.arange(steps.max())[:, None]
         epoch, batch = np.divmod(k, per_epoch)
         place = np.arange(self.width)
@@ -179,7 +186,7 @@ class Batches:
         """Each client's sample positions, in a new order for each pass, `[C, passes, longest]`; padding comes last."""
         longest = int(sizes.max())
         places = (np.arange(passes)[:, None] << 32) + np.arange(longest)
-        h = fold(keys(self._seed, Purpose.BATCHES, round, ids)[:, None, None], places)
+        h = fold(keys(self._seed, self._purpose, round, ids)[:, None, None], places)
         if sizes.min() < longest:
             h[np.broadcast_to(np.arange(longest) >= sizes[:, None, None], h.shape)] = np.iinfo(np.uint64).max
         return h.argsort(axis=2)

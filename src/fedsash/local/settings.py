@@ -3,43 +3,60 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints
-from ..basics.errors import MOST, check, check_count, check_positive, check_strength
+from ..aggregation import Aggregation
+from ..basics.arrays import Floats, Ints, Vectors
+from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, check_strength
+from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
-from ..methods import Method
+from ..methods import Method, WholeMethod
 from ..methods.base import Scalar
 from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
+from .optimisers import SGD, Optimiser
 
-LONGEST = 100_000
-"""The most epochs or steps of a client in one round: its steps are planned before the round begins."""
+KEPT = "optimiser_"
+"""Before the names of kept moments among the client state."""
+
+STEPS = f"{KEPT}steps"
+"""How many steps a client has taken since its kept moments began, `[1]`; only if the optimiser counts them.
+
+If a personal part trains alone, its steps are counted apart, `[2]`, since it has moments of its own.
+"""
+
+Amount: TypeAlias = int | tuple[int, int]
+"""A number of epochs or steps, or a range [least, most]."""
 
 
 @dataclass(frozen=True)
 @typed
 class LocalTraining:
-    """The local training of every client: SGD with learning rate `lr` and batches of `batch` samples.
+    """The local training of every client: `optimiser` with learning rate `lr` and batches of `batch` samples.
 
-    With the method's direction d, clipped to the norm `clip`, a step is that of PyTorch's SGD:
+    In each step the method gives a direction. It is clipped to the norm `clip`, and the optimiser moves the model along
+    it. The optimiser's moments begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA. With
+    `keep_moments` they are client state, so a client continues from those of its last round.
 
-        v <- momentum * v + (d + weight_decay * w),    w <- w - lr * v          v = 0 at the start of every round
+    A round has `epochs` passes over the client's samples, or else `steps` steps. A range such as `epochs = [2, 5]` is
+    drawn from, uniformly, for each client and round (FedNova's study). Each client is a straggler of a round with
+    probability `stragglers`, and then takes a number that is drawn from 1 to the one that it would take (FedProx's
+    study, in which they are an exact share). The last, smaller batch of a pass is kept unless `drop_last`.
 
-    A round has `epochs` passes over the client's samples, or else `steps` steps. The last, smaller batch of a pass is
-    kept unless `drop_last`. `schedule` changes the rate by round, `local_schedule` within a round.
+    `schedule` changes the rate by round, `local_schedule` within a round.
     """
 
     lr: float = 0.1
     batch: int | Literal["full"] = 32
-    epochs: int = 1
-    steps: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    epochs: Amount = 1
+    steps: Amount | None = None
+    stragglers: float = 0.0
+    optimiser: Optimiser = field(default_factory=SGD)
+    keep_moments: bool = False
     clip: float | None = None
     drop_last: bool = False
     schedule: Schedule = field(default_factory=Constant)
@@ -49,30 +66,69 @@ class LocalTraining:
         check_strength("LocalTraining.lr", self.lr)
         valid = self.batch == "full" or 1 <= self.batch <= MOST
         check(valid, "LocalTraining.batch", self.batch, f'must be at least 1 and at most {MOST:,}, or "full"')
-        check_count("LocalTraining.epochs", self.epochs, most=LONGEST)
-        check_count("LocalTraining.steps", self.steps, most=LONGEST)
+        _check_amount("LocalTraining.epochs", self.epochs)
+        _check_amount("LocalTraining.steps", self.steps)
+        fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
+        check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
+        check(0 <= self.stragglers <= 1, "LocalTraining.stragglers", self.stragglers, "must be between 0 and 1")
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
-        check(0 <= self.momentum < 1, "LocalTraining.momentum", self.momentum, "must be in [0, 1)")
-        check_strength("LocalTraining.weight_decay", self.weight_decay)
         check_positive("LocalTraining.clip", self.clip)
+
+    def fits(self, method: Method, aggregation: Aggregation) -> None:
+        """Raise `SettingError` if the method or the aggregation rests on another local optimiser."""
+        nova = "FedNova's normalisers follow its steps" if aggregation.normalises else ""
+        why = method.needs_sgd or nova
+        check(
+            not why or isinstance(self.optimiser, SGD), "LocalTraining.optimiser", self.optimiser, f"must be sgd: {why}"
+        )
+        right = "must be false: FedNova's normalisers count the gradients of one round"
+        check(not (nova and self.keep_moments), "LocalTraining.keep_moments", self.keep_moments, right)
 
     @property
     def batching(self) -> Batching:
         """How a client's samples are cut into batches."""
-        return Batching(self.batch, self.steps, self.drop_last)
+        return Batching(self.batch, self.steps is not None, self.drop_last)
+
+    @property
+    def passes(self) -> Batching:
+        """The same, counted in whole passes."""
+        return replace(self.batching, by_steps=False)
+
+    @property
+    def equal(self) -> bool:
+        """Whether all clients train by the same amount in a round, the same number of epochs or of steps."""
+        low, high = self._range
+        return low == high and self.stragglers == 0
 
     def at(self, round: int) -> LocalTraining:
         """These settings with the learning rate and the epochs that `schedule` gives in `round` (from 0)."""
         if self.schedule == Constant():
             return self
-        lr, epochs = self.schedule.lr(round, self.lr), self.schedule.epochs(round, self.epochs)
+        lr, epochs = self.scheduled(round)
         return replace(self, lr=lr, epochs=epochs, schedule=Constant())
 
-    def workload(self, sizes: Ints) -> Workload:
-        """The workload of clients with `sizes` `[C]` samples in a round."""
-        return self.batching.workload(sizes, self.epochs)
+    def scheduled(self, round: int) -> tuple[float, Amount]:
+        """The learning rate and the epochs that `schedule` gives in `round` (from 0)."""
+        epochs = self.schedule.epochs(round, self.epochs) if isinstance(self.epochs, int) else self.epochs
+        return self.schedule.lr(round, self.lr), epochs
+
+    def amounts(self, round: int, ids: Ints, seed: int) -> Ints:
+        """How many epochs, or steps, each of the clients `ids` `[C]` trains in `round` (from 0), `[C]`."""
+        low, high = self._range
+        if self.equal:
+            return np.full_like(ids, low)
+        drawn = [fractions(fold(keys(seed, Purpose.WORKLOAD, round, ids), i)) for i in range(3)]
+        amounts = low + np.floor(drawn[0] * (high - low + 1))
+        fewer = 1 + np.floor(drawn[2] * amounts)
+        return np.where(drawn[1] < self.stragglers, fewer, amounts).astype(np.int64)
+
+    def workload(self, sizes: Ints, amounts: Ints | None = None) -> Workload:
+        """The workload of clients with `sizes` `[C]` samples and `amounts` `[C]` (None: the mean amount, rounded)."""
+        mean = sum(self._range) / 2
+        mean -= self.stragglers * (mean - 1) / 2
+        return self.batching.workload(sizes, max(round(mean), 1) if amounts is None else amounts)
 
     def rates(self, steps: Ints, method: Method) -> Floats:
         """The learning rates `[K, C]` of clients that take `steps` `[C]` steps; 0 after a client's last step."""
@@ -81,36 +137,60 @@ class LocalTraining:
     def coefficients(self, steps: Ints, method: Method) -> Floats:
         """FedNova's normalisers a_i `[C]` of clients that take `steps` `[C]` steps.
 
-        a_i is the sum of the weights, in units of `lr`, with which a client's gradients enter its update. It equals the
-        update that gradients of -1 would give, with the client's momentum and the method's proximal term. With f_k the
-        factor of the schedules within a round in step k:
-
-            v <- momentum * v + 1 - proximal * lr * a,    a <- a + f_k * v          v = a = 0 at first
-
-        Weight decay is left out, as published.
+        a_i is the sum of the weights, in units of `lr`, with which a client's gradients enter its update. It is how far
+        gradients of 1 take a client, with its optimiser's momentum, the method's proximal term, and the schedules
+        within a round. Weight decay is left out, as published.
         """
-        moved = v = np.zeros(len(steps))
-        for eta in self._factors(steps, method):
-            v = self.momentum * v + 1 - method.proximal * self.lr * moved
-            moved = moved + eta * v
-        return moved
+        assert isinstance(self.optimiser, SGD)
+        plain, below = replace(self.optimiser, weight_decay=0.0), torch.zeros(len(steps), 1, dtype=torch.float64)
+        moments = plain.moments(below)
+        for k, factor in enumerate(torch.from_numpy(self._factors(steps, method)).unsqueeze(-1)):
+            plain.advance(below, moments, 1 + method.proximal * self.lr * below, factor, k + 1)
+        return -below[:, 0].numpy()
 
-    def advance(self, w: Tensor, v: Tensor | None, direction: Tensor, lr: Scalar) -> None:
-        """Move `w` `[C, D]` (and the momentum `v`) by one step of SGD, in place."""
+    def client_state(self, method: WholeMethod, w: Tensor) -> Vectors:
+        """What a client remembers before its first round: the method's vectors, and the moments if they are kept.
+
+        `w` `[D]` is the initial model.
+        """
+        if not self.keep_moments:
+            return method.client_state(w)
+        trained, parts = w[: method.sharing.trained], 2 if method.sharing.personal.alone else 1
+        moments = {KEPT + name: own[0] for name, own in self.optimiser.moments(trained.unsqueeze(0)).items()}
+        return method.client_state(w) | moments | ({STEPS: w.new_zeros(parts)} if self.optimiser.counted else {})
+
+    def recalled(self, w: Tensor, client_state: Vectors) -> Vectors:
+        """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
+        begun = self.optimiser.moments(w)
+        return {name: client_state[KEPT + name].clone() for name in begun} if self.keep_moments else begun
+
+    def remembered(self, moments: Vectors, steps: Tensor, client_state: Vectors) -> Vectors:
+        """The client state of the moments after so many more `steps`, as in `STEPS`; empty if they begin anew."""
+        kept = {KEPT + name: own for name, own in moments.items()} if self.keep_moments else {}
+        return kept | ({STEPS: client_state[STEPS] + steps} if STEPS in client_state else {})
+
+    def advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
+        """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
         if self.clip is not None:
             norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
             direction = direction * (self.clip / norm).clamp(max=1.0)
-        if self.weight_decay:
-            direction = torch.add(direction, w, alpha=self.weight_decay)
-        if v is not None:
-            direction = v.mul_(self.momentum).add_(direction)
-        if isinstance(lr, Tensor):
-            w.sub_(lr * direction)
-        else:
-            w.sub_(direction, alpha=lr)
+        self.optimiser.advance(w, moments, direction, lr, n)
+
+    @property
+    def _range(self) -> tuple[int, int]:
+        """The least and the most epochs, or steps."""
+        amount = self.epochs if self.steps is None else self.steps
+        return (amount, amount) if isinstance(amount, int) else amount
 
     def _factors(self, steps: Ints, method: Method) -> Floats:
         """The factor of the schedules within a round on the learning rate of each step, `[K, C]`."""
         k = np.arange(steps.max())[:, None]
         schedules = filter(None, (self.local_schedule, method.local_schedule))
         return np.where(k < steps, np.prod([s.factors(k, steps) for s in schedules], axis=0), 0.0)
+
+
+def _check_amount(field: str, amount: Amount | None) -> None:
+    least, most = amount if isinstance(amount, tuple) else (amount, amount)
+    check_count(field, least, most=LONGEST)
+    check_count(field, most, most=LONGEST)
+    check(not isinstance(amount, tuple) or amount[0] <= amount[1], field, amount, "must be a range [least, most]")

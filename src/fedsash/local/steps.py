@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import repeat
 from typing import Protocol
 
 import torch
@@ -67,16 +66,18 @@ class Draws:
 class StepInputs:
     """All inputs of K local steps of C clients, in one object, so that an engine can compile the steps.
 
-    The steps change `w` and its momentum `v` `[C, D]` in place, and the running `statistics` of BatchNorm, if any.
-    `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. The other
-    fields are those of `Step`; its `w` are the common parameters, which come first in this one.
+    The steps change `w`, the optimiser's `moments` and the running `statistics` of BatchNorm, if any, in place.
+    `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
+    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. The other fields are
+    those of `Step`; its `w` are the common parameters, which come first in this one.
     """
 
     w: Tensor
-    v: Tensor | None
+    moments: Vectors
     statistics: Tensor | None
     sent: Tensor
     rates: list[float] | Tensor
+    numbers: list[float] | Tensor | None
     draws: Draws
     server_state: Vectors
     client_state: Vectors
@@ -84,7 +85,8 @@ class StepInputs:
 
     def only(self, steps: slice) -> StepInputs:
         """The inputs of some of the steps."""
-        return replace(self, rates=self.rates[steps], draws=self.draws.only(steps))
+        numbers = None if self.numbers is None else self.numbers[steps]
+        return replace(self, rates=self.rates[steps], numbers=numbers, draws=self.draws.only(steps))
 
 
 class Gradient(Protocol):
@@ -117,56 +119,73 @@ class Gradient(Protocol):
 
 
 class StepGradient:
-    """`grad(w)` of one step for a method: the gradient `[C, S]` at the common parameters `w` `[C, S]`.
+    """`grad(w)` of one step for a method: the gradient `[C, S]` at the parameters `w` `[C, S]` that it sees, `part`.
 
-    Only the first call moves the statistics, so a batch counts once. It also gives the gradient of the parameters that
-    stay with the clients, which the method does not see.
+    Only the first call moves the statistics, so a batch counts once. It also gives the gradient of the parameters after
+    the part, which the method does not see.
     """
 
-    def __init__(self, gradient: Gradient, batch: Batch, inputs: StepInputs, common: Tensor) -> None:
-        self._gradient, self._batch, self._inputs, self._common = gradient, batch, inputs, common
+    def __init__(self, gradient: Gradient, batch: Batch, inputs: StepInputs, part: slice, seen: Tensor) -> None:
+        self._gradient, self._batch, self._inputs, self._part, self._seen = gradient, batch, inputs, part, seen
         self._statistics = inputs.statistics
-        self._own: Tensor | None = None
+        self._rest: Tensor | None = None
 
     def __call__(self, w: Tensor) -> Tensor:
-        inputs, shared = self._inputs, w.shape[1]
+        inputs, part = self._inputs, self._part
         statistics, self._statistics = self._statistics, None
-        if shared == inputs.w.shape[1]:
+        if w.shape[1] == inputs.w.shape[1]:
             return self._gradient(w, self._batch, inputs.server_state, statistics)
-        whole = inputs.w if w is self._common else torch.cat([w, inputs.w[:, shared:]], dim=1)
+        outside = inputs.w[:, : part.start], inputs.w[:, part.stop :]
+        whole = inputs.w if w is self._seen else torch.cat([outside[0], w, outside[1]], dim=1)
         g = self._gradient(whole, self._batch, inputs.server_state, statistics)
-        if self._own is None:
-            self._own = g[:, shared:]
-        return g[:, :shared]
+        if self._rest is None:
+            self._rest = g[:, part.stop :]
+        return g[:, part]
 
     def completed(self, direction: Tensor) -> Tensor:
-        """The direction `[C, D]` of all that trains, from the method's for the common parameters."""
-        return direction if self._own is None else torch.cat([direction, self._own], dim=1)
+        """The direction `[C, D]` of all that trains, from the method's for the parameters that come first."""
+        return direction if self._rest is None else torch.cat([direction, self._rest], dim=1)
 
 
 class LocalSteps:
     """Takes the local steps of a method. A step gathers a batch, asks the method for a direction, and moves `w`.
 
-    `layout` is that of the common parameters.
+    The method sees the parameters of `layout`, which are the entries from `start` on. The others move along their
+    gradient, or with `alone` not at all.
     """
 
     def __init__(
-        self, *, method: Method, local: LocalTraining, gradient: Gradient, transform: Transform, layout: Layout
+        self,
+        *,
+        method: Method,
+        local: LocalTraining,
+        gradient: Gradient,
+        transform: Transform,
+        layout: Layout,
+        start: int = 0,
+        alone: bool = False,
     ) -> None:
         self._method, self._local, self._gradient = method, local, gradient
         self._transform, self._layout = transform, layout
-        self._in_pieces = "direction" not in method.overridden and local.clip is None
+        self._part, self._alone = slice(start, start + layout.size), alone
+        self._in_pieces = "direction" not in method.overridden and local.clip is None and not alone
         self._has_after = "after_step" in method.overridden
+        self._freezes = local.keep_moments and not gradient.one
 
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
-        w, v, server_state = inputs.w, inputs.v, inputs.server_state
-        common = w if self._layout.size == w.shape[1] else w[:, : self._layout.size]
+        w, moments, server_state = inputs.w, inputs.moments, inputs.server_state
+        seen = w if self._layout.size == w.shape[1] else w[:, self._part]
+        if self._alone:
+            moments = {name: own[:, self._part] for name, own in moments.items()}
+        parts = self._parts(w, moments) if self._in_pieces else []
         for k in range(len(inputs.rates)):
             batch, lr = inputs.draws.batch(k, self._transform, self._layout.dtype), inputs.rates[k]
-            grad = StepGradient(self._gradient, batch, inputs, common)
+            n = 1 if inputs.numbers is None else inputs.numbers[k]
+            before = {name: own.clone() for name, own in moments.items()} if self._freezes else {}
+            grad = StepGradient(self._gradient, batch, inputs, self._part, seen)
             step = Step(
-                w=common,
+                w=seen,
                 sent=inputs.sent,
                 lr=lr,
                 server_state=server_state,
@@ -179,14 +198,22 @@ class LocalSteps:
                 features=self._gradient.features,
             )
             if self._in_pieces:
-                moments = repeat(None) if v is None else self._gradient.views(v)
                 pieces = self._gradient.pieces(w, batch, server_state, inputs.statistics)
-                for own, moment, direction in zip(self._gradient.views(w), moments, pieces, strict=False):
-                    self._local.advance(own, moment, direction, lr)
+                for (own, its_moments), direction in zip(parts, pieces, strict=True):
+                    self._local.advance(own, its_moments, direction, lr, n)
+            elif self._alone:
+                self._local.advance(seen, moments, self._method.direction(step), lr, n)
             else:
-                self._local.advance(w, v, grad.completed(self._method.direction(step)), lr)
+                self._local.advance(w, moments, grad.completed(self._method.direction(step)), lr, n)
             if self._has_after:
                 self._method.after_step(step)
+            for name, old in before.items():  # a client without steps left keeps its moments
+                moments[name].copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, moments[name], old))
+
+    def _parts(self, w: Tensor, moments: Vectors) -> list[tuple[Tensor, Vectors]]:
+        """The parts of the models for each piece of a gradient, with those of the moments; all are views."""
+        views = zip(*(self._gradient.views(whole) for whole in (w, *moments.values())), strict=True)
+        return [(own, dict(zip(moments, rest, strict=True))) for own, *rest in views]
 
     def full_gradient(self, w: Tensor, draws: Draws, server_state: Vectors) -> Tensor:
         """The gradient `[C, D]` at `w` `[C, D]`, summed over all steps of `draws`, without augmentation."""

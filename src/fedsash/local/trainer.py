@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -12,14 +12,14 @@ from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Vectors
 from ..basics.randomness import Purpose, fold, keys, to_tensor
-from ..basics.sharing import OWN, STATISTICS, Sharing
+from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
-from ..evaluation import Scorer, Scores, Split, scored
 from ..exchange import Effort, Reply, Request, largest_norms
-from ..methods import LocalRun, Method, Upload
+from ..methods import FedAvg, LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
-from .settings import LocalTraining
+from .client_scorer import ClientScorer
+from .settings import STEPS, LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
 
@@ -40,8 +40,9 @@ class Trainer:
     """Answers requests to the clients whose samples it holds, with one method and the gradients of one engine.
 
     `steps` takes the local steps of a request. An engine that compiles replaces `steps` by machine code for one shape:
-    blocks padded to `padded` clients. With `normalises` a reply contains FedNova's normalisers. `evaluate` scores the
-    model on `splits`.
+    blocks padded to `padded` clients. `steps_alone` are those of a personal part that first trains alone. With
+    `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains the copies that
+    clients fine-tune; None leaves them as they are.
     """
 
     def __init__(
@@ -51,24 +52,29 @@ class Trainer:
         local: LocalTraining,
         data: FederatedData,
         gradient: Gradient,
-        scorer: Scorer,
+        scorer: ClientScorer,
         sharing: Sharing,
         seed: int,
         normalises: bool = False,
-        splits: tuple[Split, ...] = (),
+        tuner: Trainer | None = None,
     ) -> None:
         self.method, self.local, self.data, self.gradient = method, local, data, gradient
-        self._sharing, self._scorer = sharing, scorer
+        self.tuner, self.scorer, self._sharing = tuner, scorer, sharing
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
-        self.batches = Batches(local.batching, data.clients, seed=seed, like=self._like, numbers=data.numbers)
-        self._local_steps = LocalSteps(
-            method=method, local=local, gradient=gradient, transform=data.transform, layout=sharing.common
+        batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
+        self.batches = batches(local.batching)
+        self._alone = batches(local.passes, purpose=Purpose.ALONE_BATCHES)
+        steps = partial(
+            LocalSteps, local=local, gradient=gradient, transform=data.transform, alone=sharing.personal.alone > 0
         )
+        self._local_steps = steps(method=method, layout=sharing.common)
         self.steps: Callable[[StepInputs], None] = self._local_steps
+        own = sharing.local.between(sharing.shared, sharing.trained)
+        self.steps_alone: Callable[[StepInputs], None] = steps(method=FedAvg(), layout=own, start=sharing.shared)
         self.padded = 0
         self._local_at = lru_cache(maxsize=1)(local.at)
         self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
-        self._seed, self._normalises, self._splits = seed, normalises, splits
+        self._seed, self._normalises = seed, normalises
 
     @torch.no_grad()
     def answer(self, request: Request, places: Ints) -> Reply:
@@ -77,13 +83,15 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate}
+        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate, "tune": self.tune}
         try:
             upload, clients = jobs[request.job](request)
             norms, effort = largest_norms(upload, len(places)), self.effort(request)
             return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
         except Exception as error:
-            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating"}[request.job]
+            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating", "tune": "fine-tuning"}[
+                request.job
+            ]
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
@@ -94,83 +102,86 @@ class Trainer:
             request = request.only(np.minimum(np.arange(self.padded), count - 1))
         numbers = self._numbers_of(request)
         w, statistics = self._received(request)
-        run = self._begin(request, numbers, w)
-        run.round_state = self.method.round_state(run)
-        plan = self.batches.plan(request.round, request.ids, self._local_at(request.round).epochs)
+        remembered = request.client_state or {}
+        run, moments = self._begin(request, numbers, w), self.local.recalled(w, remembered)
+        plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         inputs = StepInputs(
             w=w,
-            v=torch.zeros_like(w) if self.local.momentum else None,
+            moments=moments,
             statistics=statistics,
             sent=run.sent,
             rates=numbers.rates,
-            draws=self._draws(request.round, request.ids, plan.client(0) if self.gradient.one else plan),
+            numbers=self._step_numbers(remembered, 0, len(plan.index)),
+            draws=self._draws(request, plan),
             server_state=run.server_state,
             client_state=run.client_state,
-            round_state=run.round_state,
+            round_state={},
         )
-        self.steps(inputs)
+        taken = run.steps
+        if self._sharing.personal.alone:
+            taken = torch.cat([taken, self._train_alone(request, inputs)], dim=1)
+        run.round_state = self.method.round_state(run)
+        self.steps(replace(inputs, round_state=run.round_state))
         upload, kept = self.method.upload(run)
-        if statistics is not None:
-            if self._sharing.buffers == "average":
-                upload = upload | {STATISTICS: statistics - request.sent[w.shape[1] :]}
-            kept = kept | self._sharing.kept(torch.cat([w, statistics], dim=1))
-        return _first(count, upload), _first(count, kept)
+        kept = kept | self.local.remembered(moments, taken, remembered)
+        trained = w if statistics is None else torch.cat([w, statistics], dim=1)
+        upload = upload | self._sharing.uploaded(trained, request.sent)
+        return _first(count, upload), _first(count, kept | self._sharing.kept(trained))
+
+    def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
+        """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
+        plan = self._alone.plan(request.round, request.ids, self._sharing.personal.alone)
+        numbers = self._step_numbers(request.client_state or {}, 1, len(plan.index))
+        draws = self._draws(request, plan, Purpose.ALONE_STEP)
+        rates = self._by_step(self._local_at(request.round).rates(plan.steps, FedAvg()))
+        self.steps_alone(replace(inputs, rates=rates, numbers=numbers, draws=draws))
+        return self._column(plan.steps)
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
         return self.method.probe(self._begin(request, self._numbers_of(request), self._received(request)[0])), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
-        """The scores `[C, k]` of the model on each client's samples, for each of the `splits`; no new client state.
+        """The scores `[C, k]` of the model on each client's samples, for each split; no new client state.
 
         A client that keeps entries of the model puts them into the model that it scores.
         """
-        rows, data, none = self.batches.rows(request.ids), self.data, np.empty(0, dtype=np.int64)
-        found: Vectors = {}
-        for split in self._splits:
-            of = data.clients if split == "clients" else data.held
-            groups = [of[row] if len(of) else none for row in rows]
-            scores = self._scores(request, groups)
-            found |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
-        return found, {}
+        rows, own = self.batches.rows(request.ids), (request.client_state or {}).get(OWN)
+        if own is None:
+            return self.scorer.of_one(request.job, request.sent, rows), {}
+        models = (self._sharing.with_own(request.sent, row) for row in own)
+        return self.scorer.of_each(request.job, models, rows), {}
+
+    def tune(self, request: Request) -> tuple[Upload, Vectors]:
+        """The scores of each client's copy of the model, which it has trained before; no new client state."""
+        if self.tuner is None:
+            return self.evaluate(request)
+        own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
+        upload, kept = self.tuner.train(replace(request, client_state=own))
+        models = request.sent + self._sharing.change(upload["delta"], upload)
+        if OWN in kept:
+            models = self._sharing.with_own(models, kept[OWN])
+        return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
 
     def effort(self, request: Request) -> Effort:
-        """The effort of the clients of a request; zero for a probe or an evaluation."""
+        """The effort of the clients of a request; zero unless it asks for training."""
         if request.job == "train":
             return self._numbers_of(request).effort
         none = np.zeros(len(request.ids), dtype=np.int64)
         return Effort(none, none)
 
-    def steps_of(self, ids: Ints) -> Ints:
-        """How many local steps these clients take in a round, `[C]`; it ignores a schedule of epochs."""
-        return self.local.workload(self.batches.sizes[self.batches.rows(ids)]).steps
-
-    def scored(self, w: Tensor) -> Vectors:
-        """Scores `[1, k]` of the model `w` `[D]`, with the names and lengths of those that `evaluate` sends."""
-        found = self._scorer.scores(w, self.data.train, [np.empty(0, dtype=np.int64)]) if self._splits else {}
-        return {scored(s, name): torch.from_numpy(sums) for s in self._splits for name, sums in found.items()}
-
-    def _scores(self, request: Request, groups: list[Ints]) -> Scores:
-        """The scores `[C, k]` of each client's model on its group of samples."""
-        own, samples = (request.client_state or {}).get(OWN), self.data.train
-        if own is None:
-            return self._scorer.scores(request.sent, samples, groups)
-        models = (torch.cat([request.sent[: -own.shape[1]], row]) for row in own)
-        each = [self._scorer.scores(w, samples, [group]) for w, group in zip(models, groups, strict=True)]
-        return {name: np.concatenate([scores[name] for scores in each]) for name in each[0]}
+    def steps_of(self, request: Request) -> Ints:
+        """How many local steps the clients of a request to train take, `[C]`."""
+        sizes = self.batches.sizes[self.batches.rows(request.ids)]
+        alone = self.local.passes.workload(sizes, self._sharing.personal.alone)
+        return self.local.workload(sizes, self._amounts(request)).steps + alone.steps
 
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
-        layout, own = self._sharing.layout, (request.client_state or {}).get(OWN)
-        w = request.sent.expand(len(request.ids), -1)
-        if layout.trained == layout.size:
-            return w.clone(), None
-        if own is not None:
-            w = torch.cat([w[:, : self._sharing.own], own], dim=1)
-        parts = w[:, : layout.trained], w[:, layout.trained :]
-        return parts[0].clone(memory_format=torch.contiguous_format), parts[1].clone(
-            memory_format=torch.contiguous_format
-        )
+        own, trained = (request.client_state or {}).get(OWN), self._sharing.trained
+        w = self._sharing.arranged(request.sent, own).expand(len(request.ids), -1)
+        parts = (part.clone(memory_format=torch.contiguous_format) for part in (w[:, :trained], w[:, trained:]))
+        return next(parts), next(parts) if trained < w.shape[1] else None
 
     def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""
@@ -194,17 +205,18 @@ class Trainer:
         """
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
-        draws = self._draws(request.round, request.ids, plan)
+        draws = self._draws(request, plan)
         whole = w if w.shape == trained.shape else torch.cat([w, trained[:, w.shape[1] :]], dim=1)
         return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
-    def _draws(self, round: int, ids: Ints, plan: BatchPlan) -> Draws:
+    def _draws(self, request: Request, plan: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
         """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""
+        plan = plan.client(0) if self.gradient.one else plan
         x, steps = self.data.train.x, len(plan.index)
         widths = plan.count[:, 0].tolist() if self.gradient.one else [plan.index.shape[2]] * steps
         h = np.zeros(plan.index.shape[:2], dtype=np.uint64)
         if self.gradient.dropout or self.data.transform.augments:
-            h = fold(keys(self._seed, Purpose.STEP, round, ids), np.arange(steps)[:, None])
+            h = fold(keys(self._seed, purpose, request.round, request.ids), np.arange(steps)[:, None])
         if isinstance(x, EncodedImages):
             x = x.ahead(index[:, :width].reshape(-1) for index, width in zip(plan.index, widths, strict=True))
         return Draws(
@@ -218,19 +230,39 @@ class Trainer:
 
     def _numbers_of(self, request: Request) -> _RoundNumbers:
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
-        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()))
+        amounts = tuple(self._amounts(request).tolist())
+        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()), amounts)
 
-    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...]) -> _RoundNumbers:
-        work = local.workload(np.array(sizes, dtype=np.int64))
-        rates = local.rates(work.steps, self.method)
-        columns = {"lr_sum": self._column(rates.sum(axis=0))}
-        columns |= {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}
+    def _amounts(self, request: Request) -> Ints:
+        return self._local_at(request.round).amounts(request.round, request.ids, self._seed)
+
+    def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
+        counts = np.array(sizes, dtype=np.int64)
+        work = local.workload(counts, np.array(amounts, dtype=np.int64))
+        alone = local.passes.workload(counts, self._sharing.personal.alone)
+        columns = {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}
         normaliser = local.coefficients(work.steps, self.method) if self._normalises else None
+        rates = local.rates(work.steps, self.method)
         return _RoundNumbers(
-            rates=rates[:, 0].tolist() if self.gradient.one else self._column(rates),
-            columns=columns,
-            effort=Effort(work.samples, work.steps, normaliser),
+            rates=self._by_step(rates),
+            columns=columns | {"lr_sum": self._column(rates.sum(axis=0))},
+            effort=Effort(work.samples + alone.samples, work.steps + alone.steps, normaliser),
         )
+
+    def _by_step(self, rates: Floats) -> list[float] | Tensor:
+        """Rates `[K, C]` as in `StepInputs`."""
+        return rates[:, 0].tolist() if self.gradient.one else self._column(rates)
+
+    def _step_numbers(self, remembered: Vectors, column: int, steps: int) -> list[float] | Tensor | None:
+        """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
+        if not self.local.optimiser.counted:
+            return None
+        before = remembered[STEPS][:, column : column + 1] if STEPS in remembered else None
+        if self.gradient.one:
+            first = 1.0 if before is None else float(before) + 1
+            return [first + k for k in range(steps)]
+        numbers = torch.arange(1, steps + 1).to(self._like)[:, None, None]
+        return numbers if before is None else before + numbers
 
     def _column(self, values: Ints | Floats) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)

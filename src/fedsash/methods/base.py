@@ -97,10 +97,17 @@ class LocalRun:
         """The clients' updates w - sent, `[C, D]`."""
         return self.w - self.sent
 
+    def mean(self, total: Tensor) -> Tensor:
+        """A vector's mean `[C, D]` over the steps, weighted by their rates, from `total` = sum_k lr_k * v_k.
+
+        It is 0 if all rates were 0.
+        """
+        return total / self.lr_sum.clamp(min=torch.finfo(self.lr_sum.dtype).tiny)
+
     @property
     def direction(self) -> Tensor:
-        """The mean direction `[C, D]` that each client followed: -delta / lr_sum, or 0 if all its rates were 0."""
-        return self.delta / -self.lr_sum.clamp(min=torch.finfo(self.lr_sum.dtype).tiny)
+        """The mean direction `[C, D]` that each client followed with SGD: -delta / lr_sum."""
+        return -self.mean(self.delta)
 
 
 @dataclass(kw_only=True)
@@ -188,9 +195,18 @@ class Method:
         return 0.0
 
     @property
+    def needs_sgd(self) -> str:
+        """Why clients must step by SGD, to follow "must be sgd: "; empty if any local optimiser will do."""
+        return ""
+
+    @property
     def local_schedule(self) -> LocalSchedule | None:
         """The method's own schedule of the learning rate within a round, or None. `LocalTraining` may add another."""
         return None
+
+
+MEAN_DIRECTION = "the method takes a client's update, divided by the sum of its rates, for a mean gradient"
+"""Why a method that uses `LocalRun.direction` needs SGD."""
 
 
 def zeros(w: Tensor) -> Tensor:

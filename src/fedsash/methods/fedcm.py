@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,10 @@ class FedCM(Method):
 
     def __post_init__(self) -> None:
         check_share("FedCM", self.alpha)
+
+    @property
+    def needs_sgd(self) -> str:
+        return MEAN_DIRECTION
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"Delta": zeros(w)}

@@ -96,6 +96,10 @@ class AdaBest(Method):
         check_strength("AdaBest.mu", self.mu)
         check_strength("AdaBest.beta", self.beta)
 
+    @property
+    def needs_sgd(self) -> str:
+        return "the method takes a multiple of a client's update for its gradient's bias"
+
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         code = {"m": w.new_zeros(()), "uploads": w.new_zeros(())} if self.variant == "code" else {}
         return {"avg": w.clone()} | code

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 from .fedcm import check_share, with_direction
 
 TINY = 1e-16
@@ -77,6 +77,10 @@ class MoFedSAM(Method):
     def __post_init__(self) -> None:
         check_share("MoFedSAM", self.alpha)
         _check_rho("MoFedSAM", self.rho)
+
+    @property
+    def needs_sgd(self) -> str:
+        return MEAN_DIRECTION
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"Delta": zeros(w)}

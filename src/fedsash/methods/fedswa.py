@@ -12,7 +12,7 @@ from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
 from ..schedules import LocalSchedule, SawTooth
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
-from .scaffold import variate
+from .scaffold import OPTION_II, corrected, variate, variates
 
 
 @dataclass(frozen=True)
@@ -53,17 +53,18 @@ class FedMoSWA(Method):
         step        w <- w - eta_k * (g(w) - c_i + m)
         option II   c_i+ = c_i - m + (w_t - w_i) / sum_k eta_k
         option I    c_i+ = grad f_i(w_t), over all of the client's samples
+        raw         c_i+ = sum_k eta_k * g_k / sum_k eta_k,    g_k = g(w) in step k
         server      w_{t+1} = w_t + alpha * mean (w_i - w_t),    m <- m + gamma * mean (c_i+ - m)
 
     The mean of the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1;
-    both published versions of its code differ from it. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD.
-    `weighting` affects the model only; the paper's is uniform.
+    both published versions of its code differ from it. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD
+    (which compares the options). `weighting` affects the model only; the paper's is uniform.
     """
 
     rho: float = 0.1
     alpha: float = 1.5
     gamma: float = 0.2
-    option: Literal["I", "II"] = "II"
+    option: Literal["I", "II", "raw"] = "II"
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("c",)
@@ -76,6 +77,10 @@ class FedMoSWA(Method):
     def local_schedule(self) -> LocalSchedule:
         return SawTooth(self.rho)
 
+    @property
+    def needs_sgd(self) -> str:
+        return OPTION_II if self.option == "II" else ""
+
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)}
 
@@ -83,10 +88,10 @@ class FedMoSWA(Method):
         return {"c": zeros(w)}
 
     def round_state(self, local: LocalRun) -> Vectors:
-        return {"correction": local.server_state["m"] - local.client_state["c"]}
+        return variates(local, local.server_state["m"], self.option)
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + step.round_state["correction"]
+        return corrected(step)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         c = variate(local, self.option)

@@ -12,6 +12,9 @@ from ..basics.errors import check
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
 
+CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"
+"""Why Mime and MimeLite need SGD at the clients."""
+
 
 @dataclass(frozen=True)
 class Mime(Method):
@@ -36,6 +39,10 @@ class Mime(Method):
 
     def __post_init__(self) -> None:
         check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
+
+    @property
+    def needs_sgd(self) -> str:
+        return CENTRAL
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)} if self.beta else {}
@@ -71,6 +78,10 @@ class MimeLite(Method):
 
     def __post_init__(self) -> None:
         check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
+
+    @property
+    def needs_sgd(self) -> str:
+        return CENTRAL
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)} if self.beta else {}

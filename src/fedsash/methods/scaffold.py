@@ -9,7 +9,10 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+
+OPTION_II = f'{MEAN_DIRECTION}; option = "I" and option = "raw" take any optimiser'
+"""Why option II needs SGD."""
 
 
 @dataclass(frozen=True)
@@ -21,19 +24,25 @@ class Scaffold(Method):
 
         step        y <- y - eta * (g_i(y) - c_i + c)
         option II   c_i+ = c_i - c + (x - y) / (K_i * eta)
+        raw         c_i+ = mean of the gradients g_i(y) in its steps
         option I    c_i+ = grad f_i(x), over all of the client's samples
         server      x <- x + eta_s * mean(y - x),   c <- c + (1/N) * sum over the round's clients of (c_i+ - c_i)
 
     So `c` is the mean of all N `c_i` after every round. If the rate moves within a round, K_i * eta is the sum of the
-    rates. Option II is the default and the paper's choice for its experiments. With local momentum m its
-    (x - y) / (K_i * eta) is up to 1/(1-m) times the mean gradient, and with weight decay it contains the decay.
-    Option I has neither effect. `weighting` affects the model only; the paper's is uniform.
+    rates, and the mean is weighted by the rates. Option II is the default and the paper's choice for its experiments.
+    With local momentum m its (x - y) / (K_i * eta) is up to 1/(1-m) times the mean gradient, with weight decay it
+    contains the decay, and it needs SGD. Option I and the raw gradients have none of these effects. For plain SGD
+    "raw" equals option II. `weighting` affects the model only; the paper's is uniform.
     """
 
-    option: Literal["I", "II"] = "II"
+    option: Literal["I", "II", "raw"] = "II"
     _: KW_ONLY
     weighting: Weighting = "uniform"
     uniform: ClassVar[tuple[str, ...]] = ("c",)
+
+    @property
+    def needs_sgd(self) -> str:
+        return OPTION_II if self.option == "II" else ""
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"c": zeros(w)}
@@ -42,10 +51,10 @@ class Scaffold(Method):
         return {"c": zeros(w)}
 
     def round_state(self, local: LocalRun) -> Vectors:
-        return {"correction": local.server_state["c"] - local.client_state["c"]}
+        return variates(local, local.server_state["c"], self.option)
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w) + step.round_state["correction"]
+        return corrected(step)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         c = variate(local, self.option)
@@ -56,12 +65,28 @@ class Scaffold(Method):
         return received.update, {"c": received.server_state["c"] + share * received.mean["c"]}
 
 
+def variates(local: LocalRun, c: Tensor, option: str) -> Vectors:
+    """The round state: the correction c - c_i of every step, and with "raw" a sum of the gradients."""
+    raw = {"raw": zeros(local.w)} if option == "raw" else {}
+    return {"correction": c - local.client_state["c"]} | raw
+
+
+def corrected(step: Step) -> Tensor:
+    """The gradient `[C, D]` with the correction; with "raw" it is added to the sum of the gradients."""
+    g = step.grad(step.w)
+    if "raw" in step.round_state:
+        step.round_state["raw"] += step.lr * g
+    return g + step.round_state["correction"]
+
+
 def variate(local: LocalRun, option: str) -> Tensor:
     """The clients' new variates c_i+ `[C, D]`.
 
     Option I: the gradient at the received model. Option II: the mean direction of the local steps, without the
-    correction c - c_i (`local.round_state["correction"]`) that it contains.
+    correction that it contains. Raw: the mean of the gradients in the local steps.
     """
     if option == "I":
         return local.full_grad(local.sent.expand_as(local.w))
+    if option == "raw":
+        return local.mean(local.round_state["raw"])
     return local.direction - local.round_state["correction"]

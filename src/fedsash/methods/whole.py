@@ -24,7 +24,7 @@ class WholeMethod:
 
     def client_state(self, w: Tensor) -> Vectors:
         """The client state of one client before its first round: the method's, and what it keeps of the model."""
-        return self.method.client_state(self.sharing.head(w)) | self.sharing.kept(w)
+        return self.method.client_state(self.sharing.head(w)) | self.sharing.kept(self.sharing.arranged(w))
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         """The model `[D]` from which the clients of `round` start, and the vectors that they get with it."""

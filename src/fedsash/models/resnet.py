@@ -1,4 +1,4 @@
-"""Residual networks with GroupNorm, as IMA and WiMA train them.
+"""Residual networks with GroupNorm, as IMA and WiMA train them, or with BatchNorm.
 
     c x H x W -> conv 3x3, GN, ReLU -> stages of basic blocks -> global average pool -> linear layers
 
@@ -33,13 +33,13 @@ def resnet18_gn(
     11,247,396 for 100 classes. The first convolution has stride 1 and no pooling. The stages have 2-2-2-2 blocks with
     64/128/256/512 channels. Shortcuts are conv 1x1, GN (option B of He et al. 2016). At the end fc 512 -> 128 ->
     classes, without a ReLU between. Initial convolutions are Kaiming normal (fan out); linear layers have PyTorch's
-    default initialisation. `groups` must divide 64.
+    default initialisation. `groups` must divide 64; 0 puts BatchNorm in place of GroupNorm.
 
     `variant = "fedswa"` has fc 512 -> classes instead (Liu et al. 2025): 11,220,132 parameters for 100 classes, all
     with PyTorch's default initialisation. Raises `SettingError` for other `groups` or another variant.
     """
     channels, _, _ = image("resnet18_gn", shape, smallest=1)
-    check(groups > 0 and 64 % groups == 0, "resnet18_gn.groups", groups, "must divide 64, the smallest width")
+    _check_groups("resnet18_gn", groups, 64)
     check_choice("resnet18_gn.variant", variant, "ima", "fedswa")
     trunk = _trunk(channels, (64, 128, 256, 512), 2, groups, partial(_project, groups=groups))
     if variant == "fedswa":
@@ -57,10 +57,10 @@ def resnet20_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Modul
     275,572 for 100 classes. The stages have 3-3-3 blocks with 16/32/64 channels and option-A shortcuts. WiMA states
     neither the number of groups nor the initial values. Here they are those of GHBM, code of the same research group:
     `groups = 2`, convolutions and the linear layer Kaiming normal (fan in, gain sqrt 2), biases as in PyTorch. `groups`
-    must divide 16; otherwise raises `SettingError`.
+    must divide 16, otherwise raises `SettingError`; 0 puts BatchNorm in place of GroupNorm.
     """
     channels, _, _ = image("resnet20_gn", shape, smallest=1)
-    check(groups > 0 and 16 % groups == 0, "resnet20_gn.groups", groups, "must divide 16, the smallest width")
+    _check_groups("resnet20_gn", groups, 16)
     features = _trunk(channels, (16, 32, 64), 3, groups, Subsample)
     model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(64, classes)))
     for layer in model.modules():
@@ -75,8 +75,8 @@ class Block(nn.Module):
     def __init__(self, channels: int, width: int, stride: int, groups: int, shortcut: nn.Module) -> None:
         super().__init__()
         self.residual = nn.Sequential(
-            *(_conv(channels, width, stride), nn.GroupNorm(groups, width), nn.ReLU()),
-            *(_conv(width, width, 1), nn.GroupNorm(groups, width)),
+            *(_conv(channels, width, stride), _norm(groups, width), nn.ReLU()),
+            *(_conv(width, width, 1), _norm(groups, width)),
         )
         self.shortcut = shortcut
 
@@ -97,7 +97,16 @@ class Subsample(nn.Module):
 
 
 def _project(channels: int, width: int, groups: int) -> nn.Module:
-    return nn.Sequential(nn.Conv2d(channels, width, 1, stride=2, bias=False), nn.GroupNorm(groups, width))
+    return nn.Sequential(nn.Conv2d(channels, width, 1, stride=2, bias=False), _norm(groups, width))
+
+
+def _check_groups(name: str, groups: int, width: int) -> None:
+    right = f"must divide {width}, the smallest width, or be 0 for BatchNorm"
+    check(groups >= 0 and (not groups or width % groups == 0), f"{name}.groups", groups, right)
+
+
+def _norm(groups: int, width: int) -> nn.Module:
+    return nn.GroupNorm(groups, width) if groups else nn.BatchNorm2d(width)
 
 
 def _conv(channels: int, width: int, stride: int) -> nn.Module:
@@ -107,7 +116,7 @@ def _conv(channels: int, width: int, stride: int) -> nn.Module:
 def _trunk(channels: int, widths: tuple[int, ...], blocks: int, groups: int, shortcut: Shortcut) -> nn.Module:
     """From images to pooled features `[B, widths[-1]]`: the first convolution, then `blocks` blocks for each width."""
     first = widths[0]
-    layers: list[nn.Module] = [_conv(channels, first, 1), nn.GroupNorm(groups, first), nn.ReLU()]
+    layers: list[nn.Module] = [_conv(channels, first, 1), _norm(groups, first), nn.ReLU()]
     for before, width in pairwise((first, *widths)):
         same = width == before  # only in the first stage, whose width the first convolution has
         layers += [Block(before, width, 1 if same else 2, groups, nn.Identity() if same else shortcut(before, width))]

@@ -14,6 +14,7 @@ import torch
 from simpy import Environment
 from torch import Tensor, nn
 
+from ..aggregation import Privacy
 from ..averages import Average
 from ..basics.arrays import Vectors
 from ..basics.errors import RunError, check
@@ -116,6 +117,10 @@ class Asynchronous:
     def evaluate(self, state: State) -> list[Metrics]:
         """The metrics of the model and all averages."""
         return self.federation.evaluate(state)
+
+    def privacy(self, state: State) -> Privacy | None:
+        """What the run has spent of the clients' privacy."""
+        return self.federation.privacy(state)
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]:
         """The state and metrics after the state has taken in its evaluation (an adaptive broadcast may choose)."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..aggregation import WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check
-from ..basics.layout import Layout
+from ..basics.sharing import Sharing
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
 from ..exchange import Reply, Request
@@ -102,8 +102,8 @@ class Learning:
 
     def __init__(self, federation: Federation, state: State, bytes: int | None) -> None:
         self.federation, self.ledger = federation, Ledger()
-        self.samples: Ints = passed_over(federation.local, federation.sizes)
-        self.bytes = bytes or length(federation.module)
+        self.samples: Ints = passed_over(federation.local, federation.sharing, federation.sizes)
+        self.bytes = bytes or length(federation.sharing)
         self.replaying = False
         self.refused: set[tuple[int, int]] = set()
         self._sent: Vector | None = None
@@ -158,15 +158,14 @@ class Learning:
         self._sent = None
 
 
-def passed_over(local: LocalTraining, sizes: Ints) -> Ints:
-    """The numbers of samples that the clients pass over in a training, `[N]`."""
-    return local.workload(sizes).samples
+def passed_over(local: LocalTraining, sharing: Sharing, sizes: Ints) -> Ints:
+    """The numbers of samples that the clients pass over in a training, `[N]`, if they train by the mean amount."""
+    return local.workload(sizes).samples + local.passes.workload(sizes, sharing.personal.alone).samples
 
 
-def length(module: nn.Module) -> int:
-    """The size of a model's vector in bytes."""
-    w = Layout(module).flatten(module)
-    return w.numel() * w.element_size()
+def length(sharing: Sharing) -> int:
+    """The size in bytes of what is sent of a model: all but what stays with the clients."""
+    return (sharing.layout.size - sharing.keeps) * sharing.layout.dtype.itemsize
 
 
 def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:
@@ -180,6 +179,9 @@ def check_asynchronous(federation: Federation) -> None:
     """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
     method, state = federation.method, federation.start()
     kept = bool(state.server_state) or federation.remembers
+    check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
+    part = federation.personal.part
+    check(not part, "personal", part, "needs synchronous rounds, in which clients keep state: leave it out")
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)

@@ -17,7 +17,7 @@ from ..basics.errors import check
 from ..basics.fingerprint import text
 from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
-from ..exchange import Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
+from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, PartialSum, Reply, Request
 from ..executors import Training
 from ..executors.clients import Clients
 from .chronicle import NetworkChronicle
@@ -111,8 +111,8 @@ class Clock:
 
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
         self._network, self._scheduler, self._seed = network, scheduler, training.seed
-        samples = passed_over(training.local, sizes)
-        self._learner = Timing(len(sizes), network.bytes or length(training.module), samples=samples)
+        samples = passed_over(training.local, training.sharing, sizes)
+        self._learner = Timing(len(sizes), network.bytes or length(training.sharing), samples=samples)
         self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()
         self.rewind()
 
@@ -156,7 +156,7 @@ class Rounds(Executor):
         self._played = 0
 
     def work(self, request: Request) -> Answers:
-        if request.job == "evaluate":
+        if request.job in SCORES:
             yield from self._executor.work(request)
             return
         asked = Asked(request.round, request.ids, request.job == "probe")

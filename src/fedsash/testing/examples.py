@@ -10,6 +10,7 @@ import numpy as np
 
 from ..basics.arrays import Ints
 from ..sampling import FixedClients, Function, Uniform
+from ..schedules import Chained, Cyclic, Exponential, Warmup
 
 T = TypeVar("T")
 
@@ -23,6 +24,7 @@ GIVEN: dict[type, dict[str, Any]] = {
     Uniform: {"count": 4},
     FixedClients: {"rounds": ((0, 3), (5,), (1, 2, 4))},
     Function: {"function": first_four},
+    Chained: {"schedules": (Exponential(0.9), Cyclic(0, 3, 0.001), Warmup(2))},
 }
 """Values for fields that have no default and can't be chosen by their type."""
 

@@ -15,7 +15,7 @@ from ..averages import Window
 from ..broadcast import Broadcast
 from ..exchange import Request
 from ..federation import Federation
-from ..local import LocalTraining
+from ..local import SGD, LocalTraining
 from ..methods import Method
 from ..sampling import Uniform
 from ..servers import Server, ServerSGD
@@ -26,7 +26,7 @@ from .federations import check_federation
 from .worlds import Point, after, small_data, small_federation, small_model
 
 TRAINING: dict[str, Any] = {
-    "local": LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5, weight_decay=0.01),
+    "local": LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01)),
     "averages": {"window": Window(3)},
     "broadcast": Broadcast("window", 2),
     "server": ServerSGD(lr=0.5, momentum=0.9),
@@ -95,7 +95,7 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
 
 
 def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: Any) -> None:
-    """Check that an aggregation keeps the identities of every aggregation in `AGGREGATIONS`.
+    """Check that an aggregation keeps the identities of all in `AGGREGATIONS` that are not private.
 
     - If all clients send the same update, it is the round's update, within a thousandth of its length.
     - An upload that is not finite or longer than the limit is left out: the round is that of the other uploads.

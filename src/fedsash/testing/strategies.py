@@ -11,7 +11,7 @@ from ..aggregation import AGGREGATIONS, Aggregation
 from ..averages import AVERAGES, Average
 from ..broadcast import Broadcast
 from ..federation import Federation
-from ..local import LocalTraining
+from ..local import SGD, LocalTraining
 from ..methods import METHODS, Method
 from ..sampling import SAMPLINGS, Sampling, Uniform
 from ..schedules import LOCAL_SCHEDULES, SCHEDULES, LocalSchedule, Schedule
@@ -34,8 +34,8 @@ def methods() -> st.SearchStrategy[Method]:
 
 
 def aggregations() -> st.SearchStrategy[Aggregation]:
-    """Every aggregation in `AGGREGATIONS`, and every variant of it."""
-    return _of(AGGREGATIONS)
+    """Every aggregation in `AGGREGATIONS` that goes with every method, and every variant of it."""
+    return _of({name: rule for name, rule in AGGREGATIONS.items() if not rule.private})
 
 
 def servers() -> st.SearchStrategy[Server]:
@@ -65,15 +65,14 @@ def local_schedules() -> st.SearchStrategy[LocalSchedule]:
 
 @st.composite
 def local_trainings(draw: st.DrawFn) -> LocalTraining:
-    """Settings of local training: by epochs or by steps, with and without momentum, weight decay, clipping."""
-    length: dict[str, Any] = draw(st.sampled_from([{"epochs": 1}, {"epochs": 2}, {"steps": 3}]))
+    """Settings of local training by SGD: by epochs or by steps, with and without momentum, weight decay, clipping."""
+    length: dict[str, Any] = draw(st.sampled_from([{"epochs": 1}, {"epochs": 2}, {"steps": 3}, {"steps": (1, 4)}]))
     if "epochs" in length:
         length["schedule"] = draw(schedules())
     return LocalTraining(
         lr=draw(st.sampled_from([0.01, 0.1])),
         batch=draw(st.sampled_from([1, 5, "full"])),
-        momentum=draw(st.sampled_from([0.0, 0.5])),
-        weight_decay=draw(st.sampled_from([0.0, 0.01])),
+        optimiser=SGD(momentum=draw(st.sampled_from([0.0, 0.5])), weight_decay=draw(st.sampled_from([0.0, 0.01]))),
         clip=draw(st.sampled_from([None, 1.0])),
         local_schedule=draw(local_schedules()),
         **length,

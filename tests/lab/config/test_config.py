@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from fedsash import EMA, Broadcast, LocalTraining, Scaffold, Window
+from fedsash.aggregation import Adaptive, Private
 from fedsash.data import IID, Dirichlet, Images
 from fedsash.lab.config import ConfigError, Experiment, Model, load, parse
-from fedsash.sampling import Uniform
+from fedsash.sampling import Poisson, Uniform
 from fedsash.schedules import Cosine
 from support.experiments import WINDOW, Halved, file_with
 
@@ -35,6 +36,15 @@ def test_what_a_table_leaves_out_is_as_in_the_default_experiment() -> None:
 def test_whole_numbers_are_numbers_too() -> None:
     lr = parse({"local": {"lr": 1}}).local.lr
     assert lr == 1.0 and isinstance(lr, float)
+
+
+def test_a_private_aggregation_may_have_a_table_for_its_clip_norm() -> None:
+    table = {"name": "private", "clip": 1, "noise": 2.0, "adaptive": {"quantile": 0.3}}
+    experiment = parse(
+        {"aggregation": table, "method": {"weighting": "uniform"}, "sampling": {"name": "poisson", "rate": 1}}
+    )
+    assert experiment.aggregation == Private(1.0, 2.0, Adaptive(0.3)) and experiment.sampling == Poisson(1.0)
+    assert parse(experiment.table()) == experiment
 
 
 def test_broadcast_may_be_the_name_of_an_average() -> None:

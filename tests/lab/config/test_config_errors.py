@@ -22,6 +22,15 @@ from support.experiments import WINDOW, file_with
         ("local.clip = inf", "local.clip = inf: must be finite"),
         ('local.batch = "half"', 'local.batch = "half": must be an integer or "full"'),
         ("local.epochs = 1.5", "local.epochs = 1.5: must be an integer"),
+        ("local.momentum = 0.9", "unknown key local.momentum; did you mean local.optimiser.momentum?"),
+        (
+            'local.schedule = {name = "chained", schedules = [{name = "constant"}, {name = "warmup", rounds = 0}]}',
+            "local.schedule.schedules.1.rounds = 0: must be at least 1",
+        ),
+        (
+            'local.schedule = {name = "chained", schedules = 3}',
+            "local.schedule.schedules = 3: must be a list of tables",
+        ),
         ("local.drop_last = 1", "local.drop_last = 1: must be true or false"),
         ("local.learning_rate = 1", "unknown key local.learning_rate; did you mean local.lr?"),
         ("local.batch_size = 1", "unknown key local.batch_size; did you mean local.batch?"),
@@ -29,6 +38,7 @@ from support.experiments import WINDOW, file_with
         ('local.schedule = "mild"', 'local.schedule = "mild": must be a table, [local.schedule] with name = "mild"'),
         ('local.schedule.name = "step"', "local.schedule.every is missing: must be an integer"),
         ("local.schedule.pace = 3", "unknown key local.schedule.pace; known are name"),
+        ("count = 3", "unknown key count; did you mean sampling.count?"),
         ("seed = true", "seed = true: must be an integer"),
         ("rounds = 0", "rounds = 0: must be at least 1"),
         ("sed = 3", "unknown key sed; did you mean seed?"),

@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 
 from fedsash import (
     EMA,
+    SGD,
     SWA,
+    Adagrad,
+    Adam,
+    AdamW,
     Broadcast,
     Checkpoint,
     Evaluation,
     FedAvg,
     FedProx,
+    FineTuning,
     LocalEngine,
     LocalTraining,
+    RMSprop,
     RunningSums,
     WeightedMean,
     Window,
@@ -30,7 +36,7 @@ from fedsash.lab.config import Experiment, Model, Recording, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.words import describe
 from fedsash.sampling import FixedClients, Function, Uniform, Weighted
-from fedsash.schedules import Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay
+from fedsash.schedules import Chained, Constant, Cosine, Cyclic, Exponential, Flat, Mild, SawTooth, StepDecay, Warmup
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.tasks import (
     F1,
@@ -103,24 +109,38 @@ models = st.one_of(
         st.fixed_dictionaries({"features": ints}, optional={"bias": st.booleans()}),
     ),
 )
-schedules = st.one_of(
+simple = st.one_of(
     st.builds(Constant),
+    st.builds(Warmup, ints),
     st.builds(Exponential, st.floats(0.1, 1)),
     st.builds(Cosine, ints, small),
     st.builds(StepDecay, ints, st.floats(0.1, 1)),
     st.builds(Cyclic, ints, ints, small),
     st.builds(Mild, ints, st.sampled_from(["exponential", "constant", "cyclic", "epochs", "none"])),
 )
+schedules = simple | st.builds(Chained, st.lists(simple, min_size=1, max_size=3).map(tuple))
+optimisers = st.one_of(
+    st.builds(SGD, small, small, weight_decay=small),
+    st.builds(SGD, st.floats(0.1, 0.9), nesterov=st.just(True)),
+    st.builds(Adam, small, small, positive, small),
+    st.builds(AdamW, small, small, positive, small),
+    st.builds(Adagrad, small, small, positive, small),
+    st.builds(RMSprop, small, positive, small, st.booleans(), small),
+)
 local: Any = {
     "lr": positive,
     "batch": ints | st.just("full"),
-    "momentum": small,
+    "optimiser": optimisers,
+    "keep_moments": st.booleans(),
     "clip": maybe(positive),
     "drop_last": st.booleans(),
     "local_schedule": st.builds(Flat) | st.builds(SawTooth, small),
 }
-clients = st.builds(LocalTraining, **local, epochs=ints, schedule=schedules) | st.builds(
-    LocalTraining, **local, steps=ints, schedule=schedules.filter(lambda schedule: not schedule.moves_epochs)
+clients = st.builds(LocalTraining, **local, epochs=ints, stragglers=small, schedule=schedules) | st.builds(
+    LocalTraining,
+    **local,
+    steps=ints | st.tuples(ints, ints).map(sorted).map(tuple),
+    schedule=schedules.filter(lambda schedule: not schedule.moves_epochs),
 )
 weighting = st.sampled_from(["samples", "uniform"])
 methods = st.one_of(
@@ -132,7 +152,7 @@ methods = st.one_of(
 servers = st.one_of(
     st.builds(ServerSGD, positive, small),
     st.builds(FedAdagrad, positive, small, positive, small),
-    st.builds(FedAdam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower"])),
+    st.builds(FedAdam, positive, small, small, positive, small, st.sampled_from(["none", "keras", "flower", "both"])),
     st.builds(FedYogi, positive, small, small, positive, small),
 )
 samplings = st.one_of(
@@ -168,7 +188,10 @@ tasks = st.one_of(
 metrics = st.builds(Accuracy, ints) | st.sampled_from([F1(), MeanIoU(), RootMeanSquaredError(), R2(), Perplexity()])
 evaluations = st.builds(
     Evaluation,
-    *(ints, ints, text, maybe(st.floats(-1e6, 1e6)), st.booleans(), ints, st.floats(0.01, 0.9)),
+    *(ints, ints, text, maybe(st.floats(-1e6, 1e6)), st.booleans(), st.booleans()),
+    fine_tuning=maybe(st.builds(FineTuning, st.integers(0, 9)) | st.builds(FineTuning, steps=ints, lr=positive)),
+    batch=ints,
+    held_out=st.floats(0.01, 0.9),
     best_on=st.sampled_from(["held_out", "test"]),
 )
 
@@ -227,6 +250,10 @@ def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
             assert set(table) - {"name"} == set(given)
             for name, value in given.items():
                 check(value, table[name])
+        elif isinstance(thing, tuple) and any(map(is_dataclass, thing)):
+            assert len(table) == len(thing)
+            for one, inner in zip(thing, table, strict=True):
+                check(one, inner)
         elif isinstance(thing, dict):
             assert set(table) == set(thing)
             for name, value in thing.items():

@@ -67,6 +67,11 @@ def test_mean_and_the_sample_s_deviation() -> None:
     assert row.gain is None, "a model gains nothing over itself"
 
 
+def test_runs_from_python_whose_folders_do_not_say_their_seeds_are_not_taken_for_one_experiment() -> None:
+    rows = compare([RunOnPage(name, {}, {}, {"model": mean}) for name, mean in (("sgd-0", 0.25), ("sgd-1", 0.5))])
+    assert [(row.labels["run"], row.mean) for row in rows] == [("sgd-0", 0.25), ("sgd-1", 0.5)]
+
+
 def test_a_single_seed_has_no_deviation_and_no_interval() -> None:
     rows = compare([run(0, {}, model=0.25, wima=0.75)])
     wima = only(rows, "wima", run="{}-0")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from fedsash import (
+    SGD,
     Broadcast,
     Checkpoint,
     Evaluation,
@@ -80,7 +81,7 @@ def test_half_a_run_resumed_is_the_run_whatever_is_fed(
 def test_half_a_run_resumed_is_the_run_on_every_engine(
     engine: str, method: str, untested: dict[str, Any], tmp_path: Path
 ) -> None:
-    local = LocalTraining(lr=0.1, batch=5, epochs=2, momentum=0.5)
+    local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5))
     settings = {"engine": ENGINES[engine], "method": METHODS[method], "local": local, "server": FedAdam()}
     twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=3), **untested | settings)
 

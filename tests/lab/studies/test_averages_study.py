@@ -87,7 +87,7 @@ def test_a_window_has_the_numbers_that_the_run_recorded(round: int, opened: Open
     trail = Afterwards(opened, round)
     for name, size in {"w4": 4, "all": round}.items():
         judged = trail.judge(trail.window(size))
-        assert (judged.test["accuracy"], judged.test.loss) == recorded(opened.folder, name, round)
+        assert (judged.metrics["accuracy"], judged.metrics.loss) == recorded(opened.folder, name, round)
         assert judged.held_out is not None
         assert (judged.held_out["accuracy"], judged.held_out.loss) == recorded(opened.folder, name, round, "held_out")
 
@@ -133,8 +133,8 @@ def test_all_averages_are_judged_and_the_choice_is_that_of_held_out_data(opened:
     for i, size in enumerate(found["sizes"]):
         judged = Afterwards(opened, 6).judge(Afterwards(opened, 6).window(size))
         assert (found["windows"]["value"][i], found["windows"]["loss"][i]) == (
-            judged.test["accuracy"],
-            judged.test.loss,
+            judged.metrics["accuracy"],
+            judged.metrics.loss,
         )
         assert found["emas"]["decay"][i] == pytest.approx((size - 1) / (size + 1))
     held_out = found["windows"]["held_out"]
@@ -226,3 +226,19 @@ def test_a_simulated_run_keeps_none() -> None:
     with pytest.raises(ConfigError, match=r"^trajectory: a simulated run keeps no running sums; leave it out$"):
         parse({"network": {}, "trajectory": {"every": 10}})
     assert parse({"trajectory": {"every": 10}}).trajectory == RunningSums(10)
+
+
+def test_a_window_is_scored_with_the_part_that_clients_keep(tmp_path: Path) -> None:
+    opened = open_run(trained(tmp_path, "run", 'personal="classifier"'))
+    trail = Afterwards(opened)
+    (recorded,) = (
+        row
+        for row in Records(opened.folder).load()
+        if (row["round"], row["model"], row["split"]) == (8, "w4", "held_out")
+    )
+    found = trail.judge(trail.window(4))
+    assert found.metrics.split == "held_out" and found.metrics.row() == recorded | {"model": "average"}
+    study = AveragesStudy().make([opened])
+    assert study["split"] == "held_out" and AveragesStudy.picture(study).panels[0].y.label == "accuracy (held_out, %)"
+    with pytest.raises(ValueError, match="no state of round 2"):
+        Afterwards(opened, 2).judge(trail.window(4))

@@ -139,13 +139,19 @@ def test_the_lowest_window_is_chosen_equal_ones_by_their_loss_and_never_one_with
         assert best_of({size: windows[size] for size in order}, RMSE) == 4
 
 
-def test_without_a_test_set_averages_are_not_judged_and_one_line_says_so(
+def test_without_a_test_set_averages_are_judged_on_held_out_data_and_without_these_one_line_says_so(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = ("--out", tmp_path / "b", "--no-progress", "--set", "data.test=0", "--set", "rounds=2")
     assert fedsash("run", run.parent / "experiment.toml", *arguments) == 0
     assert "rmse on held-out data; lower is better" in capsys.readouterr().out
-    assert "has no test set to judge an average on" in refused(capsys, "average", tmp_path / "b", "--window", 2)
+    assert fedsash("average", tmp_path / "b", "--window", 2) == 0
+    assert fedsash("average", tmp_path / "b") == 0
+    assert "loss" in capsys.readouterr().out
+    more = ("--set", "evaluation.held_out=0")
+    assert fedsash("run", run.parent / "experiment.toml", *arguments, *more, "--out", tmp_path / "c") == 0
+    line = "has no test set, held-out data or clients' tests to judge an average on"
+    assert line in refused(capsys, "average", tmp_path / "c", "--window", 2)
 
 
 def test_a_window_that_is_not_there_is_refused_as_for_any_run(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,12 +18,20 @@ class FedProx(FedAvg):
 class Scaffold(FedAvg):
     weighting, server_state, client_state = "uniform", ("c",), ("c",)
 
+    def enter(self, i: int) -> None:
+        self.raw: list[Array] = []
+
     def direction(self, i: int, y: Array, z: Index) -> Array:
-        return self.g(y, z) - self.c_i[i] + self.c
+        self.raw.append(self.g(y, z))
+        return self.raw[-1] - self.c_i[i] + self.c
 
     def leave(self, i: int, y: Array, rates: list[float]) -> Array:
         old = self.c_i[i].copy()
-        self.c_i[i] = self.full(i) if self.option == "I" else old - self.c + (self.x - y) / sum(rates)
+        self.c_i[i] = {
+            "I": self.full(i),
+            "II": old - self.c + (self.x - y) / sum(rates),
+            "raw": np.average(self.raw, axis=0, weights=rates),
+        }[self.option]
         return self.c_i[i] - old
 
     def server(self, mean: Array, up: Array) -> Array:
@@ -225,11 +233,19 @@ class FedSWA(FedAvg):
 class FedMoSWA(FedSWA):
     server_state, client_state = ("m",), ("c",)
 
+    def enter(self, i: int) -> None:
+        self.raw: list[Array] = []
+
     def direction(self, i: int, y: Array, z: Index) -> Array:
-        return self.g(y, z) - self.c_i[i] + self.m
+        self.raw.append(self.g(y, z))
+        return self.raw[-1] - self.c_i[i] + self.m
 
     def leave(self, i: int, y: Array, rates: list[float]) -> Array:
-        self.c_i[i] = self.full(i) if self.option == "I" else self.c_i[i] - self.m + (self.x - y) / sum(rates)
+        self.c_i[i] = {
+            "I": self.full(i),
+            "II": self.c_i[i] - self.m + (self.x - y) / sum(rates),
+            "raw": np.average(self.raw, axis=0, weights=rates),
+        }[self.option]
         return self.c_i[i] - self.m
 
     def server(self, mean: Array, up: Array) -> Array:

@@ -32,6 +32,8 @@ def aggregate(rule: dict[str, Any], p: Array, deltas: Array, a: Array, K: Array)
         agreement = np.abs(np.sign(deltas).mean(0))
         low = agreement if rule["mask"] == "soft" else 0.0
         return np.where(agreement < rule["threshold"], low, 1.0) * (p @ deltas)
+    if rule.get("aggregation") == "private":
+        deltas = deltas * np.minimum(1, rule["clip"] / np.linalg.norm(deltas, axis=1, keepdims=True))
     return p @ deltas
 
 
@@ -50,9 +52,11 @@ def run(
     """The model "w" after so many rounds, the server's vectors, and the clients' memories as "client_state/..." `[N,
     ...]`.
 
-    `options` are the method's, and may name an "aggregation" with its own: "tau", or "threshold" and "mask".
+    `options` are the method's, and may name an "aggregation" with its own: "tau", or "threshold" and "mask", or "clip"
+    and "noise" = 0.
     """
-    rule = {name: value for name, value in options.items() if name in ("aggregation", "tau", "threshold", "mask")}
+    names = ("aggregation", "tau", "threshold", "mask", "clip", "noise")
+    rule = {name: value for name, value in options.items() if name in names}
     w = f.start().w.numpy().copy()
     net = Net(f.data.train.x.numpy(), f.data.train.y.numpy())
     method = KINDS[kind](net, f, w, {name: value for name, value in options.items() if name not in rule})

@@ -22,13 +22,18 @@ class Partition(Protocol):
     def __call__(self, *args: Any, **kwargs: Any) -> list[Ints]: ...
 
 
+def fields_of(rule: Partition) -> tuple[str, ...]:
+    """The fields of the samples by which a rule partitions."""
+    return tuple(getattr(rule, "by", ("y",)))
+
+
 def assigned(rule: Partition, samples: Any, seed: int) -> list[Ints]:
     """The indices of each client's samples by a rule. It is called with the fields of the samples that it names.
 
     Raises `SettingError` if the samples lack a field, or if the rule needs classes and the labels are none.
     """
     given = []
-    for name in getattr(rule, "by", ("y",)):
+    for name in fields_of(rule):
         numbers = getattr(samples, name)
         right = f"it partitions by {name}, which these data do not have"
         check(numbers is not None, type(rule).__name__, rule, right)

@@ -15,6 +15,8 @@ def add(commands: Commands) -> None:
     compare.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of runs or sweeps")
     line = "compute gains over the model of the runs with this label, instead of the run's own model"
     compare.add_argument("--against", metavar="AXIS=LABEL", help=line)
+    line = "compare a number over clients, such as client_test/worst_tenth or held_out/client_mean"
+    compare.add_argument("--of", default="", metavar="SPLIT/NUMBER", help=line)
     compare.set_defaults(command=_compare)
 
 
@@ -23,7 +25,7 @@ def _compare(given: argparse.Namespace) -> int:
     from ..report.page.collect import collect
 
     found = collect(given.folders)
-    terminal.show(table(compare(found.runs, given.against)))
+    terminal.show(table(compare(found.runs, given.against, given.of)))
     notes = [
         *found.notes,
         *found.damaged,
@@ -44,5 +46,6 @@ examples:
   fedsash compare runs/s
   fedsash compare runs/s --against ima=off
   fedsash compare runs/a runs/b --against run=a
+  fedsash compare runs/s --of client_test/worst_tenth             does a window help the worst clients?
   fedsash compare runs/old runs/new --against sweep=old           two sweeps
 """

@@ -48,7 +48,7 @@ def simulate(
     """Run or resume an experiment on a network, and print its results."""
     from ..config.errors import prefixed
     from ..records import TensorBoard
-    from ..table import table
+    from ..table import tables
 
     with ExitStack() as stack:
         stack.enter_context(prefixed(file))
@@ -58,7 +58,8 @@ def simulate(
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:
-        terminal.show(table(result.summary, experiment.evaluation))
+        for shown in tables(result.summary, experiment.evaluation):
+            terminal.show(shown)
     terminal.say("\n".join(_lines(result)))
     return finished(result.summary)
 

@@ -71,7 +71,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
     """Train an experiment and print its results."""
     from ..config.errors import prefixed
     from ..records import TensorBoard
-    from ..table import table
+    from ..table import tables
 
     with prefixed(file):
         federation = experiment.federation()
@@ -89,8 +89,9 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path, train:
         )
     if result.interrupted:
         return stopped(given, result.signal)
-    terminal.say()
-    terminal.show(table(result.summary, experiment.evaluation))
+    for shown in tables(result.summary, experiment.evaluation):
+        terminal.say()
+        terminal.show(shown)
     terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
     return finished(result.summary)
 

@@ -11,7 +11,7 @@ from typing import Any
 from ...basics.errors import FedsashError, LibraryError, ModelError, SettingError, brief, one_line, shortened
 from .words import suggestion
 
-TABLES = {"Evaluation": "evaluation"}
+TABLES = {"Evaluation": "evaluation", "LocalTraining": "local", "Personal": "personal"}
 """The tables of settings that are checked when all parts of an experiment come together."""
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...aggregation import Aggregation, WeightedMean
-from ...averages import Average, check_names
+from ...averages import Average, Observer, check_names
 from ...basics.errors import check, check_count
 from ...basics.layout import Layout
-from ...basics.sharing import Buffers
+from ...basics.sharing import Buffers, Personal
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
@@ -69,6 +69,7 @@ class Experiment:
     evaluation: Evaluation = field(default_factory=Evaluation)
     engine: Engine = field(default_factory=LocalEngine)
     buffers: Buffers = "refuse"
+    personal: Personal = field(default_factory=Personal)
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
     trajectory: RunningSums = field(default_factory=RunningSums)
     records: Recording = field(default_factory=Recording)
@@ -80,7 +81,7 @@ class Experiment:
         check_names(self.averages)
         if self.broadcast is not None:
             with located("broadcast"):
-                self.broadcast.fits(self.averages, self.evaluation.held_out > 0)
+                self.broadcast.fits(self.averages, self.evaluation.held_out > 0, self.aggregation.private)
 
     @property
     def simulated(self) -> bool:
@@ -107,15 +108,19 @@ class Experiment:
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
         with located("data"):
-            return source.of(clients)
+            return source.of(clients, self.partition, seed)
 
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
         model = self.model.build(data, self.seed)
+        with located(""):
+            layout = Layout(model)
+        with located("personal"):
+            stays = layout.members(self.personal.part) if self.personal.part else set()
         for name, average in self.averages.items():
             with located(f"averages.{name}"):
-                Layout(model).ranges(average.part)
+                Observer.of(average, layout, stays)
         with located("sampling"):
             self.sampling.clients(0, data.sizes, self.seed)
         with located(""):
@@ -133,6 +138,7 @@ class Experiment:
                 evaluation=self.evaluation,
                 engine=self.engine,
                 buffers=self.buffers,
+                personal=self.personal,
                 seed=self.seed,
                 device=self.device,
             )

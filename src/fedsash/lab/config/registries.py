@@ -12,6 +12,7 @@ from ...data import DATASETS, PARTITIONS, TRANSFORMS, Transform
 from ...data.partitions.common import Partition
 from ...data.source import Dataset
 from ...executors import ENGINES, Engine
+from ...local import OPTIMISERS, Optimiser
 from ...methods import METHODS, Method
 from ...models import MODELS
 from ...network.client_windows import CLIENT_WINDOWS, ClientWindow
@@ -31,6 +32,7 @@ REGISTRIES: dict[str, Registry] = {
     "servers": Registry("server", SERVERS, Server),
     "averages": Registry("averages.NAME", AVERAGES, Average),
     "samplings": Registry("sampling", SAMPLINGS, Sampling),
+    "optimisers": Registry("local.optimiser", OPTIMISERS, Optimiser),
     "schedules": Registry("local.schedule", SCHEDULES, Schedule),
     "local_schedules": Registry("local.local_schedule", LOCAL_SCHEDULES, LocalSchedule),
     "partitions": Registry("partition", PARTITIONS, Partition),

@@ -5,6 +5,7 @@ A table describes a dataclass: its keys are the fields. The type of a field deci
 - the base of a registry: a table that chooses one of the registry's things by its `name`
 - a dataclass: a table of its fields
 - a mapping of names to one of these: a table of tables
+- a tuple of one of these: a list of tables
 - any other type: a value of this type
 
 If the type is a union with a number or a word, the number or word may replace the table. If the class has a method
@@ -54,11 +55,13 @@ def plain(value: Any, kind: Any = Any) -> Any:
     if isinstance(value, Mapping):
         inner = _element(kind) or Any
         return {key: plain(one, inner) for key, one in value.items() if one is not None}
-    return [plain(one) for one in value] if isinstance(value, tuple | list) else value
+    return [plain(one, _listed(kind) or Any) for one in value] if isinstance(value, tuple | list) else value
 
 
 def _value(value: Any, kind: Any, place: str, default: Any) -> Any:
     """The value of one key: an object if its type has a table, otherwise the value, checked against its type."""
+    if (inner := _listed(kind)) and isinstance(value, list | tuple):
+        return tuple(_value(one, inner, join(place, str(i)), None) for i, one in enumerate(value))
     members = _members(kind)
     tables = [one for one in members if _has_table(one)]
     others = [one for one in members if one not in (*tables, NoneType)]
@@ -113,7 +116,8 @@ def _arguments(
     fixed = {name: option for name, option in known.items() if name != "**"}
     unknown = [key for key in table if key not in fixed]
     if unknown and "**" not in known:
-        raise _unknown(unknown[0], place, [*fixed, *more])
+        tables = [o.name for o in fixed.values() if is_dataclass(o.default) and unknown[0] in vars(o.default)]
+        raise _unknown(unknown[0], place, [*fixed, *more], *(join(table, unknown[0]) for table in tables))
     arguments = {key: table[key] for key in unknown}
     for name, option in fixed.items():
         here, fallback = join(place, name), option.default
@@ -137,6 +141,12 @@ def _element(kind: Any) -> Any:
     """The type of the tables in a table of tables. None if the type is not a table of tables."""
     arguments = get_args(kind)
     return arguments[1] if get_origin(kind) in (dict, Mapping) and _has_table(arguments[1]) else None
+
+
+def _listed(kind: Any) -> Any:
+    """The type of the tables in a list of tables. None if the type is not a list of tables."""
+    arguments = get_args(kind)
+    return arguments[0] if get_origin(kind) is tuple and _has_table(arguments[0]) else None
 
 
 def _has_table(kind: Any) -> bool:
@@ -169,7 +179,8 @@ def _no_table(value: Any, place: str, registry: Registry | None = None) -> Confi
     return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}", place)
 
 
-def _unknown(key: str, place: str, known: list[str]) -> ConfigError:
-    close = suggestion(key, known)
+def _unknown(key: str, place: str, known: list[str], *inside: str) -> ConfigError:
+    """The error of an unknown key; `inside` are tables' keys below `place` with the same name."""
+    close = inside[0] if inside else suggestion(key, known)
     hint = f"; did you mean {join(place, close)}?" if close else f"; known are {', '.join(known)}"
     return ConfigError(f"unknown key {join(place, key)}{hint}", join(place, key))

@@ -10,7 +10,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...basics.errors import RunError, shortened
-from ...evaluation import Curves
+from ...evaluation import OVER_CLIENTS, Curves
+from ..client_results import WORDS
 from ..table import empty_table
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class ComparedRun(Protocol):
 
 @dataclass(frozen=True)
 class Row:
-    """One model over the seeds of its group. `values` are its `last_mean` by seed, None if undefined.
+    """One model over the seeds of its group. `values` are its results by seed, None if undefined.
 
     `mean` and `std` (dividing by n - 1) are None if a value is undefined; `std` is also None for a single seed. `gain`
     says how much better it is than the reference, the mean over the seeds that both have. `interval` is half the width
@@ -71,32 +72,54 @@ class Row:
         return self.decided.criterion.spread(self.gain, self.interval, digits, sign="+")
 
 
-def compare(runs: Sequence[ComparedRun], against: str | None = None) -> list[Row]:
+def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "") -> list[Row]:
     """A row for each model of each group of runs that differ only in their seed.
+
+    What is compared is the `last_mean` of the metric that decides, or with `of = "SPLIT/NUMBER"` a number over clients
+    (see `client_results.over_last`), such as `"client_test/worst_tenth"`.
 
     The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
     of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
-    the name of the first run in its group.
+    the name of the first run in its group. Runs from Python are groups of their own: their folders do not say which of
+    them differ only in their seed.
 
-    Raises `ValueError` if there is no such axis or label, if two runs of a group have the same seed, or if one metric
-    decides a run and another one those that it is compared with.
+    Raises `ValueError` if there is no such number, axis or label, if two runs of a group have the same seed, or if one
+    metric decides a run and another one those that it is compared with.
     """
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
     for run, labels in zip(runs, _labels(runs), strict=True):
         rows, seed = groups.setdefault(tuple(labels.items()), {}), int(run.config.get("seed", 0))
-        decided = Curves(replace(run.curves.criterion, target=None), run.curves.split, {})
-        for model, of_model in run.summary["models"].items():
+        decided, values = _compared(run, of)
+        for model, value in values.items():
             row = rows.setdefault(model, Row(labels, model, {}, decided))
             _check_alike(row, decided, run.name)
             if seed in row.values:
                 raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
-            row.values[seed] = of_model["last_mean"]
+            row.values[seed] = value
     axis, label = _reference(against, groups)
     return [
         _with_gain(row, groups.get(tuple({**row.labels, axis: label}.items()) if axis else labels_, {}).get("model"))
         for labels_, rows in groups.items()
         for row in rows.values()
     ]
+
+
+def _compared(run: ComparedRun, of: str) -> tuple[Curves, dict[str, float | None]]:
+    """What is compared of a run: its criterion without a target, its split, and the value of each model."""
+    criterion = replace(run.curves.criterion, target=None)
+    if not of:
+        values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
+        return Curves(criterion, run.curves.split, {}), values
+    split, _, number = of.partition("/")
+    results = run.summary["over_clients"]
+    if split not in results or number not in OVER_CLIENTS:
+        there = ", ".join(f"{split}/{number}" for split in results for number in OVER_CLIENTS)
+        right = f"must be one of {there}" if there else "no client has scored its models"
+        raise RunError(f"{run.name}: --of {shortened(of)}: {right}")
+    named = replace(criterion, name=f"{criterion.name} ({WORDS[number]})")
+    if number == "client_std":
+        named = replace(named, better="lower")
+    return Curves(named, split, {}), {model: found[number] for model, found in results[split].items()}
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -127,8 +150,8 @@ def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     for run in runs:
         labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
         config = {key: value for key, value in run.config.items() if key not in ("seed", "engine")}
-        name = first.setdefault(json.dumps(config, sort_keys=True), run.name)
-        found.append(labels or {"run": name})
+        known = json.dumps(config, sort_keys=True) if run.config else run.name  # a run from Python has no settings
+        found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from torch import Tensor, nn
 
+from ...aggregation import Privacy
 from ...averages import Average
 from ...broadcast import Broadcast
 from ...evaluation import Evaluation, Goal, Metrics
@@ -52,6 +53,8 @@ class Driver(Protocol):
     def round(self, state: State) -> tuple[State, RoundReport]: ...
 
     def evaluate(self, state: State) -> list[Metrics]: ...
+
+    def privacy(self, state: State) -> Privacy | None: ...
 
     def learn(self, state: State, metrics: list[Metrics]) -> tuple[State, list[Metrics]]: ...
 

@@ -13,12 +13,13 @@ from ...basics.errors import RunError, SettingError
 from ...evaluation import Curves
 from ...state import State
 from .. import checkpoints, files, own_code
+from ..client_results import CLIENTS
 from ..partition import record
 from ..records import Records
 from ..summaries import GOAL
 from .driver import Driver
 from .lock import held
-from .pictures import draw_curves, draw_timeline
+from .pictures import draw_clients, draw_curves, draw_timeline
 from .result import Result
 
 T = TypeVar("T")
@@ -35,9 +36,10 @@ class RunFolder:
     | `goal.json` | at the beginning of each session | the metric that decides, see `Criterion` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
+    | `clients.json` | with the state after an evaluation | each client's own results in it, see `client_results` |
     | `state/` | while the run trains | see `checkpoints` |
     | `trajectory/` | while the run trains | see `running_sums` |
-    | `summary.json`, `models/`, `curves.png` | at the end of each session | results |
+    | `summary.json`, `models/`, `curves.png`, `clients.png` | at the end of each session | results |
     | `files.json` | with each of these files, and with each state | their sizes and checksums, see `files` |
     | `lock` | while a session works in the folder | who that is, see `lock` |
     | `timeline.json` and its pictures | at the end of each session on a network | events and times |
@@ -83,10 +85,15 @@ class RunFolder:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
         return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
 
-    def save(self, state: State, keep: tuple[int, ...]) -> int:
-        """Save a state after the rows that it counts. Returns the round of the oldest saved state."""
+    def save(self, state: State, keep: tuple[int, ...], clients: Mapping[str, Any]) -> int:
+        """Save a state after the rows that it counts, and after the last results of `clients`, if there are any.
+
+        Returns the round of the oldest saved state.
+        """
         if self.begun:
             self.records.flush()
+        if clients:
+            files.write(self.path, [(CLIENTS, files.json_of(clients))])
         checkpoints.save(state, self.states, keep)
         return checkpoints.saved_rounds(self.states)[0]
 
@@ -123,6 +130,7 @@ class RunFolder:
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, curves)
         draw_curves(folder, curves, _broadcast_start(federation, result.state))
+        draw_clients(folder, federation.goal.criterion)
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))
 

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from ...evaluation import Curves
+from ...tasks import Criterion
+from .. import files
+from ..client_results import CLIENTS
 from ..pictures import network
+from ..pictures.clients import clients
 from ..pictures.curves import curves
 from ..pictures.paper import draw
 
@@ -16,6 +20,12 @@ def draw_curves(folder: Path, found: Curves, broadcast_start: int | None) -> Non
     """Draw `curves.png` if there was an evaluation."""
     if found:
         draw(curves(found, broadcast_start=broadcast_start), folder / "curves.png")
+
+
+def draw_clients(folder: Path, criterion: Criterion) -> None:
+    """Draw `clients.png` if clients scored models."""
+    if files.there(folder / CLIENTS):
+        draw(clients(files.table(folder / CLIENTS), criterion), folder / "clients.png")
 
 
 def draw_timeline(folder: Path, timeline: Mapping[str, Any], history: list[dict[str, Any]], found: Curves) -> None:

@@ -6,7 +6,8 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, nullcontext
-from dataclasses import MISSING, dataclass, replace
+from dataclasses import MISSING, asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +20,7 @@ from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
 from .. import checkpoints
+from ..client_results import content
 from ..progress import Progress
 from ..records import Mark, Records, mark
 from .beyond import beyond
@@ -29,6 +31,7 @@ from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Callback, Checkpoint, Fork, Watch
 from .summary import summary
+from .unprotected import unprotected
 
 log = logging.getLogger("fedsash")
 
@@ -38,7 +41,7 @@ class Session:
     """One session of a run: from a state to the run's end, or to a request to stop.
 
     `state` is the last complete state. If an exception ends the session, it is saved, unless the next round has spent
-    it. `saved` is the state that was saved last.
+    it. `saved` is the state that was saved last, and `clients` are the clients' own results since then.
     """
 
     federation: Driver
@@ -67,6 +70,7 @@ class Session:
         self.over = False
         self.state: State | None = None
         self.saved: State | None = None
+        self.clients: dict[str, Any] = {}
         self.chronicle: Chronicle | None = None
 
     def _check_types(self) -> None:
@@ -129,6 +133,7 @@ class Session:
             checkpoints.cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
+            self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
             state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._hold(state)
@@ -173,7 +178,8 @@ class Session:
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
             for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
                 self.progress.say(note)
-            for line in beyond(self.federation, self.checkpoint, self.rounds):
+            lines = beyond(self.federation, self.checkpoint, self.rounds), unprotected(self.federation, state)
+            for line in chain(*lines):
                 log.warning(line)
             self.progress.update(state.round)
             if self.folder is not None:
@@ -231,9 +237,12 @@ class Session:
     def _evaluate(self, state: State) -> tuple[State, dict[str, str]]:
         """The state after its evaluation, and the value of each model as text."""
         metrics = self.federation.evaluate(state)
+        self.clients = content(metrics)
         state, more = self.federation.learn(state, metrics)
         metrics += more
         rows = [m.row() for m in metrics]
+        if (spent := self.federation.privacy(state)) is not None:
+            rows.append({"round": state.round, "model": "model", "split": "privacy"} | asdict(spent))
         self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
         state = replace(state, evaluation_due=False)
         self._hold(state)
@@ -268,8 +277,8 @@ class Session:
 
     def _save(self, state: State) -> None:
         if self.folder is not None:
-            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep)
-            self.saved = state
+            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep, self.clients)
+            self.saved, self.clients = state, {}
 
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, and note how to resume."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from torch import Tensor
@@ -14,6 +15,8 @@ from ...averages.profiles import Profile
 from ...averages.running import RunningSum, combined
 from ...basics.errors import RunError, check
 from ...evaluation import Metrics
+from ...evaluation.curves import COMPARED
+from ...state import State
 from ...tasks import Criterion
 from ..runs import running_sums as trajectory
 from .opened import OpenRun
@@ -28,11 +31,11 @@ MISSING = "keeps no running sums of its models; a run does with trajectory.every
 class Judged:
     """An average and its metrics. `error` is the share of its weight that lies on other models (see `profiles`).
 
-    `held_out` are those on held-out data, or None without such data.
+    `metrics` are those on the first of the splits `COMPARED` that the run has. `held_out` are None without such data.
     """
 
     w: Tensor
-    test: Metrics
+    metrics: Metrics
     held_out: Metrics | None
     error: float = 0.0
 
@@ -94,11 +97,18 @@ class Afterwards:
             yield from zip(made, (profiles.misplaced(p, counts) for p in together), strict=True)
 
     def judge(self, w: Tensor, error: float = 0.0) -> Judged:
-        """The metrics of a model. Raises `ValueError` without a test set."""
-        found = {m.split: m for m in self.run.federation.judge(w, self.round, "average")}
-        if "test" not in found:
-            raise RunError(f"{self.run.folder} has no test set to judge an average on")
-        return Judged(w, found["test"], found.get("held_out"), error)
+        """The metrics of a model. Raises `ValueError` if there are no samples on which models are compared."""
+        federation = self.run.federation
+        found = {m.split: m for m in federation.judge(w, self.round, "average", self._state)}
+        judged = next((found[split] for split in COMPARED if split in found), None)
+        if judged is None:
+            raise RunError(f"{self.run.folder} has no test set, held-out data or clients' tests to judge an average on")
+        return Judged(w, judged, found.get("held_out"), error)
+
+    @cached_property
+    def _state(self) -> State | None:
+        """The state after the round, if clients keep a part of the model: they score with what it has of them."""
+        return self.run.state(self.round) if self.run.federation.sharing.keeps else None
 
     def _sum(self, round: int) -> RunningSum:
         return trajectory.read(self.folder, round) if round else RunningSum.empty(len(self._like))

@@ -83,8 +83,8 @@ Its error is the share of its weight that lies on another model of the same bloc
         (run,) = runs
         what, judged = self._one(Afterwards(run, self.at))
         lines = [f"{run.folder.name}: {what}"]
-        width = max(map(len, ("error", "loss", *judged.test.values)))
-        lines += [f"{name:<{width}}  {text}" for name, text in _texts(run.federation.goal, judged.test).items()]
+        width = max(map(len, ("error", "loss", *judged.metrics.values)))
+        lines += [f"{name:<{width}}  {text}" for name, text in _texts(run.federation.goal, judged.metrics).items()]
         if self.window is None:
             lines.append(
                 f"{'error':<{width}}  {100 * judged.error:.3g} % of the weight lies on other models of the same block"
@@ -122,14 +122,15 @@ Its error is the share of its weight that lies on another model of the same bloc
         for size, (w, error) in zip(sizes, made, strict=True):
             emas[size] = trail.judge(w, error)
             progress(len(sizes) + len(emas), 2 * len(sizes))
+        split = next(iter(windows.values())).metrics.split
         return {
             "kind": self.kind,
             "title": f"{run.folder.name}: averages after round {trail.round}",
-            "split": "test",
+            "split": split,
             "metric": asdict(criterion),
             "round": trail.round,
             "models": trail.count,
-            "model": Curves.of(Records(run.folder).load(), criterion, "test").models.get("model", {}).get(trail.round),
+            "model": Curves.of(Records(run.folder).load(), criterion, split).models.get("model", {}).get(trail.round),
             "sizes": sizes,
             "windows": _columns(windows, criterion),
             "emas": {"decay": decays, "error": [of.error for of in emas.values()]} | _columns(emas, criterion),
@@ -140,13 +141,22 @@ Its error is the share of its weight that lies on another model of the same bloc
     def rows(found: Found) -> Rows:
         windows, emas, chosen = found["windows"], found["emas"], found["chosen"]
         criterion = Criterion(**found["metric"])
-        shown = [] if chosen is None else ["held\nout"]
-        yield ["models", "window", "loss", *shown, "EMA of\ndecay", "\nEMA", "loss", "profile's\nerror"]
+        also = chosen is not None and found["split"] == "test"
+        yield [
+            "models",
+            "window",
+            "loss",
+            *(["held\nout"] if also else []),
+            "EMA of\ndecay",
+            "\nEMA",
+            "loss",
+            "profile's\nerror",
+        ]
         for i, size in enumerate(found["sizes"]):
             yield [
                 f"{size} (chosen)" if size == chosen else f"{size}",
                 *(criterion.text(windows["value"][i], 2), number(windows["loss"][i])),
-                *([] if chosen is None else [criterion.text(windows["held_out"][i], 2)]),
+                *([criterion.text(windows["held_out"][i], 2)] if also else []),
                 *(f"{emas['decay'][i]:.4f}", criterion.text(emas["value"][i], 2), number(emas["loss"][i])),
                 share(emas["error"][i]),
             ]
@@ -181,8 +191,9 @@ def _others(found: Found, scale: int) -> list[Line | Rule]:
     """More values: those on held-out data, if they chose a window, and that of the model."""
     layers: list[Line | Rule] = []
     if found["chosen"] is not None:
-        held_out = _times(scale, found["windows"]["held_out"])
-        layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
+        if found["split"] == "test":
+            held_out = _times(scale, found["windows"]["held_out"])
+            layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
         layers.append(Rule(found["chosen"], "x", "chosen"))
     if found["model"] is not None:
         layers.append(Rule(scale * found["model"], "y", "the model itself", "dash"))
@@ -202,8 +213,8 @@ def _times(factor: float, values: Sequence[float | None]) -> list[float | None]:
 def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, list[float | None]]:
     judged, name = list(averages.values()), criterion.name
     return {
-        "value": [of.test[name] for of in judged],
-        "loss": [of.test.loss for of in judged],
+        "value": [of.metrics[name] for of in judged],
+        "loss": [of.metrics.loss for of in judged],
         "held_out": [None if of.held_out is None else of.held_out[name] for of in judged],
     }
 

@@ -88,15 +88,12 @@ class _Course:
     def __init__(self, run: PlannedRun) -> None:
         self.name, self.experiment = run.name, run.experiment
         self.table = run.experiment.table()
-        local = {key: value for key, value in self.table["local"].items() if key != "schedule"}
+        fixed = {key: value for key, value in self.table["local"].items() if key != "schedule"}
         rest = {key: value for key, value in self.table.items() if key not in (*OBSERVERS, "broadcast")}
-        self.family = self.name if self.experiment.simulated else _text(rest | {"local": local})
+        self.family = self.name if self.experiment.simulated else _text(rest | {"local": fixed})
         waits, acts, begins = self._broadcast()
-        schedule, own = self.experiment.local.schedule, self.experiment.local
-        self.effects = [
-            (schedule.lr(t, own.lr), schedule.epochs(t, own.epochs), waits if t < begins else acts)
-            for t in range(self.experiment.rounds)
-        ]
+        scheduled = self.experiment.local.scheduled
+        self.effects = [(*scheduled(t), waits if t < begins else acts) for t in range(self.experiment.rounds)]
 
     def key(self, average: str) -> str:
         """An average by its name and settings."""

@@ -11,6 +11,8 @@ from typing import Any
 from ....basics.errors import RunError, one_line
 from ....basics.paths import inside
 from ....evaluation import Curves, Evaluation
+from ...client_results import CLIENTS, over_last
+from ...config.tables import build
 from ...files import read, table, there
 from ...records import Records
 from ...summaries import criterion_of, diverged, summarise
@@ -40,7 +42,7 @@ class RunOnPage:
 
     `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
     `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
-    round, and the `timeline` that it writes at its end.
+    round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
     """
 
     name: str
@@ -53,6 +55,7 @@ class RunOnPage:
     ended: bool
     labels: dict[str, str] = field(default_factory=dict)
     partition: dict[str, Any] | None = None
+    clients: dict[str, Any] | None = None
     network: dict[int, dict[str, Any]] = field(default_factory=dict)
     timeline: dict[str, Any] | None = None
 
@@ -154,21 +157,21 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     """Read the folder of a run, finished or not."""
     rows, criterion = Records(folder).load(), criterion_of(folder)
     text, config = _config(folder / "config.toml")
-    known = config.get("evaluation", {})
     try:
-        evaluation = Evaluation(**known)
-    except TypeError as error:
-        raise RunError(f"{folder / 'config.toml'}: evaluation: {error}") from error
+        evaluation: Evaluation = build(Evaluation, config.get("evaluation", {}), "evaluation")
+    except ValueError as error:
+        raise RunError(f"{folder / 'config.toml'}: {error}") from error
     last = max((row["round"] for row in rows), default=0)
     summary = _optional(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
         summary = summarise(rows, evaluation, criterion) | {"rounds": last, "diverged": diverged(rows, last)}
+    summary["over_clients"] = over_last(rows, evaluation.last)
     partition = _optional(folder / "partition.json")
     network = {row["round"]: row for row in rows if row["split"] == "network"}
-    timeline = _optional(folder / "timeline.json")
+    timeline, clients = _optional(folder / "timeline.json"), _optional(folder / CLIENTS)
     run = RunOnPage(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
-    found.runs.append(replace(run, partition=partition, network=network, timeline=timeline))
+    found.runs.append(replace(run, partition=partition, clients=clients, network=network, timeline=timeline))
     found.analyses += _results(folder / "analyses", name, found.damaged)
 
 

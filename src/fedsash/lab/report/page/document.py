@@ -17,6 +17,7 @@ from ...pictures.page import plotly
 from ..comparison import compare
 from . import network, tables
 from .analyses import drawn
+from .clients import clients
 from .collect import Collection, RunOnPage, by_metric
 from .curves import curves
 from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
@@ -34,6 +35,8 @@ def document(found: Collection, command: str) -> str:
     sections = [
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),
+        ("clients", "Each client's own results", _clients(found.runs, pictures, wrong)),
+        ("privacy", "Privacy of the clients", _privacy(found.runs)),
         ("network", "On the network", _network(found.runs, pictures, wrong)),
         ("seeds", "Over seeds", _seeds(found.runs, wrong)),
         ("reproductions", "Published and measured", _reproductions(found, wrong)),
@@ -174,6 +177,22 @@ def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
     return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
 
 
+def _clients(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+    """The section on the clients' own results. None if no client has scored a model."""
+    having = [run for run in runs if run.summary["over_clients"]]
+    if not having:
+        return None
+    picture = clients(runs, wrong)
+    placed = None if picture is None else pictures.place(picture)
+    return join([placed, *(tables.over_clients(alike) for alike in by_metric(having))])
+
+
+def _privacy(runs: Sequence[RunOnPage]) -> Html | None:
+    """The section on differential privacy. None if no run protects its clients."""
+    private = [run for run in runs if run.summary.get("privacy")]
+    return tables.privacy(private) if private else None
+
+
 def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The section on the simulated network. None if no run was on one."""
     on_one = [run for run in runs if run.network]
@@ -185,12 +204,18 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
 
 def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
     """The comparison of runs that differ only in their seed. None if there are no such runs."""
+    having = [run for run in runs if run.config]
+    splits = [list(run.summary["over_clients"]) for run in having]
+    alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
     try:
-        rows = compare([run for run in runs if run.config])
+        compared = {of: compare(having, of=of) for of in ("", *(f"{split}/worst_tenth" for split in alike))}
     except RunError as error:
         wrong.append(f"seeds are not compared: {error}")
         return None
-    return tables.over_seeds(rows) if any(len(row.values) > 1 for row in rows) else None
+    if not any(len(row.values) > 1 for row in compared[""]):
+        return None
+    more = [(rows[0].decided.title, tables.over_seeds(rows)) for of, rows in compared.items() if of]
+    return join([tables.over_seeds(compared[""]), *(folded(capital(title), shown) for title, shown in more)])
 
 
 def _reproductions(found: Collection, wrong: list[str]) -> Html | None:

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....basics.errors import RunError
-from ....evaluation import NOT_EVALUATED, PLACES
+from ....evaluation import NOT_EVALUATED, SPLITS
+from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
 from ...table import leader
 from ..comparison import CONFIDENCE, Row
@@ -119,6 +120,37 @@ def _on_network(run: RunOnPage) -> list[str]:
     ]
 
 
+def over_clients(runs: Sequence[RunOnPage]) -> Html:
+    """A row for each model of each run on each split that clients score. One metric decides all runs."""
+    criterion, groups = runs[0].curves.criterion, []
+    for run in runs:
+        for split, models in run.summary["over_clients"].items():
+            title = f"{run.name}, {SPLITS[split]}" if len(runs) > 1 else capital(SPLITS[split])
+            shown = [[row[0], *map(signed, row[1:])] for row in client_rows(models, criterion, 2)]
+            groups.append((f"{title}: {counted(models)}", shown))
+    unit = " in per cent" if criterion.share else ""
+    caption = (
+        f"{capital(criterion.name)} of each client{unit}: means over {_last(runs)}. All clients count the same. The "
+        "worst tenth is the mean of the worst 10 % of the clients, at least one; the gain is how much better it is "
+        "than the model's own. The spread is the standard deviation over the clients."
+    )
+    return table(caption, HEADS, groups)
+
+
+def privacy(runs: Sequence[RunOnPage]) -> Html:
+    """What each run has spent of its clients' privacy."""
+    rows = []
+    for run in runs:
+        spent = run.summary["privacy"]
+        epsilon = "infinite" if spent["epsilon"] is None else f"{spent['epsilon']:.3g}"
+        rows.append([run.name, epsilon, f"{spent['delta']:.2g}", str(spent["round"]), spent["neighbours"]])
+    caption = (
+        "Differential privacy of each client, for all models up to this round. The server is trusted, and the rows of "
+        "one client in several runs add up."
+    )
+    return table(caption, ["run", "epsilon", "delta", "after round", "for"], [(None, rows)])
+
+
 def versions(runs: Sequence[RunOnPage]) -> Html:
     """The software versions of the runs. Runs with the same versions share a row."""
     groups: dict[str, list[str]] = {}
@@ -214,7 +246,7 @@ def _unit(runs: Sequence[RunOnPage]) -> str:
 def _chosen_on(runs: Sequence[RunOnPage]) -> str:
     """The splits on which best rounds were chosen."""
     each = [of["best"] for run in runs for of in run.summary["models"].values() if of.get("best")]
-    return " and ".join(PLACES[split] for split in sorted({best["chosen_on"] for best in each})) or PLACES["test"]
+    return " and ".join(SPLITS[split] for split in sorted({best["chosen_on"] for best in each})) or SPLITS["test"]
 
 
 def _best(text: str, best: bool) -> str:

@@ -1,0 +1,139 @@
+"""Differential privacy of clients: updates are clipped, and their sum gets Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from ..basics.arrays import Vectors
+from ..basics.errors import RunError, check, check_positive, check_strength
+from ..basics.randomness import Purpose, generator
+from ..basics.sharing import Buffers
+from ..basics.typed import typed
+from ..exchange import Effort, Request
+from ..methods import Method, Upload
+from ..sampling import Sampling
+from .accountant import Privacy, accounting, known, spent
+from .rules import Aggregation
+
+
+@dataclass(frozen=True)
+@typed
+class Adaptive:
+    """Adaptive clipping: the clip norm S follows a quantile of the updates' norms (Andrew et al. 2021).
+
+        b_i = 1 if |Delta_i| <= S, else 0
+        b = 1/2 + (sum_i (b_i - 1/2) + N(0, noise^2)) / m,    S <- S * exp(-rate * (b - quantile))
+
+    with m the expected number of clients of a round. `noise` is sigma_b; None: the paper's m/20.
+    """
+
+    quantile: float = 0.5
+    rate: float = 0.2
+    noise: float | None = None
+
+    def __post_init__(self) -> None:
+        check(0 <= self.quantile <= 1, "Adaptive.quantile", self.quantile, "must be between 0 and 1")
+        check_strength("Adaptive.rate", self.rate)
+        check_positive("Adaptive.noise", self.noise)
+
+    def sigma(self, expected: float) -> float:
+        """The standard deviation of the noise on the sum of the b_i, for `expected` clients in a round."""
+        return expected / 20 if self.noise is None else self.noise
+
+
+@dataclass(frozen=True)
+class Private(Aggregation):
+    """Differential privacy of clients: clipped updates and Gaussian noise, DP-FedAvg (McMahan et al. 2018).
+
+        Delta_i <- Delta_i * min(1, S / |Delta_i|)
+        w_{t+1} = w_t + (sum_i Delta_i + N(0, (z S)^2 I)) / m
+
+    with S = `clip`, z = `noise`, and m the expected number of clients of a round. Every client has the same weight, and
+    a round without clients adds noise, too. What is made of the update (the server optimiser, averages, a broadcast)
+    needs no more noise.
+
+    With `adaptive`, `clip` is only the first S. A part of the noise then hides the b_i: the sum's multiplier is
+    (z^-2 - (2 sigma_b)^-2)^(-1/2) instead of z, so that both together are as private as z says.
+
+    After each evaluation the records name epsilon at this `delta` (None: N^-1.1, for N clients). It needs the sampling
+    `Poisson` or `Uniform`, and a method that sends up its update alone, with `weighting = "uniform"`.
+    """
+
+    clip: float
+    noise: float
+    adaptive: Adaptive | None = None
+    delta: float | None = None
+    private: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check(self.clip > 0, "Private.clip", self.clip, "must be positive")
+        check_strength("Private.noise", self.noise)
+        finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)
+        check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
+        check(self.delta is None or 0 < self.delta < 1, "Private.delta", self.delta, "must be above 0 and below 1")
+
+    def fits(self, method: Method, sampling: Sampling, clients: int, buffers: Buffers) -> None:
+        right = (
+            "must not be 'average': Private does not clip statistics, which show a client's data; let them be 'local'"
+        )
+        check(buffers != "average", "Federation.buffers", buffers, right)
+        right = "must be 'uniform': the update of every client counts the same in a Private sum"
+        check(method.weighting == "uniform", "method.weighting", method.weighting, right)
+        right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"
+        check(not method.overridden & {"probe", "upload"}, "method", type(method).__name__, right)
+        expected = known(sampling).expected(clients)
+        if self.adaptive is not None:
+            sigma, least = self.adaptive.sigma(expected), self.noise / 2
+            right = f"must be above {least:g}, half of Private.noise; None is a twentieth of a round's clients"
+            check(sigma > least, "Adaptive.noise", sigma, right)
+        if self.noise:
+            accounting()
+
+    def init(self, sampling: Sampling, clients: int) -> Vectors:
+        found = {"clip": self.clip, "expected": known(sampling).expected(clients)}
+        return {name: torch.tensor(value, dtype=torch.float64) for name, value in found.items()}
+
+    def at(self, memory: Vectors) -> Private:
+        return replace(self, clip=float(memory["clip"])) if self.adaptive else self
+
+    def derive(self, upload: Upload, effort: Effort) -> Upload:
+        delta = upload["delta"]
+        norms = torch.linalg.vector_norm(delta, dim=1)
+        clipped = {"delta": delta * (self.clip / norms).clamp(max=1).unsqueeze(-1)}
+        return clipped | {"short": (norms <= self.clip).to(delta) - 0.5} if self.adaptive else clipped
+
+    def release(self, mean: Vectors, clients: int, request: Request, seed: int) -> tuple[Vectors, Vectors]:
+        memory = request.aggregation
+        clip, m = float(memory["clip"]), float(memory["expected"])
+        draws = generator(seed, Purpose.PRIVACY, request.round)
+        delta = mean["delta"] * (clients / m) if clients else torch.zeros_like(request.sent)
+        if self.noise:
+            noise = torch.from_numpy(draws.standard_normal(len(delta)))
+            delta = delta + (self._multiplier(m) * clip / m * noise).to(delta)
+        if self.adaptive is not None:
+            short = float(mean["short"]) * (clients / m) if clients else 0.0
+            b = 0.5 + short + self.adaptive.sigma(m) / m * draws.standard_normal()
+            moved = clip * math.exp(-self.adaptive.rate * (b - self.adaptive.quantile))
+            memory = memory | {"clip": torch.tensor(moved, dtype=torch.float64)}
+        return {"delta": delta}, memory
+
+    def check_composed(self, here: Mapping[str, str], there: Mapping[str, str]) -> None:
+        changed = [name for name in ("aggregation", "sampling", "partition") if here.get(name) != there.get(name)]
+        if there and changed:
+            others = " and ".join(changed)
+            raise RunError(f"a fork of a private run must keep its {others}: the accountant adds up equal rounds")
+
+    def privacy(self, sampling: Sampling, clients: int, rounds: int) -> Privacy:
+        return spent(self.noise, known(sampling), clients, rounds, self.delta or clients**-1.1)
+
+    def _multiplier(self, expected: float) -> float:
+        """The noise on the sum of the updates, in multiples of S."""
+        if self.adaptive is None:
+            return self.noise
+        return 1 / math.sqrt(self.noise**-2 - (2 * self.adaptive.sigma(expected)) ** -2)

@@ -1,0 +1,40 @@
+"""A metric of each client, and what it comes to over all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ..basics.arrays import Floats, Ints
+from ..tasks.metrics import Better
+
+OVER_CLIENTS = ("client_mean", "worst_tenth", "client_std", "worst_client")
+"""The numbers over clients, each in the unit of the metric."""
+COUNTED = ("scored", "without_samples", "undefined")
+"""How many clients these numbers are of, and how many are left out."""
+
+
+def over_clients(values: Floats, samples: Ints | Floats, better: Better) -> dict[str, Any]:
+    """What the `values` `[C]` of a metric come to over C clients with so many `samples` `[C]`.
+
+    A value that is not defined is NaN; its client is left out. Of the n others, each counts the same:
+
+    - `client_mean`: their mean;
+    - `worst_tenth`: the mean of the max(floor(n / 10), 1) worst ones;
+    - `client_std`: the standard deviation, dividing by n;
+    - `worst_client`: the worst one;
+    - `scored`: n; `without_samples`: how many clients have no sample; `undefined`: how many have samples, on which the
+      metric is not defined, such as R2 of one sample.
+
+    Without any value the first four are NaN.
+    """
+    defined = values[~np.isnan(values)]
+    worst_first = np.sort(defined) if better == "higher" else np.sort(defined)[::-1]
+    n, empty = len(defined), int((samples == 0).sum())
+    numbers = [np.nan] * len(OVER_CLIENTS)
+    if n:
+        spread = (defined - defined[0]).std()  # exactly 0 for equal clients
+        numbers = [defined.mean(), worst_first[: max(n // 10, 1)].mean(), spread, worst_first[0]]
+    found = dict(zip(OVER_CLIENTS, map(float, numbers), strict=True))
+    return found | dict(zip(COUNTED, (n, empty, len(values) - n - empty), strict=True))

@@ -1,0 +1,121 @@
+"""The settings of an evaluation: when models are scored, on what, and by which metric."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any, Literal, TypeAlias
+
+from ..basics.errors import LONGEST, check, check_count, check_strength
+from ..basics.typed import typed
+from ..exchange import Job
+from ..tasks import Task
+from .goal import Goal
+
+Split = Literal["held_out", "client_test", "clients"]
+"""The client samples on which a model is scored: held-out ones, its own test samples, or those on which it trains."""
+
+Asked: TypeAlias = Mapping[Job, tuple[Split, ...]]
+"""The splits that clients score in each job of an evaluation; a job without splits is not there."""
+
+
+def tuned(split: str) -> str:
+    """The name of a split in the results of models that clients have fine-tuned."""
+    return f"{split}_tuned"
+
+
+@dataclass(frozen=True)
+@typed
+class FineTuning:
+    """Each client trains a copy of the model on its own training samples before it scores it.
+
+    It takes `epochs` passes over them, or else `steps` steps, with the optimiser and the batches of `LocalTraining`,
+    along the plain gradient. The learning rate is `lr`, or by default that of the next round. Moments begin anew. The
+    trained copy is thrown away. 0 epochs leave the model as it is.
+    """
+
+    epochs: int = 1
+    steps: int | None = None
+    lr: float | None = None
+
+    def __post_init__(self) -> None:
+        check_count("FineTuning.epochs", self.epochs, least=0, most=LONGEST)
+        check_count("FineTuning.steps", self.steps, least=0, most=LONGEST)
+        right = "can't be combined with epochs: set either steps or epochs"
+        check(self.steps is None or self.epochs == 1, "FineTuning.steps", self.steps, right)
+        if self.lr is not None:
+            check_strength("FineTuning.lr", self.lr)
+
+    @property
+    def trains(self) -> bool:
+        """Whether it takes any step."""
+        return (self.epochs if self.steps is None else self.steps) > 0
+
+
+@dataclass(frozen=True)
+@typed
+class Evaluation:
+    """When and on what the model and all averages are evaluated.
+
+    Models are evaluated after every `every` rounds, and after each of the `last` last rounds. Means and standard
+    deviations are reported over these last rounds. An adaptive broadcast decides after every `every` rounds. `metric`
+    names the metric that decides: by default the first one that is given, or the task's first one. The first round
+    that reaches its `target` is reported; an accuracy has the target 0.8 by default. `batch` samples pass through the
+    model at once. An average with `buffers = "re-estimate"` gets the statistics of `calibration` training samples,
+    evenly spaced.
+
+    Clients score models on samples of their own. `held_out` is the fraction of each client's samples on which no client
+    trains; models are compared on these samples, to choose between them. `client_test` adds the metrics on each
+    client's own test samples, `clients` those on its training samples. With `fine_tuning`, results on held-out and on
+    clients' test samples are there twice: also for each client's fine-tuned copy of the model.
+
+    The best model of each name so far is kept as `NAME-best` if it can be chosen on `best_on`: by default only on
+    held-out samples. With `"test"` it is chosen on the test set, and its own value there is too good.
+    """
+
+    every: int = 10
+    last: int = 10
+    metric: str = ""
+    target: float | None = None
+    clients: bool = False
+    client_test: bool = False
+    fine_tuning: FineTuning | None = None
+    batch: int = 500
+    held_out: float = 0.0
+    calibration: int = 1000
+    best_on: Literal["held_out", "test"] = "held_out"
+
+    def __post_init__(self) -> None:
+        check_count("Evaluation.every", self.every)
+        check_count("Evaluation.last", self.last)
+        check(self.target is None or isfinite(self.target), "Evaluation.target", self.target, "must be finite")
+        right = "must be at least 0 and at most 0.9: clients need samples to train on"
+        check(0 <= self.held_out <= 0.9, "Evaluation.held_out", self.held_out, right)
+        check_count("Evaluation.batch", self.batch)
+        check_count("Evaluation.calibration", self.calibration)
+
+    def goal(self, task: Task, loss: Any = None, metrics: Mapping[str, Any] | None = None) -> Goal:
+        """The goal of a training that is evaluated in this way; raises `SettingError` as `Goal.of` does."""
+        return Goal.of(task, loss, metrics, decides=self.metric, target=self.target)
+
+    def tests_clients(self, held: bool) -> bool:
+        """Whether clients score models on samples that none of them trains on; `held`: whether some are held out."""
+        return held or self.client_test
+
+    def asked(self, held: bool) -> Asked:
+        """The splits that clients score in each job; `held` says whether there are held-out samples.
+
+        Raises `SettingError` if clients fine-tune models, and have no samples to score them on.
+        """
+        own: dict[Split, bool] = {"held_out": held, "client_test": self.client_test}
+        tested = tuple(split for split, wanted in own.items() if wanted)
+        right = "needs samples that no client trains on: set evaluation.client_test or evaluation.held_out"
+        check(self.fine_tuning is None or bool(tested), "evaluation.fine_tuning", self.fine_tuning, right)
+        every: tuple[Split, ...] = (*tested, "clients") if self.clients else tested
+        jobs: dict[Job, tuple[Split, ...]] = {"evaluate": every, "tune": tested if self.fine_tuning else ()}
+        return {job: splits for job, splits in jobs.items() if splits}
+
+    def due(self, round: int, rounds: int) -> bool:
+        """Whether models are evaluated after `round` finished rounds of `rounds`."""
+        return round % self.every == 0 or round > rounds - self.last

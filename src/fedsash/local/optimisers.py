@@ -1,0 +1,247 @@
+"""The local optimisers: how a client's model moves along a direction, with PyTorch's updates and defaults.
+
+In the formulas w `[C, D]` are the clients' models, g the method's direction, lr the learning rate, and n = 1, 2, ...
+the number of the step. All operations are element-wise. Weight decay is an L2 term unless it is called decoupled: it is
+first added to the direction, g <- g + weight_decay * w.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, sqrt
+
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Vectors
+from ..basics.errors import check, check_positive, check_strength
+from ..basics.typed import typed
+from ..methods.base import Scalar
+
+
+@dataclass(frozen=True)
+@typed
+class Optimiser:
+    """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether a step depends on its number n."""
+        return False
+
+    def moments(self, w: Tensor) -> Vectors:
+        """The moments before the first step: vectors like `w` `[C, D]`, by name."""
+        return {}
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        """Move `w` `[C, D]` and its moments by one step along `g` `[C, D]`, in place.
+
+        `lr` and `n` are numbers for a single client and `[C, 1]` for several. Where `lr` is 0, w does not move. Any
+        part of the vectors may be given instead, such as those of one parameter. `n` is 1 unless the steps are
+        `counted`.
+        """
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class SGD(Optimiser):
+    """Stochastic gradient descent, with momentum and weight decay (as `torch.optim.SGD`).
+
+    v <- momentum * v + (1 - dampening) * g        v <- g in the first step
+    w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
+    """
+
+    momentum: float = 0.0
+    dampening: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_fraction("SGD.momentum", self.momentum)
+        check(0 <= self.dampening <= 1, "SGD.dampening", self.dampening, "must be between 0 and 1")
+        right = "needs a momentum above 0, and a dampening of 0"
+        check(not self.nesterov or (self.momentum > 0 and self.dampening == 0), "SGD.nesterov", self.nesterov, right)
+        check_strength("SGD.weight_decay", self.weight_decay)
+
+    @property
+    def counted(self) -> bool:
+        return self.momentum > 0 and self.dampening > 0
+
+    def moments(self, w: Tensor) -> Vectors:
+        return {"v": torch.zeros_like(w)} if self.momentum else {}
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        g = _decayed(g, w, self.weight_decay)
+        if self.momentum:
+            own = g - (n > 1) * (self.dampening * g) if self.dampening else g
+            v = moments["v"].mul_(self.momentum).add_(own)
+            g = torch.add(g, v, alpha=self.momentum) if self.nesterov else v
+        _move(w, g, lr)
+
+
+@dataclass(frozen=True)
+class Adam(Optimiser):
+    """Adam (Kingma & Ba 2015), both moments corrected (as `torch.optim.Adam`).
+
+    m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
+    w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_adam(self)
+
+    @property
+    def counted(self) -> bool:
+        return True
+
+    def moments(self, w: Tensor) -> Vectors:
+        return {"m": torch.zeros_like(w), "v": torch.zeros_like(w)}
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        _adam(self, w, moments, _decayed(g, w, self.weight_decay), lr, n)
+
+
+@dataclass(frozen=True)
+class AdamW(Optimiser):
+    """Adam with decoupled weight decay (Loshchilov & Hutter 2019; as `torch.optim.AdamW`).
+
+    w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
+    """
+
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.01
+
+    def __post_init__(self) -> None:
+        _check_adam(self)
+
+    @property
+    def counted(self) -> bool:
+        return True
+
+    def moments(self, w: Tensor) -> Vectors:
+        return {"m": torch.zeros_like(w), "v": torch.zeros_like(w)}
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        w.mul_(1 - lr * self.weight_decay)
+        _adam(self, w, moments, g, lr, n)
+
+
+@dataclass(frozen=True)
+class Adagrad(Optimiser):
+    """Adagrad: steps divided by the root of all squared gradients (Duchi et al. 2011; as `torch.optim.Adagrad`).
+
+    v <- v + g^2                                                                          `initial` at first
+    w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
+    """
+
+    lr_decay: float = 0.0
+    initial: float = 0.0
+    epsilon: float = 1e-10
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("lr_decay", "initial", "weight_decay"):
+            check_strength(f"Adagrad.{name}", getattr(self, name))
+        check_positive("Adagrad.epsilon", self.epsilon)
+
+    @property
+    def counted(self) -> bool:
+        return self.lr_decay > 0
+
+    def moments(self, w: Tensor) -> Vectors:
+        return {"v": torch.full_like(w, self.initial)}
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        g = _decayed(g, w, self.weight_decay)
+        v = moments["v"].addcmul_(g, g)
+        _move(w, g / (v.sqrt() + self.epsilon), lr / (1 + (n - 1) * self.lr_decay) if self.lr_decay else lr)
+
+
+@dataclass(frozen=True)
+class RMSprop(Optimiser):
+    """RMSprop: steps divided by the root of the mean squared gradient (Hinton 2012; as `torch.optim.RMSprop`).
+
+        v <- alpha * v + (1 - alpha) * g^2,    d = g / (sqrt(v) + epsilon)                    v = 0 at first
+        w <- w - lr * d                                    with momentum: b <- momentum * b + d,  w <- w - lr * b
+
+    If `centered`, v - a^2 takes the place of v in d, with the mean gradient a <- alpha * a + (1 - alpha) * g.
+    """
+
+    alpha: float = 0.99
+    epsilon: float = 1e-8
+    momentum: float = 0.0
+    centered: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_fraction("RMSprop.alpha", self.alpha)
+        _check_fraction("RMSprop.momentum", self.momentum)
+        check_positive("RMSprop.epsilon", self.epsilon)
+        check_strength("RMSprop.weight_decay", self.weight_decay)
+
+    def moments(self, w: Tensor) -> Vectors:
+        names = ["v", *(["a"] if self.centered else []), *(["b"] if self.momentum else [])]
+        return {name: torch.zeros_like(w) for name in names}
+
+    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+        g = _decayed(g, w, self.weight_decay)
+        v = moments["v"].mul_(self.alpha).addcmul_(g, g, value=1 - self.alpha)
+        if self.centered:
+            a = moments["a"].lerp_(g, 1 - self.alpha)
+            v = torch.addcmul(v, a, a, value=-1).clamp(min=0)  # rounding may leave a little less than 0
+        d = g / (v.sqrt() + self.epsilon)
+        _move(w, moments["b"].mul_(self.momentum).add_(d) if self.momentum else d, lr)
+
+
+OPTIMISERS: dict[str, type[Optimiser]] = {
+    "sgd": SGD,
+    "adam": Adam,
+    "adamw": AdamW,
+    "adagrad": Adagrad,
+    "rmsprop": RMSprop,
+}
+
+
+def _decayed(g: Tensor, w: Tensor, weight_decay: float) -> Tensor:
+    return torch.add(g, w, alpha=weight_decay) if weight_decay else g
+
+
+def _move(w: Tensor, direction: Tensor, lr: Scalar) -> None:
+    """`w <- w - lr * direction`, in place."""
+    if isinstance(lr, Tensor):
+        w.sub_(lr * direction)
+    else:
+        w.sub_(direction, alpha=lr)
+
+
+def _adam(settings: Adam | AdamW, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
+    """The step of Adam along g, without weight decay, in place."""
+    m = moments["m"].lerp_(g, 1 - settings.beta1)
+    v = moments["v"].mul_(settings.beta2).addcmul_(g, g, value=1 - settings.beta2)
+    share = _share(settings.beta2, n)
+    root = share.sqrt() if isinstance(share, Tensor) else sqrt(share)
+    _move(w, m / ((v.sqrt() / root).add_(settings.epsilon)), lr / _share(settings.beta1, n))
+
+
+def _share(beta: float, n: Scalar) -> Scalar:
+    """1 - beta^n, for a tensor in a way that is exact in float32, too."""
+    return -torch.expm1(n * log(beta)) if isinstance(n, Tensor) and beta else 1 - beta**n
+
+
+def _check_fraction(field: str, value: float) -> None:
+    check(0 <= value < 1, field, value, "must be at least 0 and below 1")
+
+
+def _check_adam(settings: Adam | AdamW) -> None:
+    name = type(settings).__name__
+    _check_fraction(f"{name}.beta1", settings.beta1)
+    _check_fraction(f"{name}.beta2", settings.beta2)
+    check_positive(f"{name}.epsilon", settings.epsilon)
+    check_strength(f"{name}.weight_decay", settings.weight_decay)

@@ -1,0 +1,85 @@
+"""What Private does not go with is refused in one sentence."""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from fedsash.aggregation import Adaptive, Private
+from fedsash.averages import Window
+from fedsash.basics.errors import LibraryError
+from fedsash.broadcast import Broadcast
+from fedsash.evaluation import Evaluation
+from fedsash.methods import METHODS, FedAvg
+from fedsash.sampling import FixedClients, Weighted
+from fedsash.testing.examples import examples
+from support.private import UNIFORM
+from support.worlds import federation
+
+CLIPPED = Private(1.0, 0.0)
+ALONE = {"fedavg", "fedprox", "fedacg", "fedsam", "fedasam", "fedswa"}
+"""The methods whose clients send up their update alone."""
+
+
+@pytest.mark.parametrize(
+    "make, line",
+    [
+        (lambda: Private(0.0, 1.0), "Private.clip = 0.0: must be positive"),
+        (lambda: Private(1.0, -1.0), "Private.noise = -1.0: must be at least 0 and at most 1,000,000,000"),
+        (lambda: Private(math.inf, 1.0), "Private.clip = inf: must be finite, since the noise is a multiple of it"),
+        (lambda: Private(1.0, 1.0, delta=1.0), "Private.delta = 1.0: must be above 0 and below 1"),
+        (lambda: Adaptive(1.5), "Adaptive.quantile = 1.5: must be between 0 and 1"),
+        (lambda: Adaptive(noise=0.0), "Adaptive.noise = 0.0: must be positive"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_refused_with_one_line(make: Any, line: str) -> None:
+    with pytest.raises(ValueError) as error:
+        make()
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize("settings, line", [
+    ({"method": FedAvg()}, "method.weighting = 'samples': must be 'uniform': the update of every client counts"),
+    ({"sampling": Weighted(3)}, "sampling = 'Weighted': must be Poisson or Uniform"),
+    ({"sampling": FixedClients(((0, 1),))}, "sampling = 'FixedClients': must be Poisson or Uniform"),
+    ({"buffers": "average"}, "Federation.buffers = 'average': must not be 'average': Private does not clip statistics"),
+    (
+        {"aggregation": Private(1.0, 0.8, Adaptive())},
+        "Adaptive.noise = 0.2: must be above 0.4, half of Private.noise; None is a twentieth of a round's clients",
+    ),
+    (
+        {
+            "broadcast": Broadcast("w", "auto"),
+            "averages": {"w": Window(2)},
+            "evaluation": Evaluation(held_out=0.2),
+        },
+        "Broadcast.start, average = ('auto', 'w'): decides by clients' scores",
+    ),
+])  # fmt: skip
+def test_what_it_does_not_go_with_is_refused(settings: dict[str, Any], line: str) -> None:
+    with pytest.raises(ValueError) as error:
+        federation(**{"aggregation": CLIPPED, "method": UNIFORM} | settings)
+    assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_methods_with_uploads_of_their_own_are_refused(name: str) -> None:
+    method = replace(examples(METHODS)[name], weighting="uniform")
+    if name in ALONE:
+        federation(aggregation=CLIPPED, method=method)
+        return
+    with pytest.raises(ValueError, match="has uploads of its own, which Private does not clip: use a method"):
+        federation(aggregation=CLIPPED, method=method)
+
+
+def test_without_the_accountants_library_noise_is_refused_before_the_first_round(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "dp_accounting", None)
+    with pytest.raises(LibraryError, match=r"pip install 'fedsash\[privacy\]'"):
+        federation(aggregation=Private(1.0, 1.0), method=UNIFORM)
+    federation(aggregation=CLIPPED, method=UNIFORM)

@@ -1,0 +1,35 @@
+"""Personal parts on a simulated network."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from fedsash.basics.sharing import Personal
+from fedsash.network import Asynchronous, FedBuff, Link, Network, OnNetwork, SimulatedClients
+from fedsash.network.learning import length, passed_over
+from fedsash.sampling import Uniform
+from support.personal import personal
+from support.worlds import after
+
+NETWORK = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0))
+
+
+def test_an_asynchronous_scheduler_is_refused_in_a_line() -> None:
+    with pytest.raises(ValueError, match=r"personal = 'classifier': needs synchronous rounds, in which clients keep"):
+        Asynchronous(personal(averages={}, sampling=Uniform(2)), NETWORK, FedBuff(2))
+
+
+def test_rounds_on_a_network_train_the_same() -> None:
+    world = personal(Personal("classifier", 1), sampling=Uniform(2))
+    found, expected = after(replace(world, data=OnNetwork(world.clients, NETWORK)), 3), after(world, 3)
+    assert torch.equal(found.w, expected.w)
+    assert torch.equal(found.client_state["own"], expected.client_state["own"])
+
+
+def test_only_what_is_shared_travels_and_both_parts_take_time() -> None:
+    world = personal(Personal("classifier", 3))
+    assert length(world.sharing) == 8 * (world.layout.size - 15)
+    assert passed_over(world.local, world.sharing, world.sizes).tolist() == (5 * world.sizes).tolist()

@@ -35,7 +35,7 @@ class EMA(Average):
     type in which PyTorch's own EMA keeps such models, and as fast. Each update then rounds, by at most 2^-23 of the
     largest value, and these errors add up to at most 1 / (1 - decay) times as much: 1e-4 of it for decay = 0.999. In
     single precision a model with values that are not finite is left out only if one of them is among the first 64 of
-    a tensor, as after a step with a loss that is NaN. `"auto"` is single in a `Tracker`, else double.
+    some tensors, as after a step with a loss that is NaN. `"auto"` is single in a `Tracker`, else double.
 
     With `decay = 0` it is the model itself, bitwise. The average of a constant model is that model. Before the first
     round it is the current model.

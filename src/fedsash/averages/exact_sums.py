@@ -7,15 +7,10 @@ even if its values were large: after n additions the error is below n^2 * 2^-106
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
-
 import torch
 from torch import Tensor
 
 from .pieces import Pieces, chunk_of
-
-SHARED = 2**19
-"""At least so many entries for each thread: with fewer it takes longer to start a thread than to add them."""
 
 
 def exact_device(w: Tensor) -> torch.device:
@@ -31,24 +26,8 @@ def zero(w: Tensor) -> Tensor:
 def add(high: Tensor, low: Tensor, plus: Pieces | None = None, minus: Tensor | None = None) -> None:
     """`high + low += plus - minus`, in place; all are vectors `[d]`.
 
-    It is one pass over memory, chunk by chunk, with temporaries that stay in a core's cache. Threads share a large
-    vector; the result does not depend on their number.
+    It is one pass over memory, chunk by chunk, with temporaries that stay in a core's cache.
     """
-
-    def work(span: tuple[int, int]) -> None:
-        part = slice(*span)
-        left = None if minus is None else minus[part]
-        _add(high[part], low[part], None if plus is None else plus.cut([span]), left)
-
-    spans = _spans(high)
-    if len(spans) == 1:
-        work(spans[0])
-    else:
-        with ThreadPoolExecutor(len(spans)) as pool:
-            list(pool.map(work, spans))
-
-
-def _add(high: Tensor, low: Tensor, plus: Pieces | None, minus: Tensor | None) -> None:
     lead = plus or Pieces([] if minus is None else [minus])
     most = chunk_of(high)
     rows = torch.empty((4, min(most, len(high))), dtype=torch.float64, device=high.device)
@@ -59,25 +38,9 @@ def _add(high: Tensor, low: Tensor, plus: Pieces | None, minus: Tensor | None) -
         for x, sign in [*((x, -1) for x in second), (first, -1 if plus is None else 1)]:
             out = s if a is h else h
             a, rest = _two_sum(a, b.copy_(x), sign, (out, t, e))
-            if not _none(rest, x):
-                error += rest
+            error += rest
         if a is not h:
             h.copy_(a)
-
-
-def _none(rest: Tensor, x: Tensor) -> bool:
-    """Whether adding `x` surely left no error, as it mostly does: then `low` need not be read and written.
-
-    Errors of types narrower than float64 are multiples of 2^-149, so that their squares are not rounded to 0.
-    """
-    return rest.device.type == "cpu" and x.element_size() < 8 and not torch.dot(rest, rest)
-
-
-def _spans(high: Tensor) -> list[tuple[int, int]]:
-    """The range of entries that each thread adds. PyTorch's own threads would have to meet after every operation."""
-    threads = min(torch.get_num_threads(), len(high) // SHARED) if high.device.type == "cpu" else 1
-    each = -(-len(high) // max(threads, 1))
-    return [(start, min(start + each, len(high))) for start in range(0, len(high), each)] or [(0, 0)]
 
 
 def mean(high: Tensor, low: Tensor, count: int, like: Tensor) -> Tensor:

@@ -77,6 +77,7 @@ class Tracker(Shown):
         name = self._name(name)
         return max(group.observers.count(group, name) for group in self._groups if name in group.averages)
 
+    @torch.no_grad()
     def update(self) -> None:
         """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`."""
         if self._applied:

@@ -17,8 +17,9 @@ from fedsash.evaluation import Evaluation
 from fedsash.methods import METHODS, FedAvg
 from fedsash.sampling import FixedClients, Weighted
 from fedsash.testing.examples import examples
+from support.norms import batch_norm_model
 from support.private import UNIFORM
-from support.worlds import federation
+from support.worlds import data, federation
 
 CLIPPED = Private(1.0, 0.0)
 ALONE = {"fedavg", "fedprox", "fedacg", "fedsam", "fedasam", "fedswa"}
@@ -64,6 +65,14 @@ def test_what_it_does_not_go_with_is_refused(settings: dict[str, Any], line: str
     with pytest.raises(ValueError) as error:
         federation(**{"aggregation": CLIPPED, "method": UNIFORM} | settings)
     assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize("settings", [{"buffers": "local"}, {"personal": "1"}], ids=["local", "personal"])
+def test_an_average_with_new_statistics_of_the_clients_samples_is_refused(settings: dict[str, Any]) -> None:
+    own = {"model": batch_norm_model(), "data": data((4, 4, 4, 4)), "averages": {"w": Window(2, buffers="re-estimate")}}
+    federation(**own | settings)
+    with pytest.raises(ValueError, match="averages: buffers = 're-estimate': can't be 're-estimate': the statistics"):
+        federation(**{"aggregation": CLIPPED, "method": UNIFORM} | own | settings)
 
 
 @pytest.mark.parametrize("name", METHODS)

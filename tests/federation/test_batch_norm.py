@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import ModelError
+from fedsash import ModelError, SettingError
 from fedsash.averages import EMA, Average, Window
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
@@ -165,6 +165,18 @@ def test_re_estimated_statistics_are_those_that_pytorch_finds() -> None:
     torch.optim.swa_utils.update_bn(spaced.split(20), plain)
     for name, value in plain.state_dict().items():
         assert close(found.state_dict()[name].double(), value.double(), 1e-14), name
+
+
+@pytest.mark.parametrize("batch, count, used", [(20, 41, 40), (60, 70, 60), (1, 8, 8), (1, 7, 6)])
+def test_one_sample_that_is_left_over_has_no_variance_and_is_left_out(batch: int, count: int, used: int) -> None:
+    def statistics(batch: int, count: int) -> Tensor:
+        evaluation = Evaluation(batch=batch, calibration=count)
+        world = with_norm(averages={"it": Window(2, buffers="re-estimate")}, evaluation=evaluation)
+        return world.models(after(world, 2))["it"][STATISTICS]
+
+    assert identical(statistics(batch, count), statistics(max(batch, 2), used))
+    with pytest.raises(SettingError, match=r"evaluation\.calibration = 1: must be at least 2"):
+        statistics(batch, 1)
 
 
 def test_an_exported_model_has_its_statistics_and_loads_into_the_plain_module() -> None:

@@ -100,7 +100,7 @@ def test_every_schedule_by_step_passes_its_check(value: Any) -> None:
 # Two at a time.
 
 
-MUCH_TO_REMEMBER = ("scaffold-II", "feddyn", "fedfa")
+MUCH_TO_REMEMBER = ("scaffold-II", "feddyn")
 
 
 def with_server(method: str, server: str, broadcast: str) -> Any:

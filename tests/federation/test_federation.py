@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -24,7 +23,7 @@ from fedsash.methods import FedAvg, Scaffold
 from fedsash.sampling import FixedClients, Uniform
 from fedsash.schedules import Exponential, SawTooth
 from fedsash.servers import ServerSGD
-from support.choices import AVERAGES, METHODS, SAMPLINGS, SERVERS
+from support.choices import AVERAGES, METHODS, SAMPLINGS, SERVERS, crossed
 from support.worlds import (
     ENGINES,
     SEQUENTIAL,
@@ -39,8 +38,7 @@ from support.worlds import (
 )
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("method, sampling", crossed(METHODS, SAMPLINGS))
 def test_workers_give_the_bytes_of_the_sequential_engine(method: str, sampling: str) -> None:
     settings = {"method": METHODS[method], "sampling": SAMPLINGS[sampling], "averages": AVERAGES}
     states = [after(federation(**settings, engine=engine), 4) for engine in (SEQUENTIAL, WORKERS)]
@@ -53,7 +51,7 @@ def test_the_number_of_workers_does_not_matter(count: int) -> None:
     assert torch.equal(after(federation(engine=engine), 3).w, after(federation(), 3).w)
 
 
-@pytest.mark.parametrize("method, server", list(itertools.product(METHODS, SERVERS)))
+@pytest.mark.parametrize("method, server", crossed(METHODS, SERVERS))
 def test_observing_changes_nothing(method: str, server: str) -> None:
     settings = {"method": METHODS[method], "server": SERVERS[server]}
     plain = after(federation(**settings), 4)
@@ -86,8 +84,7 @@ def test_many_averages_in_one_run_are_as_many_runs_with_one() -> None:
             assert torch.equal(value, together.averages[name][key]), (name, key)
 
 
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method, server", crossed(METHODS, SERVERS))
 def test_broadcasting_a_window_of_one_is_no_broadcasting_bitwise(method: str, server: str) -> None:
     settings = {"method": METHODS[method], "server": SERVERS[server], "averages": {"ima": Window(1)}}
     fed = after(federation(**settings, broadcast=Broadcast("ima", 1)), 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -51,8 +52,12 @@ def test_the_lower_layers_may_train_alone_first_and_moments_may_begin_anew() -> 
     assert close(whole, world.layout.flatten(plain), 1e-12)
 
 
-@pytest.mark.parametrize("kind", ["vectorised", "workers", "spawned"])
-@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedSAM(), Mime(), AdaBest()], ids=lambda m: type(m).__name__)
+IN_TURN: list[Method] = [FedAvg(), Scaffold(), FedSAM(), Mime(), AdaBest()]
+
+
+@pytest.mark.parametrize(
+    "kind, method", [("spawned", FedAvg()), *itertools.product(["vectorised", "workers"], IN_TURN)], ids=str
+)
 def test_every_engine_trains_the_parts_in_turn(kind: str, method: Method) -> None:
     engine, optimiser = (ENGINES | {"spawned": SPAWNED})[kind], SGD(momentum=0.5, dampening=0.2)
     local = LocalTraining(lr=0.1, batch=5, epochs=(1, 3), clip=1.0, keep_moments=True)

@@ -67,6 +67,23 @@ def test_a_kill_at_any_operation_leaves_only_whole_states(other: Script, tmp_pat
     assert operation > 40 and saved_rounds(folder) == [3, 5]
 
 
+def test_ctrl_c_between_the_two_steps_of_a_removal_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for round in (1, 2):
+        save(_numbered(round), tmp_path)
+    rename = Path.rename
+
+    def interrupted(self: Path, target: Path) -> Path:
+        rename(self, target)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(Path, "rename", interrupted)
+        cut(tmp_path, 1)
+    assert saved_rounds(tmp_path) == [1] and not list(tmp_path.glob(".*"))
+
+
 def saves_until_killed(folder: str) -> None:
     """Save one state after another. On Ctrl-C the process ends with the code 42."""
     try:

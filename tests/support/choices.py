@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import product
+from typing import Any
+
+import pytest
+
 from fedsash.aggregation import Aggregation, FedGMA, FedNova, WeightedMean
 from fedsash.averages import EMA, SWA, Average, Window
 from fedsash.broadcast import Broadcast
@@ -97,3 +103,14 @@ SAMPLINGS: dict[str, Sampling] = {
     "fixed": FixedClients(((0, 3), (5,), (1, 2, 4))),
     "dropout": Uniform(4, dropout=0.3),
 }
+
+
+def crossed(methods: Iterable[str], others: Iterable[str]) -> list[Any]:
+    """All pairs, slow unless the other is the first one or the method one of two that show most."""
+    others = list(others)
+
+    def pair(method: str, other: str) -> Any:
+        quick = other == others[0] or method in ("scaffold-II", "feddyn")
+        return pytest.param(method, other, marks=() if quick else pytest.mark.slow)
+
+    return [pair(method, other) for method, other in product(methods, others)]

@@ -156,8 +156,8 @@ def place(folder: Path, round: int) -> Path:
 def _remove(path: Path) -> None:
     """Remove a state. It is renamed first: a killed process leaves it whole, or nothing that counts as saved."""
     going = path.with_name(f".{path.name}.old.tmp")
-    path.rename(going)
     try:
+        path.rename(going)
         shutil.rmtree(going)
     except BaseException:  # such as Ctrl-C
         shutil.rmtree(going, ignore_errors=True)

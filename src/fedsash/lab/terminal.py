@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,16 @@ def visible(text: str) -> str:
 def say(text: str = "") -> None:
     """Print a text."""
     print(visible(text), flush=True)
+
+
+def wrapped(line: str, columns: int) -> str:
+    """The line on lines of at most so many columns, broken between words only. All but the first are indented.
+
+    A word that is longer, such as a path, is not broken, so that it can be copied.
+    """
+    return textwrap.fill(
+        visible(line), max(columns, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
 
 
 def complain(line: str) -> None:

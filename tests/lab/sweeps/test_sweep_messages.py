@@ -29,7 +29,7 @@ axes.seed = [0, 1]
 
 @pytest.mark.parametrize(
     "criterion, text",
-    [(ACCURACY, ": model 50.0 %, w 62.5 %"), (RMSE, ": model 0.5, w 0.625")],
+    [(ACCURACY, "model 50.0 %, w 62.5 %"), (RMSE, "model 0.5, w 0.625")],
 )
 def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
     rows = history({"model": [0.5], "w": [0.625], "new": [None]}, metric=criterion.name)

@@ -89,7 +89,7 @@ class _Foreman:
             self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
         elif message.round is not None:
             self.reached[self.running[message.sender][0].folder] = message.round
-            self._show()
+        self._show()
 
     def _start(self) -> None:
         """Start the legs that are ready. A leg gets all cores if it is the only one."""

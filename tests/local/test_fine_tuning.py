@@ -51,6 +51,12 @@ def close(one: dict[tuple[str, str], Metrics], other: dict[tuple[str, str], Metr
         assert found.loss == pytest.approx(other[key].loss, rel=0, abs=tolerance), key
 
 
+def test_all_clients_tune_by_the_same_amount_whatever_they_train_by() -> None:
+    local = LocalTraining(lr=0.1, batch=5, epochs=3)
+    fewer = replace(local, epochs=(1, 2), stragglers=1.0, keep_moments=True)
+    close(tuned(FineTuning(steps=4), 0, local=fewer), tuned(FineTuning(steps=4), 0, local=local))
+
+
 def test_results_before_and_after_tuning_are_both_there() -> None:
     found = tuned(FineTuning(epochs=3))
     splits = {split for model, split in found if model == "w"}

@@ -95,3 +95,23 @@ def test_before_the_first_evaluation_the_time_left_is_known_to_lack_it() -> None
     clock.now += 2
     pace.reach(1)
     assert pace.left() == (pytest.approx(18), False) and pace.each == pytest.approx(2)
+
+
+def test_during_the_first_evaluation_the_time_left_follows_from_the_models_that_are_done() -> None:
+    clock = Clock()
+    pace = Pace(2, lambda r: 2 - r, clock)
+    pace.reach(0)
+    clock.now += 10
+    pace.begin_evaluation()
+    pace.evaluated(0)
+    clock.now += 15
+    assert pace.left() is None
+    pace.evaluated(1 / 6)
+    assert pace.left() == (pytest.approx(10 + 2 * 90 - 15), True)
+    seen = []
+    for _ in range(20):
+        clock.now += 1
+        left = pace.left()
+        assert left is not None
+        seen.append(left[0])
+    assert seen == pytest.approx([10 + 2 * 90 - 15 - second for second in range(1, 21)])

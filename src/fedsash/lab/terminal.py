@@ -44,8 +44,10 @@ def complain(line: str) -> None:
 
 
 def show(thing: RenderableType) -> None:
-    """Print a table or another thing of rich."""
-    console().print(thing)
+    """Print a table or another thing of rich. One whose `min_width` is too wide is not cut: the terminal breaks it."""
+    own = console()
+    own.width = max(own.width, getattr(thing, "min_width", None) or 0)
+    own.print(thing, crop=False)
 
 
 def console(**settings: Any) -> Console:

@@ -30,7 +30,7 @@ class Pace:
         self._samples: deque[tuple[float, int]] = deque(maxlen=60)
         self._evaluated: deque[float] = deque(maxlen=5)
         self._evaluating: float | None = None
-        self._share = 0.0
+        self._guess: float | None = None
         self._scoring = self._since = 0.0
         """Seconds of all finished evaluations, and of those since the last round was reported."""
 
@@ -46,11 +46,12 @@ class Pace:
 
     def begin_evaluation(self) -> None:
         """An evaluation begins."""
-        self._evaluating, self._share = self._clock(), 0.0
+        self._evaluating = self._clock()
 
     def evaluated(self, share: float) -> None:
         """This share of the models has been evaluated."""
-        self._share = share
+        if share:
+            self._guess = self._under_way(self._clock()) / share
 
     def end_evaluation(self) -> None:
         """The evaluation has ended."""
@@ -76,15 +77,17 @@ class Pace:
     def left(self) -> tuple[float, bool] | None:
         """The seconds that are left, and whether they count evaluations. None as long as the pace is not known.
 
-        Before the first evaluation nobody knows how long one takes.
+        Before the first evaluation nobody knows how long one takes. During it that follows from the models that are
+        done. If even the first round is not over then, its training is, and gives the pace.
         """
-        if (each := self.each) is None:
-            return None
         now = self._clock()
         scoring, evaluations = self._under_way(now), self._evaluations(self.round)
         training = now - self._scoring - scoring - self._last
+        each = self.each or (training if self._guess else None)
+        if each is None:
+            return None
         rounds = each * (self.rounds - self.round) - min(training, each)
-        one = self._evaluation(scoring)
+        one = fmean(self._evaluated) if self._evaluated else self._guess
         if one is None or not evaluations:
             return max(rounds, 0.0), not evaluations
         return max(rounds, 0.0) + max(one * evaluations - min(self._since + scoring, one), 0.0), True
@@ -92,9 +95,3 @@ class Pace:
     def _under_way(self, now: float) -> float:
         """The seconds that the evaluation under way has taken so far."""
         return 0.0 if self._evaluating is None else now - self._evaluating
-
-    def _evaluation(self, scoring: float) -> float | None:
-        """The seconds that an evaluation takes. During the first one, they follow from the models that are done."""
-        if self._evaluated:
-            return fmean(self._evaluated)
-        return scoring / self._share if self._share else None

@@ -24,6 +24,7 @@ from fedsash.testing import identical
 from support.norms import with_norm
 from support.worlds import ENGINES, SEQUENTIAL, SPAWNED, VECTORISED, data, federation
 
+ADAM = LocalTraining(lr=0.01, batch=5, optimiser=Adam(), keep_moments=True)
 COMPILED = replace(VECTORISED, compile=True)
 TESTED = [[0, 3, 4, 13], [5, 14, 15], [16], [6, 7, 8, 9, 10], [11, 12, 17], [1, 2, 18, 19]]
 
@@ -157,8 +158,10 @@ def test_on_a_simulated_network_nothing_changes() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_steps_tune_as_others_do() -> None:
-    close(tuned(FineTuning(epochs=2)), tuned(FineTuning(epochs=2), engine=COMPILED), 1e-12)
+@pytest.mark.parametrize("settings", [{}, {"method": Scaffold()}, {"local": ADAM}], ids=["plain", "scaffold", "adam"])
+def test_compiled_steps_tune_as_others_do_whatever_training_remembers(settings: dict[str, Any]) -> None:
+    one, other = (tuned(FineTuning(epochs=2), engine=engine, **settings) for engine in (VECTORISED, COMPILED))
+    close(one, other, 1e-11)
 
 
 def test_the_draws_are_a_pure_function_of_the_seed_and_the_round_and_its_own() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
@@ -242,9 +242,10 @@ class Federation(Reached, Shown):
         """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`."""
         return {"model": state.w} | self._calibration.values(self.observers.values(state, state.w))
 
-    def evaluate(self, state: State) -> list[Metrics]:
-        """The metrics of the model and of all averages on every chosen split; the state does not change."""
-        return [m for name, w in self.models(state).items() for m in self.judge(w, state.round, name, state)]
+    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:
+        """The metrics of all `models` on every chosen split; the state does not change; `each` passes names on."""
+        models = self.models(state)
+        return [m for name in each(list(models)) for m in self.judge(models[name], state.round, name, state)]
 
     def judge(self, w: Tensor, round: int, name: str, state: State | None = None) -> list[Metrics]:
         """The metrics of any model `w` `[D]` on every split, recorded with this round and name.
@@ -315,6 +316,5 @@ class Federation(Reached, Shown):
         names = ("module", "goal", "method", "local", "aggregation", "sharing", "seed")
         own: dict[str, Any] = {name: getattr(self, name) for name in names}
         problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
-        sample = self.sampling.first(self.sizes, self.seed)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
-        return Training(problem=problem, asked=asked, sample=sample, **own)
+        return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)

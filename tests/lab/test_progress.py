@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fedsash.lab.progress import Progress, shorten
+from fedsash.lab.progress import Progress
 from support.histories import ACCURACY, SIX
 
 
@@ -56,8 +54,8 @@ def test_a_log_gets_one_line_of_a_short_run(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_log_gets_lines_now_and_then(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.lab.progress.LINE", 0.1)
-    monkeypatch.setattr("fedsash.lab.progress.SAMPLE", 0.01)
+    monkeypatch.setattr("fedsash.lab.progress.faces.LINE", 0.1)
+    monkeypatch.setattr("fedsash.lab.progress.pace.SAMPLE", 0.01)
     began = time.monotonic()
     with Progress(10**9, True) as progress:
         t = 0
@@ -77,7 +75,7 @@ def test_nothing_is_said_twice_or_of_nothing(
     with Progress(10, True):
         pass
     assert capsys.readouterr().out == ""
-    monkeypatch.setattr("fedsash.lab.progress.LINE", 0.0)
+    monkeypatch.setattr("fedsash.lab.progress.faces.LINE", 0.0)
     with Progress(10, True) as progress:
         progress.update(10)
     assert capsys.readouterr().out.count("\n") == 1
@@ -108,37 +106,69 @@ def test_lines_are_said_before_within_and_after(capsys: pytest.CaptureFixture[st
     assert lines[:2] == ["[a] before", "within [/b]"] and lines[2].startswith("round 10/10") and lines[3:] == ["after"]
 
 
-@pytest.mark.parametrize("columns", [10, 30, 60, 80, 100, 200])
-def test_the_bar_fits_the_terminal(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("columns", [10, 30, 60, 80, 120, 200])
+def test_the_bar_fits_the_terminal_and_names_stay_whole(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch, columns) as screen, Progress(10_000, True) as progress:
         train(progress, 10_000)
-    bars = screen.lines()
-    assert max(map(len, bars)) <= columns
-    assert columns == 10 or all("/" in bar for bar in bars), "one line a bar"
-    if columns >= 100:
-        assert "10000/10000" in bars[-1] and "━" in bars[-1]
-        assert re.findall(r"\d+\.\d", bars[-1]) == [f"{100 * accuracy:.1f}" for accuracy in SIX.values()]
-    if columns == 200:
-        assert all(f"{name} " in bars[-1] for name in SIX)
+    lines = screen.lines()
+    assert max(map(len, lines)) <= columns
+    if columns >= 60:
+        begin = max(i for i, line in enumerate(lines) if "10000/10000" in line)
+        assert "━" in lines[begin]
+        shown = " ".join(lines[begin + 1 :])
+        assert [f"{name} {ACCURACY.text(of)}" in shown for name, of in SIX.items()] == [True] * 6
 
 
-def test_lines_stand_above_the_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    with terminal(monkeypatch) as screen, Progress(100, True) as progress:
+def test_of_many_values_the_bar_shows_some_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch, 60) as screen, Progress(10, True) as progress:
+        progress.update(10, {f"average{i}": "50.0 %" for i in range(40)})
+    lines = screen.lines()
+    begin = max(i for i, line in enumerate(lines) if "10/10" in line)
+    assert len(lines) - begin == 5 and lines[-1] == "..."
+
+
+def test_an_evaluation_has_a_bar_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    for columns in (60, 80, 120):
+        with terminal(monkeypatch, columns) as screen, Progress(10, True, lambda round: 10 - round) as progress:
+            progress.update(0)
+            with progress.evaluation() as each:
+                for _ in each(["model", "window5", "ema"]):
+                    time.sleep(0.3)
+            progress.update(1)
+        lines = screen.lines()
+        assert max(map(len, lines)) <= columns
+        assert any(re.search(r" 0/10 ━.* evaluating ━+.* 2/3", line) for line in lines)
+        assert " 1/10" in lines[-1] and "evaluating" not in lines[-1]
+
+
+def test_a_line_above_the_bar_is_broken_between_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = "/a/path/that/is/longer/than/a/line" * 4
+    with terminal(monkeypatch, 60) as screen, Progress(100, True) as progress:
         train(progress, 50)
-        progress.say("round 50: left out the uploads of clients [3]" + "." * 100)
+        progress.say("engine: one client at a time on 1 thread, contiguous: about 2.1 ms for each round")
+        progress.say(f"written: {path}")
         print("printed")
         train(progress, 100, 51)
     lines = screen.lines()
-    said, written = (next(i for i, line in enumerate(lines) if start in line) for start in ("clients [3]", "printed"))
-    assert len(lines[said]) > 100, "a line is broken by the terminal, not by us"
-    assert said < written < len(lines) - 1 and "100/100" in lines[-1]
+    first = lines.index("engine: one client at a time on 1 thread, contiguous: about")
+    assert lines[first + 1] == "  2.1 ms for each round"
+    assert any(path in line for line in lines), "a path is broken by the terminal, not by us"
+    assert first < lines.index("printed") and any("100/100" in line for line in lines[-3:])
+
+
+def test_without_colours_nothing_is_coloured(monkeypatch: pytest.MonkeyPatch) -> None:
+    with terminal(monkeypatch) as screen:
+        monkeypatch.setenv("NO_COLOR", "1")
+        with Progress(100, True) as progress:
+            train(progress, 100)
+    assert "100/100" in screen.getvalue() and not re.search(r"\x1b\[[0-9;]*3[0-9](;[0-9;]*)?m", screen.getvalue())
 
 
 def test_an_error_ends_the_bar_and_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     with terminal(monkeypatch) as screen, pytest.raises(KeyboardInterrupt), Progress(100, True) as progress:
         train(progress, 7)
         raise KeyboardInterrupt
-    assert "7/100" in screen.lines()[-1]
+    assert any("7/100" in line for line in screen.lines()[-3:])
     assert screen.getvalue().rindex("\x1b[?25h") > screen.getvalue().rindex("\x1b[?25l"), "the cursor is hidden"
 
 
@@ -151,7 +181,7 @@ def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_resumed_run_is_as_fast_as_its_own_rounds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fedsash.lab.progress.SAMPLE", 0.0)
+    monkeypatch.setattr("fedsash.lab.progress.pace.SAMPLE", 0.0)
     with Progress(400, True) as progress:
         for t in range(300, 306):
             progress.update(t)
@@ -161,7 +191,7 @@ def test_a_resumed_run_is_as_fast_as_its_own_rounds(
 
 
 def test_slow_rounds_have_a_time_each(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedsash.lab.progress.SAMPLE", 0.0)
+    monkeypatch.setattr("fedsash.lab.progress.pace.SAMPLE", 0.0)
     with Progress(7202, True) as progress:
         progress.update(1, {"model": math.nan})
         time.sleep(1.05)
@@ -177,21 +207,3 @@ def test_an_update_costs_next_to_nothing(monkeypatch: pytest.MonkeyPatch) -> Non
         train(progress, 101_000, 1001)
         seconds = time.process_time() - began
     assert seconds / 100_000 < 20e-6
-
-
-@given(
-    names=st.lists(st.from_regex(r"[a-z][a-z _-]{0,8}[0-9]{0,3}", fullmatch=True), max_size=8), room=st.integers(-5, 80)
-)
-def test_shortened_names_fit_and_keep_their_numbers(names: list[str], room: int) -> None:
-    short = shorten(names, room)
-    total = sum(map(len, short))
-    for name, cut in zip(names, short, strict=True):
-        number = re.sub(r".*?([0-9]*)$", r"\1", name)
-        assert cut.endswith(number) and cut and cut[0] == name[0]
-        assert name.startswith(cut[: len(cut) - len(number)])
-    assert total <= room or all(len(cut.rstrip("0123456789")) == 1 for cut in short)
-    assert sum(map(len, names)) > room or short == names
-
-
-def test_windows_are_told_apart_first() -> None:
-    assert shorten(list(SIX), 17) == ["mo", "w5", "w20", "w100", "ema", "swa"]

@@ -10,6 +10,8 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from fedsash.evaluation import Evaluation
 from fedsash.lab import terminal
 from fedsash.lab.summaries import summarise
@@ -123,3 +125,17 @@ def test_heavy_libraries_are_imported_where_they_are_used() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80, 120])
+def test_on_a_narrow_terminal_no_name_and_no_number_is_lost(
+    columns: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    long = "the_average_of_the_last_hundred"
+    rows = history({"model": [0.5], "window20": [0.625], long: [0.75]}, metric="accuracy")
+    terminal.show(table(summarise(rows, Evaluation(), ACCURACY), Evaluation()))
+    shown = capsys.readouterr().out
+    assert "…" not in shown and "window20 " in shown
+    assert all(number in shown for number in ("50.0 %", "62.5 %", "75.0 %", "+12.5 points", "+25.0 points"))
+    assert (long in shown) == (columns > 80) and long[:24] in shown

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
 from ..tasks import Criterion
+from . import terminal
 from .client_results import HEADS, client_rows, counted
 from .summaries import metric_of, privacy_text
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 MISSING = "-"
+NAME = 24
+"""Names of models up to this length are never folded."""
 
 
 def empty_table() -> Table:
@@ -31,14 +34,10 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     gains in percentage points. Print it with `terminal.show`.
     """
     criterion = metric_of(summary)
-    result = empty_table()
-    result.add_column("model", overflow="fold", vertical="bottom")
-    for head in heads(summary, "" if evaluation is None else f"(last {evaluation.last})"):
-        result.add_column(head, justify="right", no_wrap=True, vertical="bottom")
     models: dict[str, dict[str, Any]] = summary["models"]
     lead = leader(models, criterion)
-    for name, of_model in models.items():
-        result.add_row(name, *cells(name, of_model, criterion), style="bold" if name == lead else None)
+    named = ["model", *heads(summary, "" if evaluation is None else f"(last {evaluation.last})")]
+    result = _of_models(named, [[name, *cells(name, of, criterion)] for name, of in models.items()], lead)
     result.caption = "\n".join(notes(summary)) or None
     return result
 
@@ -52,13 +51,25 @@ def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
 
 def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:
     """A row for each model on a split that clients score (see `client_rows`)."""
-    result = empty_table()
-    for head in HEADS:
-        result.add_column(head, justify="left" if head == "model" else "right", overflow="fold", vertical="bottom")
-    for row in client_rows(models, criterion):
-        result.add_row(*row)
+    result = _of_models(HEADS, client_rows(models, criterion))
     unit = " (%)" if criterion.share else ""
     result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; gain: of the worst tenth"
+    return result
+
+
+def _of_models(heads: Sequence[str], rows: Sequence[Sequence[str]], lead: str | None = None) -> Table:
+    """A table whose first column has names. Where it is too wide, names of more than `NAME` columns are folded.
+
+    Nothing else gives way: that is its `min_width`.
+    """
+    result = empty_table()
+    result.add_column(heads[0], overflow="fold", vertical="bottom")
+    for head in heads[1:]:
+        result.add_column(head, justify="right", no_wrap=True, vertical="bottom")
+    for row in rows:
+        result.add_row(*row, style="bold" if row[0] == lead else None)
+    names = max(map(len, [heads[0], *(row[0] for row in rows)]))
+    result.min_width = terminal.console(width=10_000).measure(result).maximum - max(names - NAME, 0)
     return result
 
 

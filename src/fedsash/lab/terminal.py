@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import textwrap
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,16 @@ def say(text: str = "") -> None:
     print(visible(text), flush=True)
 
 
+def wrapped(line: str, columns: int) -> str:
+    """The line on lines of at most so many columns, broken between words only. All but the first are indented.
+
+    A word that is longer, such as a path, is not broken, so that it can be copied.
+    """
+    return textwrap.fill(
+        visible(line), max(columns, 20), subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+    )
+
+
 def complain(line: str) -> None:
     """Print one line on standard error, if somebody can still read it."""
     with suppress(OSError):
@@ -33,8 +44,10 @@ def complain(line: str) -> None:
 
 
 def show(thing: RenderableType) -> None:
-    """Print a table or another thing of rich."""
-    console().print(thing)
+    """Print a table or another thing of rich. One whose `min_width` is too wide is not cut: the terminal breaks it."""
+    own = console()
+    own.width = max(own.width, getattr(thing, "min_width", None) or 0)
+    own.print(thing, crop=False)
 
 
 def console(**settings: Any) -> Console:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -114,9 +114,13 @@ class Asynchronous:
             round=state.round, clients=ids, samples=learning.passed, refused=learning.left_out
         )
 
-    def evaluate(self, state: State) -> list[Metrics]:
-        """The metrics of the model and all averages."""
-        return self.federation.evaluate(state)
+    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:
+        """The metrics of the model and all averages. `each` passes their names on."""
+        return self.federation.evaluate(state, each)
+
+    def facts(self) -> Mapping[str, object]:
+        """The facts about the federation, and the scheduler."""
+        return {**self.federation.facts(), "scheduler": self.scheduler}
 
     def privacy(self, state: State) -> Privacy | None:
         """What the run has spent of the clients' privacy."""

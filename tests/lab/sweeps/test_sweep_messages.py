@@ -29,7 +29,7 @@ axes.seed = [0, 1]
 
 @pytest.mark.parametrize(
     "criterion, text",
-    [(ACCURACY, ": model 50.0 %, w 62.5 %"), (RMSE, ": model 0.5, w 0.625")],
+    [(ACCURACY, "model 50.0 %, w 62.5 %"), (RMSE, "model 0.5, w 0.625")],
 )
 def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
     rows = history({"model": [0.5], "w": [0.625], "new": [None]}, metric=criterion.name)
@@ -50,3 +50,19 @@ def test_a_sweep_of_regressions_says_and_compares_their_rmse(
     assert "%" not in out and "model " in out
     assert main(["compare", str(tmp_path / "s")]) == 0
     assert "rmse on the test set; lower is better" in capsys.readouterr().out
+
+
+def test_a_sweep_says_one_line_a_run_and_none_for_rounds_that_runs_share(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forks = 'base.averages.w = { name = "window", size = 2 }\naxes.ima.off = {}\naxes.ima.on = { broadcast = "w" }\n'
+    (tmp_path / "sweep.toml").write_text(SWEEP.replace("axes.seed", f"{forks}axes.seed"))
+    sweep = [str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "s")]
+    assert main(["sweep", *sweep, "--plan"]) == 0
+    assert "2 runs share" in capsys.readouterr().out
+    assert main(["sweep", *sweep]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    said = sorted(line.split(": ")[0] for line in lines if line.startswith("runs/"))
+    assert len(said) == len(set(said)) == 4
+    assert not any("shared" in line for line in lines[1:])
+    assert all("model " in line for line in lines if line.startswith("runs/"))

@@ -49,7 +49,7 @@ def _show_legs(sweep: Sweep) -> None:
     depth: dict[str, int] = {}
     for leg in plan(sweep.runs).legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
-        what = f"{len(leg.runs)} runs share" if leg.folder.startswith("shared/") else leg.folder
+        what = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
         terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
 
 

@@ -62,12 +62,17 @@ def draw(picture: Picture, path: Path | str) -> None:
 
     Raises `ImportError` without matplotlib, and `ValueError` for an unknown extension.
     """
+    replace_file(path, drawn(picture, Path(path).suffix[1:] or "png"))
+
+
+def drawn(picture: Picture, form: str) -> bytes:
+    """A picture as a file of the format `form`. Raises errors as `draw`."""
     from matplotlib import style
 
     content = io.BytesIO()
     with style.context(["default", HOUSE]):
-        figure(picture).savefig(content, format=Path(path).suffix[1:] or "png")
-    replace_file(path, content.getvalue())
+        figure(picture).savefig(content, format=form)
+    return content.getvalue()
 
 
 def figure(picture: Picture) -> Figure:

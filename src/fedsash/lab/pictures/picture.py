@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from .styles import Dash, Style
@@ -189,14 +190,31 @@ class Panel:
     ends: bool = False
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Picture:
-    """A picture: its title, its panels in the order of the page, and one or two sentences below it on the page."""
+    """A picture: its title, its panels in the order of the page, and one or two sentences below it on the page.
+
+    A notebook shows it drawn, and `save(path)` writes it.
+    """
 
     title: str
     panels: Sequence[Panel]
     columns: int = 1
     caption: str = ""
+
+    def __repr__(self) -> str:
+        return f"Picture({self.title!r}, {', '.join(panel.name for panel in self.panels)}): save(path) writes it"
+
+    def _repr_png_(self) -> bytes:
+        from .paper import drawn
+
+        return drawn(self, "png")
+
+    def save(self, path: Path | str) -> None:
+        """Write it into the file `path`: PNG, PDF or SVG, by its extension. Raises `ValueError` for another one."""
+        from .paper import draw
+
+        draw(self, path)
 
 
 def _fits(values: Sequence[object], places: Sequence[object]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -52,7 +52,9 @@ class Driver(Protocol):
 
     def round(self, state: State) -> tuple[State, RoundReport]: ...
 
-    def evaluate(self, state: State) -> list[Metrics]: ...
+    def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]: ...
+
+    def facts(self) -> Mapping[str, object]: ...
 
     def privacy(self, state: State) -> Privacy | None: ...
 

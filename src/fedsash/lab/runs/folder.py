@@ -18,7 +18,7 @@ from ..records import Records
 from ..summaries import GOAL
 from .driver import Driver
 from .lock import held
-from .pictures import draw_clients, draw_curves, draw_timeline
+from .pictures import draw_clients, draw_timeline
 from .result import Result
 
 T = TypeVar("T")
@@ -121,7 +121,8 @@ class RunFolder:
         curves = Curves.of(result.history, federation.goal.criterion)
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, curves)
-        draw_curves(folder, curves, _broadcast_start(federation, result.state))
+        if curves:
+            result.plot().save(folder / "curves.png")
         draw_clients(folder, federation.goal.criterion)
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))
@@ -150,9 +151,3 @@ def _results(result: Result, timeline: Mapping[str, Any] | None) -> Iterator[tup
     if timeline is not None:
         yield "timeline.json", files.json_of(timeline)
     yield "summary.json", files.json_of(result.summary)
-
-
-def _broadcast_start(federation: Driver, state: State) -> int | None:
-    """The round after which clients receive the average instead of the model. None without a broadcast."""
-    choice = state.choice or (federation.broadcast.first() if federation.broadcast else None)
-    return None if choice is None or choice.start is None else max(choice.start, state.forked or 0)

@@ -12,14 +12,7 @@ from .. import files
 from ..client_results import CLIENTS
 from ..pictures import network
 from ..pictures.clients import clients
-from ..pictures.curves import curves
 from ..pictures.paper import draw
-
-
-def draw_curves(folder: Path, found: Curves, broadcast_start: int | None) -> None:
-    """Draw `curves.png` if there was an evaluation."""
-    if found:
-        draw(curves(found, broadcast_start=broadcast_start), folder / "curves.png")
 
 
 def draw_clients(folder: Path, criterion: Criterion) -> None:

@@ -6,8 +6,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ...basics.errors import RunError
 from ...basics.shown import Shown, html_table, text_table
+from ...evaluation import SPLITS, Curves
 from ...state import State
+from ..pictures import Picture
+from ..pictures.curves import curves
 from ..summaries import metric_of
 from ..table import cells, heads, notes
 from .driver import Driver
@@ -44,8 +48,9 @@ class Result(RunModels):
     `result["wima"]` gives the numbers of a model, and `result.model("wima")` the model itself, as a new module.
     `models` lists the names of all models: the global model `"model"`, each average, and, if there are held-out data
     (see `Evaluation.best_on`), the best version of each so far, such as `"wima-best"`. An unknown name raises
-    `UnknownModelError`, a `KeyError`. `interrupted` says that rounds are left, and `signal` is the number of the signal
-    that asked to stop, or 0. `summary["ended_early"]` says why a callback has stopped the run, or is empty.
+    `UnknownModelError`, a `KeyError`. `plot()` gives the picture of their curves. `interrupted` says
+    that rounds are left, and `signal` is the number of the signal that asked to stop, or 0. `summary["ended_early"]`
+    says why a callback has stopped the run, or is empty.
     """
 
     history: list[dict[str, Any]]
@@ -64,6 +69,19 @@ class Result(RunModels):
         best = found[name]["best"] and BestRound(**found[name]["best"])
         return ModelResult(**found[name] | {"best": best})
 
+    def plot(self, split: str = "") -> Picture:
+        """The curves of all models by round: the metric that decides, on a `split`, by default the test set.
+
+        A notebook shows the picture; `result.plot().save("curves.pdf")` writes it. It is the one in `curves.png` and on
+        a page of `fedsash report`. Raises `RunError` if no model was evaluated there, and `ImportError`, when it is
+        drawn, without matplotlib.
+        """
+        found = Curves.of(self.history, self.federation.goal.criterion, split)
+        if not found:
+            there = sorted({row["split"] for row in self.history if row["split"] in SPLITS})
+            raise RunError(f"no model was evaluated on {found.split}; there are: {', '.join(there) or 'none'}")
+        return curves(found, broadcast_start=self._broadcast_start())
+
     def __repr__(self) -> str:
         """A few lines of text. If there are many models, only the first ones are shown."""
         return "\n".join([self._title(), "", *text_table(*self._table()), *notes(self.summary)])
@@ -71,6 +89,12 @@ class Result(RunModels):
     def _repr_html_(self) -> str:
         more = "".join(f"<p>{note}</p>" for note in notes(self.summary))
         return html_table(self._title(), *self._table()) + more
+
+    def _broadcast_start(self) -> int | None:
+        """The round after which clients receive the average instead of the model. None without a broadcast."""
+        broadcast = self.federation.broadcast
+        choice = self.state.choice or (broadcast.first() if broadcast else None)
+        return None if choice is None or choice.start is None else max(choice.start, self.state.forked or 0)
 
     def _title(self) -> str:
         place = f", in {self.folder}" if self.folder is not None else ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
@@ -30,6 +30,7 @@ from .driver import Driver
 from .folder import RunFolder
 from .forks import Fork, renamed
 from .interrupts import Stop, stop_flag
+from .opening import opening
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
@@ -61,7 +62,7 @@ class Session:
         check_arguments(self.federation, self.checkpoint, self.trajectory, self.callbacks, self.shown)
         self.rounds = number_of(self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
-        self.progress = Progress(self.rounds, self.shown)
+        self.progress = Progress(self.rounds, self.shown, self._evaluations)
         self.folder = None if self.out is None else RunFolder(self.out)
         self.place = None if self.folder is None else self.folder.path
         if self.place is not None:
@@ -165,7 +166,7 @@ class Session:
             stack.enter_context(self.progress)
             # an executor with a saved state has a chronicle
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
-            for note in self.federation.prepare(self.rounds - state.round, state) if started else ():
+            for note in self._notes(state) if started else ():
                 self.progress.say(note)
             lines = beyond(self.federation, self.checkpoint, self.rounds), unprotected(self.federation, state)
             for line in chain(*lines):
@@ -186,6 +187,11 @@ class Session:
                     self._rescue(error)
                     raise
 
+    def _notes(self, state: State) -> Iterator[str]:
+        """Lines that say what is trained, then those of the engine, which is started."""
+        yield from opening(self.federation, state, self.rounds, self.config or {})
+        yield from self.federation.prepare(self.rounds - state.round, state)
+
     def _begin(self, live: LiveRun, called: ExitStack) -> None:
         """Let all callbacks begin, and end with the session, also after an exception."""
         for callback in self.callbacks:
@@ -199,6 +205,9 @@ class Session:
         while state.round < self.end and not (stop or self.over or live.stopped):
             state = self._round(state, live)
         return self._end(state, stop.number, live.stopped)
+
+    def _evaluations(self, round: int) -> int:
+        return self.federation.evaluation.left(round, self.rounds)
 
     def _settings(self) -> dict[str, Any]:
         """What config.toml holds: the experiment, or what is known of a run whose federation was made in Python."""
@@ -244,9 +253,10 @@ class Session:
 
     def _evaluate(self, state: State, live: LiveRun) -> tuple[State, dict[str, str]]:
         """The state after its evaluation, and the value of each model as text."""
-        metrics = self.federation.evaluate(state)
+        with self.progress.evaluation() as each:
+            metrics = self.federation.evaluate(state, each)
+            state, more = self.federation.learn(state, metrics)
         self.clients = content(metrics)
-        state, more = self.federation.learn(state, metrics)
         metrics += more
         rows = [m.row() for m in metrics]
         if (spent := self.federation.privacy(state)) is not None:

@@ -89,7 +89,7 @@ class _Foreman:
             self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
         elif message.round is not None:
             self.reached[self.running[message.sender][0].folder] = message.round
-            self._show()
+        self._show()
 
     def _start(self) -> None:
         """Start the legs that are ready. A leg gets all cores if it is the only one."""
@@ -101,7 +101,6 @@ class _Foreman:
             process = self.idle.pop() if self.idle else Process(log, self.heard)
             self.waiting.remove(leg)
             self.running[process] = leg, slots
-            self.bar.say(f"{leg.folder}: {leg.span}")
             process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
             if self.executed.signal:  # it came while the process was started
                 process.stop()
@@ -113,7 +112,8 @@ class _Foreman:
         self.idle += [] if message.crash else [message.sender]
         if message.reached == leg.last:
             self.done.add(leg.folder)
-            self.bar.say(f"{leg.folder}: done{message.results}")
+            if not leg.shared:
+                self.bar.say(f"{leg.folder}: {message.results or 'done'}")
         elif not self.executed.signal:
             self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
             self.waiting = [other for other in self.waiting if not set(other.runs) & set(leg.runs)]
@@ -132,7 +132,9 @@ class _Foreman:
             process.stop_now()
 
     def _show(self) -> None:
-        self.bar.update(sum(self.reached.values()) - self.before)
+        """Show the rounds of all legs together, and where each one is that is being trained."""
+        rounds = {leg.folder: f"{self.reached[leg.folder]}/{leg.last}" for leg, _ in self.running.values()}
+        self.bar.update(sum(self.reached.values()) - self.before, rounds)
 
 
 def check_same(experiment: Experiment, folder: Path) -> None:

@@ -51,6 +51,11 @@ class Leg:
         return self.last - self.first
 
     @property
+    def shared(self) -> bool:
+        """Whether other legs continue it, so that it ends no run."""
+        return self.folder.startswith("shared/")
+
+    @property
     def span(self) -> str:
         """Its rounds in words, counted from 1."""
         return f"rounds {self.first + 1} to {self.last}" if self.rounds else "nothing to train"

@@ -110,4 +110,4 @@ def _results(summary: dict[str, Any]) -> str:
         return ""
     criterion, means = metric_of(summary), {name: of["last_mean"] for name, of in summary["models"].items()}
     known = [f"{name} {criterion.text(mean)}" for name, mean in means.items() if mean is not None]
-    return f": {', '.join(known)}" if known else ""
+    return ", ".join(known)

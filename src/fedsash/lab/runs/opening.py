@@ -1,0 +1,69 @@
+"""What is trained: the first lines of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+import torch
+
+from ...aggregation import WeightedMean
+from ...basics.shown import brief
+from ...data.federated import FederatedData
+from ...servers import ServerSGD
+from ...state import State
+from .driver import Driver
+
+PARTS = ("method", "local", "aggregation", "server", "sampling", "scheduler", "broadcast")
+USUAL = WeightedMean(), ServerSGD()
+"""The parts that are named, in this order, and those that are not, since most runs have them."""
+
+
+def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]) -> Iterator[str]:
+    """The lines that say what is trained: data and clients, model, method, averages, device and rounds.
+
+    The `config` of an experiment file gives the data and the model their names.
+    """
+    facts = driver.facts()
+    yield f"data: {', '.join(filter(None, [_named(config, 'data'), _data(driver)]))}"
+    model = type(facts["model"]).__name__
+    yield f"model: {brief(facts['model']).replace(model, _named(config, 'model') or model, 1)}"
+    parts = [facts.get(name) for name in PARTS]
+    yield f"method: {', '.join(_told(part) for part in parts if part is not None and part not in USUAL)}"
+    if driver.averages:
+        yield f"averages: {', '.join(f'{name} {_told(average)}' for name, average in driver.averages.items())}"
+    if state.round < rounds:
+        yield f"device: {_device(state.w.device)}, rounds {state.round + 1:,} to {rounds:,}"
+
+
+def _named(config: Mapping[str, Any], table: str) -> str:
+    found = config.get(table, {})
+    return str(found.get("name", "")) if isinstance(found, Mapping) else ""
+
+
+def _data(driver: Driver) -> str:
+    """The clients, and the samples on which models are tested."""
+    data, test = driver.clients.data, driver.clients.problem.test
+    sizes = driver.clients.sizes
+    clients = FederatedData.facts(data)["clients"] if data is not None else f"{len(sizes):,}"
+    samples = f"{int(sizes.sum()):,} samples, clients: {clients}"
+    return samples if test is None else f"{samples}, tested on {len(test):,}"
+
+
+def _told(thing: object) -> str:
+    """A part with the settings that differ from its defaults: `FedProx(mu=0.01)`."""
+    known: Any = thing
+    if not hasattr(thing, "__dataclass_fields__"):
+        return brief(thing)
+    changed = [f for f in fields(known) if f.init and getattr(known, f.name) != _default(f)]
+    settings = ", ".join(f"{f.name}={_told(getattr(known, f.name))}" for f in changed)
+    return f"{type(thing).__name__}({settings})" if settings else type(thing).__name__
+
+
+def _default(field: Field[Any]) -> object:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def _device(device: torch.device) -> str:
+    return f"{device} ({torch.cuda.get_device_name(device)})" if device.type == "cuda" else str(device)

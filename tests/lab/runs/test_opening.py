@@ -1,0 +1,32 @@
+"""The first lines of a session: what is trained, before the engine."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsash import EMA, Window, run
+from fedsash.lab.config import parse
+from fedsash.lab.runs.opening import opening
+from fedsash.methods import FedProx
+from support.worlds import federation
+
+
+def test_what_is_trained_is_said_before_the_engine(capsys: pytest.CaptureFixture[str]) -> None:
+    averages = {"window": Window(5), "ema": EMA(0.9)}
+    found = run(federation(method=FedProx(mu=0.25), averages=averages), 2)
+    lines = capsys.readouterr().out.splitlines()
+    starts = [line.split(":")[0] for line in lines]
+    assert starts[:5] == ["data", "model", "method", "averages", "device"]
+    samples, clients = int(found.federation.clients.sizes.sum()), len(found.federation.clients.sizes)
+    assert f"{samples:,} samples" in lines[0] and f"clients: {clients} with" in lines[0]
+    assert lines[1].startswith(f"model: Sequential of {found.state.w.numel():,} parameters")
+    assert "FedProx(mu=0.25)" in lines[2] and "ServerSGD" not in lines[2]
+    assert "window Window(size=5), ema EMA(decay=0.9)" in lines[3]
+    assert lines[4] == "device: cpu, rounds 1 to 2"
+
+
+def test_an_experiment_file_gives_data_and_model_their_names() -> None:
+    experiment = parse({"partition": {"name": "iid", "clients": 10}, "model": {"name": "mlp", "hidden": [4]}})
+    with experiment.driver() as driver:
+        lines = list(opening(driver, driver.start(), 300, experiment.table()))
+    assert lines[0].startswith("data: digits, ") and lines[1].startswith("model: mlp of ")

@@ -1,0 +1,66 @@
+"""Notebooks: one bar for a run, a table for its result, a picture for its curves, and no flood of lines."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fedsash import Result, RunError, run
+from fedsash.evaluation import Curves
+from fedsash.lab.pictures import Picture
+from fedsash.lab.pictures.curves import curves
+from fedsash.lab.progress.faces import html
+from fedsash.lab.progress.moment import Moment
+from fedsash.lab.progress.pace import Pace
+from support.worlds import federation
+
+MAKE = """
+import fedsash as fs
+from fedsash.testing import small_federation
+federation = small_federation(averages={"window": fs.Window(5)}, evaluation=fs.Evaluation(every=2, last=1))
+"""
+
+
+@pytest.fixture(scope="module")
+def result() -> Result:
+    return run(federation(), 4, progress=False)
+
+
+def test_a_real_notebook_has_one_bar_for_a_run_a_table_and_a_picture() -> None:
+    client, form = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    cells = [MAKE, "result = fs.run(federation, 200)\nresult", "result.plot()"]
+    notebook: Any = form.v4.new_notebook(cells=[form.v4.new_code_cell(cell) for cell in cells])
+    client.NotebookClient(notebook, timeout=120).execute()
+    trained, drawn = (cell.outputs for cell in notebook.cells[1:])
+    assert [output.output_type for output in trained] == ["display_data", "execute_result"]
+    bar, table = (output.data["text/html"] for output in trained)
+    assert 'max="200" value="200"' in bar and "data: " in bar and "window <b>" in bar
+    assert table.startswith("<table><caption>Result: 200 rounds")
+    (picture,) = drawn
+    assert base64.b64decode(picture.data["image/png"]).startswith(b"\x89PNG")
+
+
+def test_the_bar_of_a_notebook_shows_the_last_notes_and_text_as_text() -> None:
+    moment = Moment(Pace(10, lambda round: 0), values={"<b>": "50.0 %"}, notes=[f"note {i} <i>" for i in range(20)])
+    page = html(moment)
+    assert "8 notes before" in page and "note 19 &lt;i&gt;" in page and "note 7 " not in page
+    assert "<i>" not in page and "&lt;b&gt; <b>50.0 %</b>" in page
+
+
+def test_plot_gives_the_picture_of_the_curves_which_can_be_saved(result: Result, tmp_path: Path) -> None:
+    picture = result.plot()
+    assert isinstance(picture, Picture)
+    assert picture == curves(Curves.of(result.history, result.federation.goal.criterion))
+    assert picture._repr_png_().startswith(b"\x89PNG") and "save(path)" in repr(picture)
+    for name, begin in {"a.png": b"\x89PNG", "a.pdf": b"%PDF"}.items():
+        picture.save(tmp_path / name)
+        assert (tmp_path / name).read_bytes().startswith(begin)
+
+
+def test_a_split_on_which_nothing_was_evaluated_is_refused_in_one_line(result: Result) -> None:
+    with pytest.raises(RunError, match=r"no model was evaluated on held_out; there are: \w+"):
+        result.plot("held_out")

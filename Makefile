@@ -26,6 +26,7 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.trackers
 
 torture: $(READY)
 	$(BIN)/python -m torture

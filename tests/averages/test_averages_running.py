@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from fedsash.averages import EMA, Window
+from fedsash.averages.pieces import Pieces
 from fedsash.averages.profiles import FLATTEST, Profile, block_weights, decay_of, ema, exponent, misplaced, power
 from fedsash.averages.running import SUM, RunningSum, combined
 from support.trajectories import Alone
@@ -26,7 +27,7 @@ def sums_of(models: Tensor, counts: list[int]) -> list[RunningSum]:
     """The running sums of the first models, for each of these numbers of them."""
     state, found = SUM.init(models[0]), {0: RunningSum.empty(models.shape[1])}
     for round, w in enumerate(models, 1):
-        SUM.take(state, w, round, {})
+        SUM.take(state, Pieces.of(w), round, {})
         found[round] = RunningSum(state["high"].clone(), state["low"].clone(), int(state["seen"]))
     return [found[count] for count in counts]
 

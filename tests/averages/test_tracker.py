@@ -8,48 +8,22 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from fedsash.averages import EMA, Average, Tracker, Window
-
-
-def make_model() -> nn.Sequential:
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 5), nn.Tanh(), nn.Linear(5, 2))
-
-
-def train(model: nn.Module, epochs: int, tracker: Tracker | None = None) -> list[dict[str, Tensor]]:
-    """A few steps of SGD with momentum on noise; the model after each."""
-    generator = torch.Generator().manual_seed(1)
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    models = []
-    for _ in range(epochs):
-        x, y = torch.randn(8, 4, generator=generator), torch.randn(8, 2, generator=generator)
-        optimiser.zero_grad()
-        nn.functional.mse_loss(model(x), y).backward()
-        optimiser.step()
-        if tracker:
-            tracker.update()
-            with tracker.applied():
-                model(x)
-        models.append(copy.deepcopy(model.state_dict()))
-    return models
-
-
-def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
-    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+from support.loops import equal, make_model, steps
 
 
 def test_tracking_does_not_change_training() -> None:
     plain, tracked = make_model(), make_model()
-    models = train(plain, 6)
-    assert all(map(equal, train(tracked, 6, Tracker(Window(3), tracked)), models))
+    models = steps(plain, 6)
+    assert all(map(equal, steps(tracked, 6, Tracker(Window(3), tracked)), models))
 
 
 def test_the_average_is_applied_and_taken_back() -> None:
     model = make_model()
     tracker = Tracker(Window(3), model)
-    models = train(model, 6, tracker)
+    models = steps(model, 6, tracker)
     mean = {name: torch.stack([m[name] for m in models[-3:]]).mean(0) for name in models[0]}
     own = copy.deepcopy(model.state_dict())
     with pytest.raises(RuntimeError, match="stop"), tracker.applied() as averaged:
@@ -70,7 +44,7 @@ def test_before_the_first_update_the_average_is_the_model() -> None:
 def test_copy_to_another_module() -> None:
     model, other = make_model(), make_model()
     tracker = Tracker(Window(1), model)
-    train(model, 2, tracker)
+    steps(model, 2, tracker)
     tracker.copy_to(other)
     assert equal(other.state_dict(), model.state_dict())
 
@@ -78,7 +52,7 @@ def test_copy_to_another_module() -> None:
 def test_an_average_of_the_classifier_leaves_the_extractor() -> None:
     model, other = make_model(), make_model()
     tracker = Tracker(Window(5, part="classifier"), model)
-    models = train(model, 5, tracker)
+    models = steps(model, 5, tracker)
     tracker.copy_to(other)
     averaged, own = other.state_dict(), model.state_dict()
     assert all(torch.equal(averaged[name], own[name]) for name in ("0.weight", "0.bias"))
@@ -89,24 +63,26 @@ def test_an_average_of_the_classifier_leaves_the_extractor() -> None:
 def test_a_saved_tracker_goes_on(average: Average, tmp_path: Path) -> None:
     model = make_model()
     tracker = Tracker(average, model)
-    train(model, 4, tracker)
+    steps(model, 4, tracker)
     save_file(tracker.state_dict(), tmp_path / "tracker.safetensors")
     saved = load_file(tmp_path / "tracker.safetensors")
     resumed = Tracker(average, model)
-    train(model, 3, resumed)
+    steps(model, 3, resumed)
     resumed.load_state_dict(saved)
     assert equal(resumed.state_dict(), saved) and equal(tracker.state_dict(), saved)
-    train(model, 1, tracker)
+    steps(model, 1, tracker)
     resumed.update()
     assert resumed.round == 5
     assert equal(resumed.state_dict(), tracker.state_dict())
-    assert torch.equal(resumed.value(), tracker.value())
+    assert equal(resumed.value(), tracker.value())
 
 
 def test_a_state_of_another_average_is_refused() -> None:
     model = make_model()
-    with pytest.raises(ValueError, match="the saved state is not one of"):
-        Tracker(Window(3), model).load_state_dict(Tracker(Window(4), model).state_dict())
+    theirs = Tracker(Window(4), model).state_dict()
+    with pytest.raises(ValueError, match=r"^the saved state does not fit this tracker: average is .*size=4") as refusal:
+        Tracker(Window(3), model).load_state_dict(theirs)
+    assert "\n" not in str(refusal.value)
 
 
 def with_norm() -> nn.Sequential:
@@ -118,7 +94,7 @@ def with_norm() -> nn.Sequential:
 def test_an_average_of_a_model_with_batch_norm_has_the_mean_of_its_statistics_or_the_latest(buffers: str) -> None:
     model = with_norm()
     tracker = Tracker(Window(3, buffers=buffers), model)  # type: ignore[arg-type]
-    models = train(model, 6, tracker)
+    models = steps(model, 6, tracker)
     for name, value in models[-1].items():
         mean = torch.stack([m[name].double() for m in models[-3:]]).mean(0)
         expected = value if "1.running" in name and buffers == "latest" else mean.to(value.dtype)
@@ -132,14 +108,14 @@ def test_an_average_of_a_model_with_batch_norm_has_the_mean_of_its_statistics_or
 def test_the_statistics_of_an_average_are_estimated_again_from_the_batches_of_a_loader() -> None:
     model = with_norm()
     tracker = Tracker(Window(3, buffers="re-estimate"), model)
-    models = train(model, 6)
+    models = steps(model, 6)
     tracker.update()
     loader = [(torch.randn(8, 4), 0) for _ in range(3)]
     other = with_norm()
-    tracker.copy_to(other, loader)
+    tracker.copy_to(other, batches=loader)
     plain = copy.deepcopy(model)
     torch.optim.swa_utils.update_bn(loader, plain)
-    with tracker.applied(loader):
+    with tracker.applied(batches=loader):
         assert equal(model.state_dict(), plain.state_dict()) and equal(other.state_dict(), plain.state_dict())
     assert equal(model.state_dict(), models[-1])
 
@@ -149,6 +125,6 @@ def test_batches_must_be_given_where_statistics_are_estimated_again_and_nowhere_
     with pytest.raises(ValueError, match=r"^Tracker: batches = None: must be given"), missing.applied():
         pass
     with pytest.raises(ValueError, match=r"^Tracker: batches = \[.*\]: only for an average with buffers"):
-        Tracker(Window(3), with_norm()).copy_to(with_norm(), [torch.randn(8, 4)])
+        Tracker(Window(3), with_norm()).copy_to(with_norm(), batches=[torch.randn(8, 4)])
     with Tracker(Window(3, buffers="re-estimate"), make_model()).applied() as model:
         assert model.training

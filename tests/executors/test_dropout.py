@@ -222,6 +222,11 @@ def test_the_same_batch_asked_again_has_the_same_masks() -> None:
     batch = Batch(torch.randn(1, 4, 1, 3, 3).double(), torch.zeros(1, 4).long(), torch.ones(1, 4).double(), key()[None])
     for gradients in (OneByOne, Stacked):
         gradient = gradients(
-            module=model, loss=cross_entropy, method=FedAvg(), memory_format="contiguous", dropout=True
+            module=model,
+            layout=Layout(model),
+            loss=cross_entropy,
+            method=FedAvg(),
+            memory_format="contiguous",
+            dropout=True,
         )
         assert torch.equal(gradient(w, batch, {}), gradient(w.clone(), batch, {}))

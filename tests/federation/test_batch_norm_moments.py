@@ -30,7 +30,7 @@ def test_one_client_is_central_training_by_an_optimiser_that_goes_on(buffers: An
     state = after(world, 3)
     assert state.client_state["optimiser_m"].shape == (1, world.layout.trained)
     if buffers != "average":
-        state.w[world.sharing.own :] = state.client_state["own"][0]
+        state.w[world.sharing.own] = state.client_state["own"][0]
     trained = world.module_of(state.w).state_dict()
     plain = centrally_trained(
         model, world, 12, 12, lambda parameters: torch.optim.AdamW(parameters, lr=0.01, eps=EPSILON)

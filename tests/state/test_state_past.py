@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsash import EMA, Broadcast, Checkpoint, Fork, Window, resume, run
-from fedsash.averages import Average, Retention
+from fedsash.averages import Average, Pieces, Retention
 from fedsash.basics.arrays import Vectors
 from fedsash.lab.checkpoints import StateError, load, save
 from support.worlds import after, federation, identical, trained
@@ -27,8 +27,8 @@ class Last(Average):
     def init(self, w: Tensor) -> Vectors:
         return {"models": torch.zeros(2, len(w), dtype=w.dtype), "seen": torch.tensor(0)}
 
-    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        state["models"][min(int(state["seen"]), 1)] = w
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        state["models"][min(int(state["seen"]), 1)] = w.whole()
         state["seen"] += 1
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
@@ -48,7 +48,7 @@ class Before(Average):
     def needs(self, state: Vectors) -> list[int]:
         return [round for round in state["two"].tolist() if round]
 
-    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
         state["two"] = torch.tensor([int(state["two"][1]), round])
         state["seen"] += 1
 

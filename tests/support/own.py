@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedsash.averages import Average
+from fedsash.averages import Average, Pieces
 from fedsash.basics.arrays import Ints
 from fedsash.data import Transform, draws
 from fedsash.exchange import Answers, Executor, Request
@@ -31,8 +31,8 @@ class PlainMean(Average):
     def observes(self, round: int) -> bool:
         return round >= self.start
 
-    def take(self, state: dict[str, Tensor], w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        state["sum"] += w
+    def take(self, state: dict[str, Tensor], w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        state["sum"] += w.whole()
         state["seen"] += 1
 
     def mean(self, state: dict[str, Tensor], w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
@@ -114,8 +114,8 @@ class Remembers(Server):
 class Borrows(PlainMean):
     """An average with a mistake: it keeps the vector that it was given."""
 
-    def take(self, state: dict[str, Tensor], w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
-        state["sum"] = w.double() if w.dtype != torch.float64 else w
+    def take(self, state: dict[str, Tensor], w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        state["sum"] = w.whole().to(torch.float64)
         state["seen"] = torch.tensor(1)
 
 

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from fedsash.aggregation import WeightedMean
+from fedsash.basics.layout import Layout
+from fedsash.basics.sharing import Sharing
 from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Ask, Evaluation, Evaluator, Goal, Scorer
 from fedsash.exchange import Answers, Request
@@ -51,7 +53,7 @@ def asking(data: FederatedData, module: nn.Module, loss: Loss | None = None) -> 
         method=FedAvg(),
         local=LocalTraining(),
         aggregation=WeightedMean(),
-        buffers="refuse",
+        sharing=Sharing(Layout(module)),
         seed=0,
         batch=500,
         asked=everything.asked(bool(data.held)),

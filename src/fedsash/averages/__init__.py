@@ -5,6 +5,7 @@ from .base import Average, Retention, check_names
 from .ema import EMA
 from .observer import Observer
 from .observers import AverageStates, Observers
+from .pieces import Pieces
 from .swa import SWA
 from .tracker import Tracker
 from .window import Window
@@ -19,6 +20,7 @@ __all__ = [
     "AverageStates",
     "Observer",
     "Observers",
+    "Pieces",
     "Retention",
     "Tracker",
     "Vectors",

@@ -15,6 +15,7 @@ from ..basics.errors import RunError, check
 from ..basics.layout import ModelSlice
 from ..basics.storage import Storage
 from ..basics.typed import typed
+from .pieces import Pieces
 
 LONGEST_NAME = 200
 """Bytes of an average's name. Files are named after it, with up to 25 bytes more, and file systems take 255."""
@@ -62,8 +63,10 @@ class Average(ABC):
         """The state before the first round, for models like `w` `[d]`."""
 
     @abstractmethod
-    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
         """Put the model `w` `[d]` of `round` into the state, in place; `past` holds the models that it needed before.
+
+        `w` lies in pieces, which are not copies; `w.whole()` is one flat tensor `[d]`.
 
         It is called with increasing rounds, only with those that it `observes`, and only with finite values.
         """
@@ -79,6 +82,15 @@ class Average(ABC):
     def needs(self, state: Vectors) -> Collection[int]:
         """The rounds whose models it must receive again."""
         return ()
+
+    @property
+    def thorough(self) -> bool:
+        """Whether every value of a model is looked at before it is observed, so that none spoils the average."""
+        return True
+
+    def in_a_loop(self) -> Average:
+        """This average with the settings that "auto" means in a `Tracker`, where it may observe every step."""
+        return self
 
     def observes(self, round: int) -> bool:
         """Whether this average takes the model after `round` finished rounds."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from .pieces import Pieces, chunk_of
+
 
 def exact_device(w: Tensor) -> torch.device:
     """The device for float64 sums of vectors like `w`: that of `w`, or the CPU if it has no float64 (Apple's MPS)."""
@@ -21,39 +23,51 @@ def zero(w: Tensor) -> Tensor:
     return torch.zeros(w.shape, dtype=torch.float64, device=exact_device(w))
 
 
-def add(high: Tensor, low: Tensor, plus: Tensor | None = None, minus: Tensor | None = None) -> None:
-    """`high + low += plus - minus`, in place; all are vectors `[d]`."""
-    chunk = _chunk(high)
-    terms = [(v is minus, torch.split(v.to(high.device), chunk)) for v in (minus, plus) if v is not None]
-    for i, (h, error) in enumerate(zip(torch.split(high, chunk), torch.split(low, chunk), strict=True)):
-        total = h
-        for leaves, pieces in terms:
-            term = -pieces[i] if leaves else pieces[i]
-            total, rest = _two_sum(total, term.to(torch.float64))
+def add(high: Tensor, low: Tensor, plus: Pieces | None = None, minus: Tensor | None = None) -> None:
+    """`high + low += plus - minus`, in place; all are vectors `[d]`.
+
+    It is one pass over memory, chunk by chunk, with temporaries that stay in a core's cache.
+    """
+    lead = plus or Pieces([] if minus is None else [minus])
+    most = chunk_of(high)
+    rows = torch.empty((4, min(most, len(high))), dtype=torch.float64, device=high.device)
+    beside = (high, low) if plus is None or minus is None else (high, low, minus)
+    for first, h, error, *second in lead.beside(most, *beside):
+        b, s, t, e = rows[:, : len(h)].unbind()
+        a = h
+        for x, sign in [*((x, -1) for x in second), (first, -1 if plus is None else 1)]:
+            out = s if a is h else h
+            a, rest = _two_sum(a, b.copy_(x), sign, (out, t, e))
             error += rest
-        h.copy_(total)
+        if a is not h:
+            h.copy_(a)
 
 
 def mean(high: Tensor, low: Tensor, count: int, like: Tensor) -> Tensor:
     """`(high + low) / count` `[d]`, rounded once to the type of `like` (see `_divide`) and on its device."""
     out = torch.empty_like(like, device=high.device)
     divide = _divide_once if like.element_size() < 8 else _divide
-    chunk = _chunk(high)
+    chunk = chunk_of(high)
     for h, error, o in zip(*(torch.split(v, chunk) for v in (high, low, out)), strict=True):
         o.copy_(divide(h, error, count))
     return out.to(like.device)
 
 
-def _chunk(v: Tensor) -> int:
-    """How many elements to process at once: temporaries fit into a core's cache, or into little device memory."""
-    return 2**14 if v.device.type == "cpu" else 2**22
+Scratch = tuple[Tensor | None, Tensor | None, Tensor | None]
 
 
-def _two_sum(a: Tensor, b: Tensor) -> tuple[Tensor, Tensor]:
-    """`(s, e)` with `s = a + b` rounded and `s + e = a + b` exactly (Knuth); `a` may be smaller than `b`."""
-    s = a + b
-    t = s - a
-    return s, (a - (s - t)) + (b - t)
+def _two_sum(a: Tensor, b: Tensor, sign: int = 1, scratch: Scratch = (None, None, None)) -> tuple[Tensor, Tensor]:
+    """`(s, e)` with `s = a + sign * b` rounded and `s + e = a + sign * b` exactly (Knuth); |a| may be below |b|.
+
+    `scratch` has room for s, for an intermediate result and for e; new tensors are made without it.
+    """
+    s, t, e = scratch
+    s = torch.add(a, b, alpha=sign, out=s)
+    t = torch.sub(s, a, out=t)
+    e = torch.sub(s, t, out=e)
+    e = torch.sub(a, e, out=e)
+    t = torch.sub(t, b, alpha=sign, out=t)
+    return s, torch.sub(e, t, out=e)
 
 
 def _divide_once(high: Tensor, low: Tensor, count: int) -> Tensor:

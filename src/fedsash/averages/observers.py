@@ -7,13 +7,13 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.storage import Storage
 from .base import Retention
 from .observer import Observer
+from .pieces import Pieces
 from .trajectory import Past, Trajectory
 
 _log = logging.getLogger(__name__)
@@ -57,17 +57,17 @@ class Observers:
         # The models come first: if they have no room, nothing else has been filled with numbers.
         return {name: observer.init(w) for name, observer in self._observers.items()}, past
 
-    def observe(self, states: AverageStates, w: Tensor, round: int) -> None:
+    def observe(self, states: AverageStates, w: Tensor | Pieces, round: int) -> None:
         """Show the model `w` `[D]` of `round` (1 = the first) to all averages except those in `apart`, in place.
 
         Rounds must increase. An average leaves out a slice with a value that is not finite, with a warning, because a
         running sum could never lose that value again.
         """
-        self._offer([name for name in self._observers if name not in self._apart], states, w, round)
+        self._offer([name for name in self._observers if name not in self._apart], states, Pieces.of(w), round)
 
     def observe_apart(self, name: str, states: AverageStates, w: Tensor, round: int) -> None:
         """Show `w` `[D]` in place of the model of `round` to the average `name`, which must be in `apart`."""
-        self._offer([name], states, w, round)
+        self._offer([name], states, Pieces.of(w), round)
 
     def count(self, states: AverageStates, name: str) -> int:
         """How many models are in an average."""
@@ -94,16 +94,16 @@ class Observers:
             for row in past.trajectory.forget():
                 row.zero_()
 
-    def _offer(self, names: Iterable[str], states: AverageStates, w: Tensor, round: int) -> None:
+    def _offer(self, names: Iterable[str], states: AverageStates, w: Pieces, round: int) -> None:
         slices: dict[tuple[tuple[int, int], ...], _Slice] = {}
-        used: dict[Trajectory, Tensor] = {}
-        for name in names:
+        used: dict[Trajectory, Pieces] = {}
+        taking = [name for name in names if self._observers[name].average.observes(round)]
+        thorough = any(self._observers[name].average.thorough for name in taking)
+        for name in taking:
             observer, past = self._observers[name], states.past.get(name)
             average, state, ranges = observer.average, states.averages[name], tuple(observer.ranges)
-            if not average.observes(round):
-                continue
             if ranges not in slices:
-                slices[ranges] = _Slice(observer.slice(w.detach()))
+                slices[ranges] = _Slice(w.cut(ranges), thorough)
             if not slices[ranges].finite:
                 _log.warning("round %d: the model is not finite; %s leaves it out", round, type(average).__name__)
                 continue
@@ -118,12 +118,10 @@ class Observers:
 
 
 class _Slice:
-    """A slice `w` `[d]` of a model, and whether all of it is finite."""
+    """A slice `w` `[d]` of a model, and whether it is finite (see `Pieces.finite`)."""
 
-    def __init__(self, w: Tensor) -> None:
-        self.w = w
-        # Checking the minimum and the maximum is enough, and takes a tenth of the time of `isfinite(w).all()`.
-        self.finite = bool(torch.stack(torch.aminmax(w)).isfinite().all())
+    def __init__(self, w: Pieces, thorough: bool) -> None:
+        self.w, self.finite = w, w.finite(thorough)
 
 
 def _capacity(group: Iterable[Retention]) -> int:

@@ -13,6 +13,7 @@ from ..basics.arrays import Vectors
 from ..basics.errors import check_count
 from . import exact_sums
 from .base import Average, check_vector
+from .pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,7 @@ class SWA(Average):
             return since > 0 and since % self.cycle == 0
         return since >= 0 and since % self.cycle == self.cycle - 1
 
-    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
         exact_sums.add(state["high"], state["low"], plus=w)
         state["seen"] += 1
 

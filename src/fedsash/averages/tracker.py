@@ -1,29 +1,33 @@
-"""An average of the models of any PyTorch training loop."""
+"""Averages of the models of any PyTorch training loop."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import copy
+import json
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
-from ..basics.errors import RunError, check
+from ..basics.errors import ModelError, RunError, brief, check, check_count
+from ..basics.fingerprint import text
 from ..basics.layout import Layout
-from ..basics.norms import re_estimate
+from ..basics.norms import frozen_norms, re_estimate
 from ..basics.shown import Shown
-from .base import Average
-from .observer import Observer
-from .observers import Observers
+from ..basics.wrapped import local, plain, unwrapped
+from .base import Average, check_names
+from .group import Group, grouped
 
-ONLY = "average"
-PAST = "past/"
+Which = str | Mapping[str, Tensor] | None
+"""An average's name, or the tensors that `value` or `window` gave; None: the only average."""
 
 
 class Tracker(Shown):
-    """Observes a module during training and keeps an average of its parameters and statistics (BatchNorm).
+    """Observes a module during training and keeps averages of its parameters and statistics (BatchNorm).
 
         tracker = Tracker(Window(100), model)
         for epoch in range(300):
@@ -32,83 +36,220 @@ class Tracker(Shown):
         with tracker.applied():
             evaluate(model)
 
-    Call `update` after each epoch, or after each step: each call is one round for the average. It never changes the
-    module. Raises `ModelError` if the module does not fit a `Layout`: it must have one floating-point type. What is
-    frozen when the tracker is made, parameters and BatchNorm layers, is not averaged. `average.buffers` says which
-    running statistics the average has.
+    Call `update` after each epoch, or after each step: each call is one round for the averages. It never changes the
+    module. `averages` is one average, or several by their names; windows of one slice share the models of past rounds.
+    An average's `buffers` says which running statistics it has.
+
+    The parameters that train are averaged, each in its own type. One that is unfrozen later is averaged from the next
+    update on. `module` may be compiled, or wrapped for several processes or devices: each process averages the values
+    that it holds. If the module moves to another device, the averages follow with the next update.
+
+    With `trajectory_every = k` it keeps the sum of all models after every k updates, 16 bytes a parameter each. Two of
+    them give any `window` between them, exactly, after the fact.
+
+    Raises `ModelError` if nothing in the module trains.
     """
 
-    def __init__(self, average: Average, module: nn.Module) -> None:
-        check(isinstance(average, Average), "Tracker.average", average, "must be an average, such as Window(100)")
+    def __init__(self, averages: Average | Mapping[str, Average], module: nn.Module, trajectory_every: int = 0) -> None:
+        several = averages if isinstance(averages, Mapping) else {"average": averages}
+        for average in several.values():
+            check(isinstance(average, Average), "Tracker.averages", average, "must be an average, such as Window(100)")
+        check(len(several) > 0, "Tracker.averages", averages, "must be at least one average")
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
-        self.module = module
-        self.layout = Layout(module)
-        self.average = average
-        self.observers = Observers({ONLY: Observer.of(average, self.layout)})
-        self.averages, self.past = self.observers.init(self.layout.flatten(module))
+        check_names(several)
+        check_count("Tracker.trajectory_every", trajectory_every, least=0)
+        self.module, self.trajectory_every = unwrapped(module), trajectory_every
+        self.averages = {name: average.in_a_loop() for name, average in several.items()}
         self.round = 0
+        self._applied = 0
+        self._groups: list[Group] = []
+        self._join()
 
     def facts(self) -> dict[str, object]:
-        """The facts that `repr` shows; `models` is the number of models in the average."""
-        models = self.observers.count(self, ONLY)
-        return {"average": self.average, "module": self.module, "updates": self.round, "models": models}
+        """The facts that `repr` shows; `models` is the number of models in each average."""
+        models = {name: self.count(name) for name in self.averages}
+        shown = next(iter(models.values())) if len(models) == 1 else ", ".join(f"{n}: {m}" for n, m in models.items())
+        averages = ", ".join(map(repr, self.averages.values()))
+        return {"averages": averages, "module": self.module, "updates": self.round, "models": shown}
 
+    def count(self, name: str | None = None) -> int:
+        """How many models are in an average."""
+        name = self._name(name)
+        return max(group.observers.count(group, name) for group in self._groups if name in group.averages)
+
+    @torch.no_grad()
     def update(self) -> None:
-        """Observe the module as it is now; each call counts as one round."""
+        """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`."""
+        if self._applied:
+            raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
+        tensors = self._live()
+        if self._news(tensors):
+            self._join()
+        for group in self._groups:
+            group.observe(tensors, self.round + 1)
         self.round += 1
-        self.observers.observe(self, self.layout.flatten(self.module), self.round)
 
-    def value(self) -> Tensor:
-        """The average `[D]`, or the module's own values while nothing has been observed."""
-        return self.observers.value(self, ONLY, self.layout.flatten(self.module))
+    def value(self, name: str | None = None) -> dict[str, Tensor]:
+        """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
+        name, tensors = self._name(name), self._live()
+        return {n: t for group in self._groups for n, t in group.value(name, tensors).items()}
+
+    def window(self, size: int, at: int | None = None) -> dict[str, Tensor]:
+        """The mean of the last `size` models after update `at` (None: the last sum), as `Window(size)` had it then.
+
+        It needs running sums at both ends. Raises `SettingError` that says which there are.
+        """
+        first = self._groups[0].sums
+        if first is None:
+            raise RunError("Tracker.window: there are no running sums; a tracker keeps them with trajectory_every = 10")
+        at = at if at is not None else max(first.rounds, default=0)
+        begins, tensors = first.begins(size, at), self._live()
+        return {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
 
     @contextmanager
-    def applied(self, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
-        """The module with the average in place of its values; at the end they are restored, bitwise.
+    def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
+        """The module with an average in place of its values; at the end they are restored, bitwise.
 
         An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs. Of a
         batch that is a tuple or a list, as a loader gives it, the first element is the input.
         """
-        self._check(batches)
-        with self.layout.applied(self.module, self.value()) as module:
+        norms = self._norms(which, batches)
+        values = self.value(which) if which is None or isinstance(which, str) else which
+        live, buffers = self._live(), chain(*(self.module.get_submodule(name).buffers() for name in norms))
+        changed = [local(live[name].data) for name in values]
+        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
+        own = [(tensor, tensor.clone()) for tensor in (*changed, *(buffer.data for buffer in buffers))]
+        self._applied += 1
+        try:
+            for tensor, value in zip(changed, values.values(), strict=True):
+                _put(tensor, value)
             if batches is not None:
-                re_estimate(module, self.layout.norms, batches, _pass)
-            yield module
+                re_estimate(self.module, norms, batches, _pass)
+            yield self.module
+        finally:
+            self._applied -= 1
+            for tensor, before in reversed(own):
+                _put(tensor, before)
 
-    def copy_to(self, module: nn.Module, batches: Iterable[Any] | None = None) -> None:
-        """Write the average into another module of the same architecture; `batches` as in `applied`."""
-        self._check(batches)
-        self.layout.load(module, self.value())
-        if batches is not None:
-            re_estimate(module, self.layout.norms, batches, _pass)
+    def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
+        """A copy of the module's state dict with an average in it, which loads into the plain module."""
+        with self.applied(which, batches=batches) as module:
+            return {name: value.detach().clone() for name, value in plain(module.state_dict()).items()}
 
-    def _check(self, batches: Iterable[Any] | None) -> None:
-        renews = self.average.buffers == "re-estimate"
-        right = 'only for an average with buffers = "re-estimate"'
-        check(renews or batches is None, "Tracker: batches", batches, right)
-        right = 'must be given: the average has buffers = "re-estimate"'
-        check(batches is not None or not renews or not self.layout.norms, "Tracker: batches", batches, right)
+    def averaged_module(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> nn.Module:
+        """A copy of the module with an average in it, a module of its own.
+
+        Raises `ModelError` if PyTorch can't copy the module, as one that FSDP has sharded.
+        """
+        with self.applied(which, batches=batches) as module:
+            try:
+                return copy.deepcopy(module)
+            except (AssertionError, RuntimeError, TypeError) as error:
+                right = "load averaged_state_dict() into a new one"
+                raise ModelError(f"PyTorch can't copy this module: {right} ({type(error).__name__})") from error
+
+    def copy_to(self, module: nn.Module, which: Which = None, *, batches: Iterable[Any] | None = None) -> None:
+        """Write the module with an average in it into another one of the same architecture."""
+        averaged, there = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
+        shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
+        _same("Tracker.copy_to: the other module", *shapes)
+        for name, value in averaged.items():
+            _put(there[name].detach(), value)
 
     def state_dict(self) -> Vectors:
-        """The round, the average's state and its past models as named tensors, for `torch.save` or safetensors.
+        """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies."""
+        about = torch.frombuffer(bytearray(json.dumps(self._about()).encode()), dtype=torch.uint8)
+        of = {f"{i}/{name}": t for i, group in enumerate(self._groups) for name, t in group.tensors().items()}
+        return {"about": about, "round": torch.tensor(self.round)} | of
 
-        The tensors are not copies.
+    def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
+        """Continue from a `state_dict` of a tracker of the same averages.
+
+        Raises `RunError` that says what differs, and then changes nothing.
         """
-        models = {f"{PAST}{round}": w for name in self.past for round, w in self.past[name].items()}
-        return {"round": torch.tensor(self.round), **self.averages[ONLY], **models}
+        try:
+            about = json.loads(bytes(saved["about"].tolist()))
+            _same("the saved state", self._about()["averages"], about["averages"])
+            groups = [self._regrouped(each) for each in about["groups"]]
+            for i, group in enumerate(groups):
+                group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
+            self.round, self._groups = int(saved["round"]), groups
+            self._known = {name for group in groups for name in group.shapes}
+        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
+            raise RunError(f"this is not the whole state of a tracker: {type(error).__name__} {error}") from error
 
-    def load_state_dict(self, saved: Vectors) -> None:
-        """Continue from a `state_dict` of a tracker of the same average; raises `RunError` if it is of another."""
-        expected = {name: t.shape for name, t in self.state_dict().items() if not name.startswith(PAST)}
-        found = {name: t.shape for name, t in saved.items() if not name.startswith(PAST)}
-        if found != expected:
-            raise RunError(f"the saved state is not one of {self.average}: {found} instead of {expected}")
-        self.round = int(saved["round"])
-        for name, tensor in self.averages[ONLY].items():
-            tensor.copy_(saved[name])
-        for past in self.past.values():
-            past.clear()
-            past.fill(self.average.needs(self.averages[ONLY]), lambda round: saved[f"{PAST}{round}"])
+    def _regrouped(self, about: Mapping[str, Any]) -> Group:
+        """An empty group of the tensors that a saved one has."""
+        live = self._live()
+        shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
+        _same("the saved state", shapes, about["shapes"])
+        return self._grouped({name: live[name] for name in about["shapes"]})[0]
+
+    def _about(self) -> dict[str, Any]:
+        settings = {name: text(average) for name, average in self.averages.items()}
+        settings["trajectory_every"] = str(self.trajectory_every)
+        return {"averages": settings, "groups": [group.about() for group in self._groups]}
+
+    def _live(self) -> dict[str, Tensor]:
+        """All parameters and buffers of the module, as they are now."""
+        return dict(chain(self.module.named_parameters(), self.module.named_buffers()))
+
+    def _news(self, tensors: Mapping[str, Tensor]) -> bool:
+        """Whether something trains that is not averaged yet."""
+        awake = self.module.training and any(norm.training for norm in self._asleep)
+        return awake or any(t.requires_grad and name not in self._known for name, t in tensors.items())
+
+    def _join(self) -> None:
+        """Average what trains and is not averaged yet, from now on."""
+        known = {name for group in self._groups for name in group.shapes}
+        layout = Layout(self.module, mixed=True)
+        live = self._live()
+        fresh = {name: live[name] for name in layout.names if name not in known}
+        self._groups += self._grouped(fresh)
+        self._known = known | fresh.keys()
+        self._asleep = frozen_norms(self.module)
+
+    def _grouped(self, tensors: Mapping[str, Tensor]) -> list[Group]:
+        layout = Layout(self.module, mixed=True)
+        statistics = {n for n, (start, _) in zip(layout.names, layout.places, strict=True) if start >= layout.trained}
+        left = {name: set() if average.buffers == "average" else statistics for name, average in self.averages.items()}
+        members = {name: layout.members(average.part) - left[name] for name, average in self.averages.items()}
+        kept = {
+            name: t for name, t in tensors.items() if self.trajectory_every or any(name in m for m in members.values())
+        }
+        return grouped(kept, self.averages, members, self.trajectory_every)
+
+    def _norms(self, which: Which, batches: Iterable[Any] | None) -> tuple[str, ...]:
+        """The layers whose statistics are re-estimated from `batches`, which an average may need or not."""
+        layers = Layout(self.module, mixed=True).norms
+        renews = isinstance(which, Mapping) or self.averages[self._name(which)].buffers == "re-estimate"
+        right = 'only for an average with buffers = "re-estimate"'
+        check(renews or batches is None, "Tracker: batches", batches, right)
+        needed = renews and layers and not isinstance(which, Mapping)
+        right = 'must be given: the average has buffers = "re-estimate"'
+        check(batches is not None or not needed, "Tracker: batches", batches, right)
+        return layers if batches is not None else ()
+
+    def _name(self, name: str | None) -> str:
+        """The name of an average that there is. None means the only one."""
+        known = list(self.averages)
+        if name is None and len(known) == 1:
+            return known[0]
+        check(name in known, "Tracker: average", name, f"must be one of {known}")
+        return str(name)
+
+
+def _put(tensor: Tensor, value: Tensor) -> None:
+    """Write values into a tensor's memory, where whoever shares it finds them. Numbers of batches are rounded."""
+    tensor.copy_(value if tensor.is_floating_point() else value.round())
+
+
+def _same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
+    """Raise `RunError`, which names the first difference, unless two mappings agree."""
+    for name in (*here, *there):
+        ours, theirs = here.get(name, "nothing"), there.get(name, "nothing")
+        if ours != theirs:
+            raise RunError(f"{whose} does not fit this tracker: {name} is {brief(theirs)} there and {brief(ours)} here")
 
 
 def _pass(module: nn.Module, batch: Any) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ..basics.storage import Storage, rows
+from .pieces import Pieces
 
 
 class Trajectory:
@@ -66,12 +67,12 @@ class Trajectory:
         """Whether any `Past` needs the model of `round`."""
         return any(round in past.rounds for past in self._pasts)
 
-    def put(self, round: int, w: Tensor) -> None:
+    def put(self, round: int, w: Tensor | Pieces) -> None:
         """Keep a copy of the model `w` `[d]` of `round`; it takes the row that was freed last."""
         if round not in self._models:
             self._free = self._free or self._block()
             self._models[round] = self._free.pop()
-        self._models[round].copy_(w)
+        Pieces.of(w).copy_to(self._models[round])
 
     def forget(self) -> list[Tensor]:
         """Drop the models that no `Past` needs; returns their rows `[d]`, unchanged, which the next models will use."""

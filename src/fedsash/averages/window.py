@@ -13,6 +13,7 @@ from ..basics.arrays import Vectors
 from ..basics.errors import check, check_count
 from . import exact_sums
 from .base import Average, Retention, check_vector
+from .pieces import Pieces
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Window(Average):
     def observes(self, round: int) -> bool:
         return round >= self.start and round % self.every == 0
 
-    def take(self, state: Vectors, w: Tensor, round: int, past: Mapping[int, Tensor]) -> None:
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
         slot = int(state["seen"]) % self.size
         oldest = int(state["rounds"][slot])
         exact_sums.add(state["high"], state["low"], plus=w, minus=past[oldest] if oldest >= 0 else None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import reduce
 from itertools import accumulate, chain
 
 import torch
@@ -31,10 +32,11 @@ class Layout:
     their common type. `norms` are the names of the layers that track statistics. The layout holds no values and no
     reference to the module.
 
-    Raises `ModelError` if the module has no trainable parameter, or if types differ.
+    Raises `ModelError` if the module has no trainable parameter, or if types differ. A `mixed` layout takes several
+    floating-point types; its vector has the one that holds them all.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, mixed: bool = False) -> None:
         layers = tracking(module)
         last = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
         parameters = sorted(
@@ -44,10 +46,10 @@ class Layout:
             raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
         statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
         kinds = {t.dtype for _, t in (*parameters, *statistics) if not _counts(t)}
-        if len(kinds) > 1 or not next(iter(kinds)).is_floating_point:
+        if (len(kinds) > 1 and not mixed) or not all(kind.is_floating_point for kind in kinds):
             found = ", ".join(sorted(str(kind) for kind in kinds))
             raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
-        self.dtype = parameters[0][1].dtype
+        self.dtype = reduce(torch.promote_types, kinds)
         self._of([(name, tensor.shape) for name, tensor in (*parameters, *statistics)])
         self.norms = tuple(layers)
         self.trained = sum(p.numel() for _, p in parameters)
@@ -174,15 +176,9 @@ class Layout:
         `SettingError` as `members` does.
         """
         names = self.members(part)
-        ranges: list[tuple[int, int]] = []
-        for name, (start, stop) in zip(self.names, self.places, strict=True):
-            if name not in names or name in but or (start >= self.trained and not statistics):
-                continue
-            if ranges and ranges[-1][1] == start:
-                ranges[-1] = (ranges[-1][0], stop)
-            else:
-                ranges.append((start, stop))
-        return ranges
+        places = zip(self.names, self.places, strict=True)
+        inside = [n in names and n not in but and (statistics or start < self.trained) for n, (start, _) in places]
+        return joined(self.lengths, inside)
 
     def members(self, part: ModelSlice) -> set[str]:
         """The names of the tensors of a part of the model.
@@ -216,6 +212,19 @@ class Layout:
         """The tensor of that name, or all of the module of that name (the empty name is the root)."""
         prefix = f"{name}." if name else ""
         return {first for alias, first in self._aliases.items() if f"{alias}.".startswith(prefix)}
+
+
+def joined(lengths: Sequence[int], chosen: Sequence[bool]) -> list[tuple[int, int]]:
+    """The index ranges of the chosen ones of successive pieces. Adjacent ranges are merged."""
+    ranges: list[tuple[int, int]] = []
+    stop = 0
+    for length, inside in zip(lengths, chosen, strict=True):
+        start, stop = stop, stop + length
+        if inside and ranges and ranges[-1][1] == start:
+            ranges[-1] = (ranges[-1][0], stop)
+        elif inside:
+            ranges.append((start, stop))
+    return ranges
 
 
 def _counts(tensor: Tensor) -> bool:

@@ -32,6 +32,11 @@ def tracking(module: nn.Module) -> dict[str, Norm]:
     return {name: layer for name, layer in norms if layer.running_mean is not None and name not in frozen}
 
 
+def frozen_norms(module: nn.Module) -> list[nn.Module]:
+    """The layers that keep statistics and are frozen (see `tracking`)."""
+    return [module.get_submodule(name) for name in _frozen(module)]
+
+
 def mixes_samples(module: nn.Module) -> bool:
     """Whether training computes statistics over the samples of a batch, so that a sample's output depends on others."""
     frozen = _frozen(module)

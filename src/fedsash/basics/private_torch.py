@@ -5,7 +5,7 @@ Tested with PyTorch 2.13.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,11 @@ def is_batch_norm(layer: nn.Module) -> bool:
 def point(tensor: Tensor, values: Tensor) -> None:
     """Let a parameter or a buffer share the memory of `values`, which has its shape."""
     tensor.data = values
+
+
+def lerp_all(ends: Sequence[Tensor], to: Sequence[Tensor], share: float) -> None:
+    """Move each tensor of a list towards its partner, in place: `end += share * (to - end)`, on a GPU in one pass."""
+    torch._foreach_lerp_(list(ends), list(to), share)
 
 
 def seed_cpu(seed: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 
+from ...averages import Pieces
 from ...averages.running import SUM, RunningSum
 from ...basics.errors import RunError, check, check_count
 from ...basics.typed import typed
@@ -67,7 +68,7 @@ class Bookkeeper:
             return
         seen = state.averages[NAME]
         if moved:
-            SUM.take(seen, state.w, state.round, {})
+            SUM.take(seen, Pieces.of(state.w), state.round, {})
         if state.round % self.every == 0:
             write(self.folder, state.round, RunningSum.of(seen))
 

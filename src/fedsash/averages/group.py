@@ -1,0 +1,139 @@
+"""Tensors of a module that are averaged together, and the states of their averages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Vectors
+from ..basics.errors import ModelError
+from ..basics.layout import joined
+from ..basics.wrapped import local
+from .afterwards import KeptSums
+from .base import Average
+from .exact_sums import exact_device
+from .observer import Observer
+from .observers import Observers
+from .pieces import Pieces
+from .running import SUM
+
+RUNNING = "running sum"
+"""The name of the sum of all models. A user's average can't have it: its name can't have a space."""
+
+PAST = "past"
+
+
+class Group:
+    """Tensors of one type that are averaged since the same update. They stay where they are and are only read.
+
+    `members` has the names of the tensors that each average is of; an average of none of them is not in `observers`.
+    `averages` and `past` are those of `AverageStates`. If `every` is above 0, running sums are kept, too.
+    """
+
+    def __init__(
+        self,
+        tensors: Mapping[str, Tensor],
+        averages: Mapping[str, Average],
+        members: Mapping[str, set[str]],
+        every: int,
+    ) -> None:
+        self.shapes = {name: local(tensor.detach()).shape for name, tensor in tensors.items()}
+        self.dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
+        self.members = {name: [each for each in tensors if each in chosen] for name, chosen in members.items()}
+        lengths = [shape.numel() for shape in self.shapes.values()]
+        observers = {
+            name: Observer(average, joined(lengths, [each in members[name] for each in tensors]))
+            for name, average in averages.items()
+            if self.members[name]
+        }
+        if every:
+            observers[RUNNING] = Observer(SUM, [(0, sum(lengths))])
+        self._averages = {name: observer.average for name, observer in observers.items()}
+        self.observers = Observers(observers)
+        w = self.pieces(tensors).whole()
+        self.averages, self.past = self.observers.init(w)
+        self.sums = KeptSums(every, w) if every else None
+
+    def pieces(self, tensors: Mapping[str, Tensor]) -> Pieces:
+        """The vector `[d]` of these tensors, where they lie in memory."""
+        try:
+            own = [local(tensors[name].detach()) for name in self.shapes]
+        except KeyError as missing:
+            raise ModelError(f"the module has no {missing} any more: make a new tracker for a changed module") from None
+        if own[0].is_meta:
+            raise ModelError("the module is on the device meta, which holds no values to average")
+        return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
+
+    def observe(self, tensors: Mapping[str, Tensor], round: int) -> None:
+        """Show the tensors to all averages as the model of `round`; keep the running sum if it is time."""
+        w = self.pieces(tensors)
+        self._follow(w.pieces[0])
+        self.observers.observe(self, w, round)
+        if self.sums is not None:
+            self.sums.observe(self.averages[RUNNING], round)
+
+    def _follow(self, like: Tensor) -> None:
+        """Move the sums to the device of the tensors. Models of past rounds stay where they are."""
+        for state in self.averages.values():
+            for name, vector in state.items():
+                if vector.is_floating_point():
+                    state[name] = vector.to(exact_device(like) if vector.dtype == torch.float64 else like.device)
+
+    def value(self, name: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The tensors of an average, as new ones; empty if it is of none of these tensors."""
+        if name not in self.averages:
+            return {}
+        return self.split(self.observers.value(self, name, self.pieces(tensors).whole()), self.members[name])
+
+    def window(self, at: int, begins: int, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The mean of the models after the rounds `begins + 1` to `at`; empty if there are none of these tensors."""
+        mean = None if self.sums is None else self.sums.mean(begins, at, self.pieces(tensors).whole())
+        return {} if mean is None else self.split(mean, list(self.shapes))
+
+    def split(self, w: Tensor, names: Sequence[str]) -> dict[str, Tensor]:
+        """The tensors of these names as views of `w` `[d]`."""
+        pieces = torch.split(w, [shape.numel() for shape in self.shapes.values()])
+        views = {name: piece.view(shape) for (name, shape), piece in zip(self.shapes.items(), pieces, strict=True)}
+        return {name: views[name] for name in names}
+
+    def about(self) -> dict[str, Any]:
+        """What must agree for its state to be loaded: names, shapes and the type."""
+        return {"shapes": {name: list(shape) for name, shape in self.shapes.items()}, "type": str(self.dtype)}
+
+    def tensors(self) -> Vectors:
+        """Its state as named tensors, which are not copies."""
+        found = {f"{name}/{key}": t for name, state in self.averages.items() for key, t in state.items()}
+        for past in self.past.values():
+            found |= {f"{PAST}/{past.trajectory.name}/{round}": w for round, w in past.items()}
+        return found | (self.sums.tensors() if self.sums is not None else {})
+
+    def load(self, saved: Callable[[str], Tensor]) -> None:
+        """Fill its state; `saved(name)` gives the tensor that `tensors` has under this name."""
+        for name, state in self.averages.items():
+            for key, tensor in state.items():
+                state[key] = saved(f"{name}/{key}").to(tensor.device, tensor.dtype, copy=True).view(tensor.shape)
+        for name, past in self.past.items():
+            needed, place = self._averages[name].needs(self.averages[name]), f"{PAST}/{past.trajectory.name}"
+            past.fill(needed, partial(_row, saved, place))
+        if self.sums is not None:
+            self.sums.load(saved)
+
+
+def _row(saved: Callable[[str], Tensor], place: str, round: int) -> Tensor:
+    return saved(f"{place}/{round}")
+
+
+def grouped(
+    tensors: Mapping[str, Tensor], averages: Mapping[str, Average], members: Mapping[str, set[str]], every: int
+) -> list[Group]:
+    """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the first."""
+    if not tensors:
+        return []
+    kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
+    of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
+    of[kinds[0]] |= {n: t for n, t in tensors.items() if not t.is_floating_point()}
+    return [Group(some, averages, members, every) for some in of.values()]

@@ -1,0 +1,187 @@
+"""What a tracker's averages are: PyTorch's own EMA and SWA, the plain mean of a window, now and after the fact."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+from fedsash.averages import EMA, SWA, Tracker, Window
+from support.loops import equal, make_model, steps
+
+
+def norms() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+
+
+def drift(model: nn.Module, rounds: int, *watching: Tracker | AveragedModel) -> list[dict[str, Tensor]]:
+    """A random walk of all values that are observed; the model after each step."""
+    generator, models = torch.Generator().manual_seed(2), []
+    for _ in range(rounds):
+        for t in model.state_dict().values():
+            if t.is_floating_point():
+                t += torch.randn(t.shape, generator=generator, dtype=torch.float64).to(t.dtype).abs()
+        for each in watching:
+            each.update() if isinstance(each, Tracker) else each.update_parameters(model)
+        models.append(copy.deepcopy(model.state_dict()))
+    return models
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_an_ema_is_pytorchs_bitwise(dtype: torch.dtype) -> None:
+    model = norms().to(dtype)
+    theirs = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(0.9), use_buffers=True)  # type: ignore[no-untyped-call]
+    ours = Tracker(EMA(0.9), model)
+    drift(model, 30, ours, theirs)
+    expected, found = nn.Module.state_dict(theirs.module), ours.averaged_state_dict()
+    assert all(torch.equal(found[name], t) for name, t in expected.items() if t.is_floating_point())
+
+
+def test_swa_is_pytorchs_to_rounding() -> None:
+    model = norms().double()
+    theirs, ours = AveragedModel(model, use_buffers=True), Tracker(SWA(1), model)
+    drift(model, 30, ours, theirs)
+    expected, found = nn.Module.state_dict(theirs.module), ours.averaged_state_dict()
+    for name, t in expected.items():
+        if t.is_floating_point():
+            torch.testing.assert_close(found[name], t, rtol=1e-14, atol=0)
+
+
+def test_a_window_is_the_mean_of_its_models_to_one_rounding() -> None:
+    model = norms()
+    tracker = Tracker({"short": Window(4), "long": Window(9), "lawa": Window(3, every=2)}, model)
+    models = drift(model, 20, tracker)
+    members = {"short": models[-4:], "long": models[-9:], "lawa": models[15::2]}
+    for name, held in members.items():
+        for tensor, value in tracker.value(name).items():
+            if value.is_floating_point() and "tracked" not in tensor:
+                flat = zip(*(m[tensor].flatten().tolist() for m in held), strict=True)
+                assert value.flatten().tolist() == [float(torch.tensor(math.fsum(v) / len(v))) for v in flat]
+
+
+def test_windows_in_one_tracker_hold_each_model_once() -> None:
+    model = make_model()
+    tracker = Tracker({f"w{size}": Window(size) for size in (2, 5, 9)} | {"ema": EMA(0.9)}, model)
+    steps(model, 12, tracker)
+    held = [name for name in tracker.state_dict() if "past" in name]
+    assert sorted(held) == sorted(f"0/past/all/{round}" for round in range(4, 13))
+    assert [tracker.count(name) for name in tracker.averages] == [2, 5, 9, 12]
+
+
+@pytest.mark.parametrize("size", [2, 4, 10])
+def test_a_window_after_the_fact_is_the_window_that_was_kept(size: int) -> None:
+    model = make_model()
+    tracker = Tracker({"w": Window(size), "ema": EMA(0.9)}, model, trajectory_every=2)
+    drift(model, 10, tracker)
+    then = tracker.value("w")
+    drift(model, 5, tracker)
+    assert equal(tracker.window(size, at=10), then)
+    with tracker.applied(tracker.window(size, at=10)) as module:
+        assert equal({n: p.detach() for n, p in module.named_parameters()}, then)
+    resumed = Tracker({"w": Window(size), "ema": EMA(0.9)}, model, trajectory_every=2)
+    resumed.load_state_dict(tracker.state_dict())
+    assert equal(resumed.window(size, at=10), then)
+
+
+def test_a_window_that_no_sums_give_is_refused_with_those_there_are() -> None:
+    model = make_model()
+    tracker = Tracker(EMA(0.9), model, trajectory_every=3)
+    with pytest.raises(ValueError, match=r"^at = 0: there are running sums after the updates none"):
+        tracker.window(2)
+    drift(model, 7, tracker)
+    with pytest.raises(ValueError, match=r"^at = 7: there are running sums after the updates \[3, 6\]"):
+        tracker.window(2, at=7)
+    with pytest.raises(ValueError, match=r"^size = 2: after update 6 a window can have \[3, 6\] models"):
+        tracker.window(2)
+    with pytest.raises(ValueError, match=r"^Tracker.window: there are no running sums; a tracker keeps them with"):
+        Tracker(EMA(0.9), model).window(2)
+
+
+def test_an_average_has_a_name_if_there_are_several() -> None:
+    model = make_model()
+    tracker = Tracker({"a": EMA(0.9), "b": SWA(1)}, model)
+    with pytest.raises(ValueError, match=r"^Tracker: average = None: must be one of \['a', 'b'\]"):
+        tracker.value()
+    with pytest.raises(ValueError, match=r"^Tracker: average = 'c': must be one of"), tracker.applied("c"):
+        pass
+    with pytest.raises(ValueError, match=r"^Tracker.averages = {}: must be at least one average"):
+        Tracker({}, model)
+
+
+def test_a_model_that_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    model = make_model()
+    tracker = Tracker({"window": Window(3), "ema": EMA(0.9)}, model, trajectory_every=1)
+    drift(model, 3, tracker)
+    before = [tracker.value(name) for name in tracker.averages]
+    own = copy.deepcopy(model.state_dict())
+    next(model.parameters()).data[0] = math.nan
+    tracker.update()
+    model.load_state_dict(own)
+    assert all(map(equal, before, [tracker.value(name) for name in tracker.averages]))
+    assert "round 4: the model is not finite; EMA leaves it out" in caplog.text
+
+
+def test_the_average_of_the_average_is_refused() -> None:
+    tracker = Tracker(Window(2), make_model())
+    with (
+        tracker.applied(),
+        pytest.raises(ValueError, match=r"^Tracker.update: inside applied\(\) the module is the average"),
+    ):
+        tracker.update()
+    tracker.update()
+    assert tracker.round == 1
+
+
+def test_a_graph_from_before_applied_goes_backwards_after_it() -> None:
+    model = make_model()
+    tracker = Tracker(EMA(0.5), model)
+    steps(model, 3, tracker)
+    loss = model(torch.ones(2, 4)).sum()
+    with tracker.applied():
+        model(torch.zeros(2, 4))
+    loss.backward()
+    assert model[0].weight.grad is not None
+
+
+def test_an_averaged_module_is_a_module_of_its_own() -> None:
+    model = make_model()
+    tracker = Tracker(Window(3), model)
+    models = steps(model, 5, tracker)
+    averaged = tracker.averaged_module()
+    assert type(averaged) is type(model) and equal(averaged.state_dict(), tracker.averaged_state_dict())
+    for t in averaged.state_dict().values():
+        t.zero_()
+    assert equal(model.state_dict(), models[-1]) and bool(tracker.value()["0.weight"].any())
+
+
+def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() -> None:
+    model = make_model()
+    tracker = Tracker({"w": Window(3), "e": EMA(0.9)}, model)
+    steps(model, 4, tracker)
+    before = {name: t.clone() for name, t in tracker.state_dict().items()}
+    whole = tracker.state_dict()
+    wide = nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
+    wrong = {
+        r"this is not the whole state of a tracker: KeyError 'about'": model.state_dict(),
+        r"this is not the whole state of a tracker: KeyError '0/past/all/3'": {
+            n: t for n, t in whole.items() if n != "0/past/all/3"
+        },
+        r"the saved state does not fit this tracker: e is 'nothing' there": Tracker(
+            {"w": Window(3)}, model
+        ).state_dict(),
+        r"the saved state does not fit this tracker: 0.weight is \[6, 4\] there and \[5, 4\] here": Tracker(
+            {"w": Window(3), "e": EMA(0.9)}, wide
+        ).state_dict(),
+    }
+    for message, saved in wrong.items():
+        with pytest.raises(ValueError, match=f"^{message}") as refusal:
+            tracker.load_state_dict(saved)
+        assert "\n" not in str(refusal.value)
+        assert equal(tracker.state_dict(), before)
+    with pytest.raises(ValueError, match=r"^Tracker.copy_to: the other module does not fit this tracker: 0.weight"):
+        tracker.copy_to(wide, "w")

@@ -1,0 +1,195 @@
+"""A tracker of modules that are wrapped, moved, of several types, or trained part by part."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from fedsash.averages import EMA, SWA, Average, Tracker, Window
+from support.loops import equal, make_model, steps
+
+
+def mean_of(models: list[dict[str, Tensor]], name: str) -> Tensor:
+    """The mean of the models' tensors of one name, rounded once to their type."""
+    return torch.stack([m[name].double() for m in models]).mean(0).to(models[0][name].dtype)
+
+
+@pytest.fixture
+def one_process(tmp_path: Path) -> Iterator[None]:
+    """A group of this process alone, as DDP and FSDP need one."""
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/group", rank=0, world_size=1)
+    try:
+        yield
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+def test_parameters_of_several_types_are_each_averaged_in_their_own() -> None:
+    model = make_model()
+    model[0].to(torch.bfloat16)
+    model[2].to(torch.float64)
+    tracker, models = Tracker({"window": Window(3), "ema": EMA(0.5)}, model), []
+    for _ in range(5):
+        for p in model.parameters():
+            p.data += torch.randn_like(p)
+        tracker.update()
+        models.append(copy.deepcopy(model.state_dict()))
+    averaged = tracker.averaged_state_dict("window")
+    assert {n: t.dtype for n, t in averaged.items()} == {n: t.dtype for n, t in model.state_dict().items()}
+    for name in averaged:
+        torch.testing.assert_close(averaged[name], mean_of(models[-3:], name))
+    kept = {(t.dtype, t.numel()) for n, t in tracker.state_dict().items() if n.endswith("ema/ema")}
+    assert kept == {(torch.float32, 25), (torch.float64, 12)}
+
+
+@pytest.mark.parametrize("wrap", [torch.nn.DataParallel, lambda m: torch.compile(m, backend="eager")])
+def test_a_wrapped_module_is_averaged_as_the_plain_one(wrap: Any) -> None:
+    plain, inside = make_model(), make_model()
+    wrapped = wrap(inside)
+    one, other = Tracker(Window(3), plain), Tracker(Window(3), wrapped)
+    for tracker, model, called in ((one, plain, plain), (other, inside, wrapped)):
+        steps(model, 5, tracker, forward=called)
+    assert equal(one.averaged_state_dict(), other.averaged_state_dict())
+    assert equal(one.state_dict(), other.state_dict())
+    target = wrap(make_model())
+    one.copy_to(target)
+    assert equal(make_like(one), make_like(other)) and equal(
+        Tracker(Window(1), target).averaged_state_dict(), make_like(one)
+    )
+
+
+def make_like(tracker: Tracker) -> dict[str, Tensor]:
+    return tracker.averaged_module().state_dict()
+
+
+def test_a_compiled_module_gives_the_averages_outputs_while_it_is_applied() -> None:
+    model = make_model()
+    compiled: Any = torch.compile(model, backend="eager")
+    tracker = Tracker(Window(3), compiled)
+    x = torch.randn(6, 4)
+    steps(model, 5, tracker, forward=compiled)
+    expected, own = tracker.averaged_module()(x), model(x)
+    with tracker.applied():
+        assert torch.equal(compiled(x), expected)
+    assert torch.equal(compiled(x), own)
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_module_of_ddp_is_averaged_as_the_plain_one() -> None:
+    plain, inside = make_model(), make_model()
+    wrapped = nn.parallel.DistributedDataParallel(inside)
+    one, other = Tracker(EMA(0.7), plain), Tracker(EMA(0.7), wrapped)
+    steps(plain, 4, one)
+    steps(inside, 4, other, forward=wrapped)
+    assert equal(one.averaged_state_dict(), other.averaged_state_dict())
+
+
+def whole(sharded: dict[str, Any]) -> dict[str, Tensor]:
+    return {name: t.full_tensor().clone() for name, t in sharded.items()}
+
+
+@pytest.mark.usefixtures("one_process")
+def test_a_module_that_fsdp_has_sharded_is_averaged_shard_by_shard() -> None:
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (1,))
+    plain, sharded = make_model(), make_model()
+    fsdp.fully_shard(sharded, mesh=mesh)
+    one, other = Tracker(Window(3), plain), Tracker(Window(3), sharded)
+    for model, tracker in ((plain, one), (sharded, other)):
+        for value in (1.0, 2.5, 4.0, -1.0):
+            for p in model.parameters():
+                p.data.add_(value)
+            tracker.update()
+    own = whole(sharded.state_dict())
+    found = whole(other.averaged_state_dict())
+    assert equal(found, one.averaged_state_dict())
+    assert equal(whole(sharded.state_dict()), own)
+    with pytest.raises(ValueError, match=r"^PyTorch can't copy this module: load averaged_state_dict\(\)"):
+        other.averaged_module()
+
+
+@pytest.mark.parametrize("average", [Window(3), EMA(0.5), SWA(1)], ids=str)
+def test_a_parameter_that_is_unfrozen_later_is_averaged_from_the_next_update_on(average: Average) -> None:
+    model = make_model()
+    model[0].requires_grad_(False)
+    tracker = Tracker(average, model)
+    early = steps(model, 4, tracker)
+    assert set(tracker.value()) == {"2.weight", "2.bias"}
+    model[0].requires_grad_(True)
+    late = steps(model, 2, tracker)
+    alone = copy.deepcopy(model)
+    others = {"0.weight": late, "0.bias": late, "2.weight": early + late, "2.bias": early + late}
+    for name, models in others.items():
+        reference = Tracker(average, alone)
+        for state in models:
+            alone.load_state_dict(state)
+            reference.update()
+        assert torch.equal(tracker.value()[name], reference.value()[name])
+    resumed = Tracker(average, model)
+    resumed.load_state_dict(tracker.state_dict())
+    assert equal(resumed.state_dict(), tracker.state_dict())
+    resumed.update()
+    tracker.update()
+    assert equal(resumed.value(), tracker.value())
+
+
+def test_statistics_of_a_layer_that_is_unfrozen_later_join_too() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 2))
+    model[1].eval()
+    tracker = Tracker(Window(2), model)
+    steps(model, 2, tracker)
+    assert "1.running_mean" not in tracker.value()
+    model.eval()
+    tracker.update()
+    assert "1.running_mean" not in tracker.value(), "in eval mode nothing says that the layer will train"
+    model.train()
+    late = steps(model, 3, tracker)
+    torch.testing.assert_close(tracker.value()["1.running_mean"], mean_of(late[-2:], "1.running_mean"))
+
+
+def test_a_module_without_values_is_refused_and_may_come_back() -> None:
+    model = make_model()
+    tracker = Tracker(Window(2), model)
+    steps(model, 3, tracker)
+    before, own = tracker.averaged_state_dict(), copy.deepcopy(model.state_dict())
+    model.to("meta")
+    with pytest.raises(ValueError, match=r"^the module is on the device meta, which holds no values"):
+        tracker.update()
+    with pytest.raises(ValueError, match=r"^the module is on the device meta"):
+        Tracker(Window(2), model)
+    model.to_empty(device="cpu")
+    model.load_state_dict(own)
+    assert equal(tracker.averaged_state_dict(), before) and tracker.round == 3
+
+
+def test_a_module_whose_parameters_were_replaced_is_followed_and_one_that_lost_some_is_refused() -> None:
+    model = make_model()
+    tracker = Tracker(Window(2), model)
+    model.load_state_dict({name: torch.ones_like(t) for name, t in model.state_dict().items()}, assign=True)
+    tracker.update()
+    assert all(bool((t == 1).all()) for t in tracker.value().values())
+    del model[2]
+    with pytest.raises(ValueError, match=r"^the module has no '2.weight' any more"):
+        tracker.update()
+
+
+def test_parameters_that_lie_in_another_order_in_memory_keep_it() -> None:
+    torch.manual_seed(0)
+    plain = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 2, 3))
+    turned = copy.deepcopy(plain).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    one, other = Tracker(EMA(0.7), plain), Tracker(EMA(0.7), turned)
+    for model, tracker in ((plain, one), (turned, other)):
+        for value in (1.0, 2.5, 4.0):
+            for p in model.parameters():
+                p.data.add_(value)
+            tracker.update()
+    assert equal(one.averaged_state_dict(), other.averaged_state_dict())
+    assert equal(one.state_dict(), other.state_dict())
+    with other.applied():
+        assert turned[0].weight.is_contiguous(memory_format=torch.channels_last)

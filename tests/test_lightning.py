@@ -61,10 +61,10 @@ class Net(lightning.LightningModule):  # type: ignore[misc, name-defined]
 
 
 class Seeded(lightning.Callback):  # type: ignore[misc, name-defined]
-    """Begins each epoch with draws of its own: Lightning's checkpoints have no state of random numbers."""
+    """Begins each batch with draws of its own: Lightning's checkpoints have no state of random numbers."""
 
-    def on_train_epoch_start(self, trainer: Any, _: Any) -> None:
-        torch.manual_seed(trainer.current_epoch)
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        torch.manual_seed(trainer.global_step)
 
 
 def fitted(

@@ -20,7 +20,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     The arguments are those of `TrackerCallback`. After each evaluation the module is itself, bitwise; so training and
     the `state_dict` of a checkpoint are as without the callback. Beside it a checkpoint has `averages`, a state dict
     for each average by its name, and all that a resumed training needs to go on to the byte. `test(ckpt_path=...)`
-    takes the averages of that checkpoint. With `after = "epoch"` the last batch's model is averaged before it is validated.
+    takes the averages of that checkpoint. With `after = "epoch"` the last batch's model is averaged before it is
+    validated.
 
     Raises `ModelError` if the strategy shards the model.
     """

@@ -104,7 +104,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
             self._load(Path(state.best_model_checkpoint))
             self._begin(model)
 
-    def _save(self, model: nn.Module, name: str, folder: Path) -> None:
+    def _save(self, model: Any, name: str, folder: Path) -> None:
         """Save an average as a model of its own."""
         averaged = self.averaged_state_dict(name)
         folder.mkdir(parents=True, exist_ok=True)

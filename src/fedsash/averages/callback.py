@@ -104,7 +104,8 @@ def _moved(batch: Any, like: Tensor) -> Any:
 def _draws_kept() -> Iterator[None]:
     """All random numbers that come afterwards are as if nothing had been drawn inside. Loaders draw even in order."""
     python, arrays = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng([torch.cuda.current_device()] if torch.cuda.is_initialized() else []):
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
         try:
             yield
         finally:

@@ -33,6 +33,7 @@ def main(epochs: int = 12) -> dict[str, float]:
             folder,
             num_train_epochs=epochs,
             per_device_train_batch_size=20,
+            per_device_eval_batch_size=600,
             learning_rate=3e-3,
             lr_scheduler_type="constant",
             eval_strategy="epoch",

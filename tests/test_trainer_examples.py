@@ -9,6 +9,7 @@ import pytest
 from support.places import ROOT
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     "name, needed, epochs, least",

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Floats, Ints, Vectors
+from .basics.sharing import STATISTICS
 from .basics.shown import Shown
 from .methods import Upload
 from .tasks import Criterion
@@ -230,8 +231,12 @@ def _some(what: Sequence[object], most: int = 10) -> str:
 
 
 def largest_norms(upload: Upload, count: int) -> Tensor:
-    """The largest Euclidean norm among each client's vectors, `[count]`; NaN if one of its values is NaN."""
-    norms: list[Tensor] = [torch.linalg.vector_norm(v.reshape(len(v), -1), dim=1) for v in upload.values()]
+    """The largest Euclidean norm among each client's vectors, `[count]`; NaN if one of its values is NaN.
+
+    Statistics count as 0 if they are finite, and as NaN otherwise: they are as large as the data are.
+    """
+    lengths: Vectors = {name: torch.linalg.vector_norm(v.reshape(len(v), -1), dim=1) for name, v in upload.items()}
+    norms = [0 * norm if name == STATISTICS else norm for name, norm in lengths.items()]
     if len(norms) == 1:
         return norms[0]
     return torch.stack(norms).amax(dim=0) if norms else torch.zeros(count)

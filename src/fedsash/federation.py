@@ -106,13 +106,13 @@ class Federation(Reached, Shown):
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
         derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
-        problem = self.clients.problem
+        problem, data, private = self.clients.problem, self.clients.data, self.aggregation.private
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
-        if self.clients.data is not None:
-            try_out(self.module, problem, self.clients.data.train, self.goal)
-            check_single(self.module, problem, self.clients.data.train, self.local.batching.single(self.sizes))
+        if data is not None:
+            try_out(self.module, problem, data.train, self.goal)
+            check_single(self.module, problem, data.train, self.local.batching.single(self.sizes))
         if self.broadcast is not None:
-            self.broadcast.fits(self.averages, self.clients.held, self.aggregation.private)
+            self.broadcast.fits(self.averages, self.clients.held, private)
         self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.buffers)
         observers = {name: Observer.of(a, self.layout, self.sharing.stays) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
@@ -123,7 +123,7 @@ class Federation(Reached, Shown):
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
-        derive("_calibration", Calibration(self.module, self.clients.data, self.evaluation, calibrated))
+        derive("_calibration", Calibration(self.module, data, self.evaluation, calibrated, private))
         derive("_lazy", LazyExecutor(self.clients, self._training))
         self.sampling.clients(0, self.sizes, self.seed)
 

@@ -17,10 +17,12 @@ from fedsash.evaluation import Evaluation
 from fedsash.methods import METHODS, FedAvg
 from fedsash.sampling import FixedClients, Weighted
 from fedsash.testing.examples import examples
+from support.norms import batch_norm_model
 from support.private import UNIFORM
-from support.worlds import federation
+from support.worlds import data, federation
 
 CLIPPED = Private(1.0, 0.0)
+NOISE = "must be 0, or at least 1e-06 and at most 1,000,000: the accountant knows no other noise"
 ALONE = {"fedavg", "fedprox", "fedacg", "fedsam", "fedasam", "fedswa"}
 """The methods whose clients send up their update alone."""
 
@@ -29,7 +31,7 @@ ALONE = {"fedavg", "fedprox", "fedacg", "fedsam", "fedasam", "fedswa"}
     "make, line",
     [
         (lambda: Private(0.0, 1.0), "Private.clip = 0.0: must be positive"),
-        (lambda: Private(1.0, -1.0), "Private.noise = -1.0: must be at least 0 and at most 1,000,000,000"),
+        *((lambda z=z: Private(1.0, z), f"Private.noise = {z}: {NOISE}") for z in (-1.0, 1e-200, 1e9)),
         (lambda: Private(math.inf, 1.0), "Private.clip = inf: must be finite, since the noise is a multiple of it"),
         (lambda: Private(1.0, 1.0, delta=1.0), "Private.delta = 1.0: must be above 0 and below 1"),
         (lambda: Adaptive(1.5), "Adaptive.quantile = 1.5: must be between 0 and 1"),
@@ -64,6 +66,14 @@ def test_what_it_does_not_go_with_is_refused(settings: dict[str, Any], line: str
     with pytest.raises(ValueError) as error:
         federation(**{"aggregation": CLIPPED, "method": UNIFORM} | settings)
     assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize("settings", [{"buffers": "local"}, {"personal": "1"}], ids=["local", "personal"])
+def test_an_average_with_new_statistics_of_the_clients_samples_is_refused(settings: dict[str, Any]) -> None:
+    own = {"model": batch_norm_model(), "data": data((4, 4, 4, 4)), "averages": {"w": Window(2, buffers="re-estimate")}}
+    federation(**own | settings)
+    with pytest.raises(ValueError, match="averages: buffers = 're-estimate': can't be 're-estimate': the statistics"):
+        federation(**{"aggregation": CLIPPED, "method": UNIFORM} | own | settings)
 
 
 @pytest.mark.parametrize("name", METHODS)

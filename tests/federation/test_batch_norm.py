@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from fedsash import ModelError
+from fedsash import ModelError, SettingError
 from fedsash.averages import EMA, Average, Window
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
@@ -20,7 +22,7 @@ from fedsash.methods import FedSAM, Mime, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical
-from support.norms import alone, batch_norm_model, centrally_trained, with_norm
+from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
 from support.worlds import ENGINES, SPAWNED, after, data
 
 STATISTICS = slice(-17, None)
@@ -37,6 +39,24 @@ def test_one_client_is_central_training_of_the_same_module(settings: dict[str, A
         assert trained[name].dtype == value.dtype
         assert close(trained[name].double(), value.double(), 1e-12), name
     assert int(trained["1.num_batches_tracked"]) == 12
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_a_batch_counts_once_though_a_method_computes_two_gradients_on_it(engine: str) -> None:
+    world = alone(batch_norm_model(), method=FedSAM(0.05), engine=ENGINES[engine])
+    assert int(world.module_of(after(world, 3).w)[1].num_batches_tracked) == 12  # type: ignore[index]
+
+
+def test_statistics_of_large_features_are_no_reason_to_leave_an_upload_out() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.Linear(4, 3)).double()
+    large = data(SIZES)
+    assert isinstance(large.train.x, Tensor)
+    large = replace(large, train=replace(large.train, x=1e5 * large.train.x), test=None)
+    with with_norm(model=model, data=large, averages={}) as world:
+        state, report = world.round(world.start())
+    assert report.moved and not report.refused
+    assert float(state.w[-5:-1].max()) > world.aggregation.limit
 
 
 def test_one_client_is_central_training_of_instance_norm_with_statistics() -> None:
@@ -71,8 +91,10 @@ def test_a_frozen_norm_and_one_without_statistics_are_trained_as_pytorch_does(
         assert close(trained.state_dict()[name].double(), value.double(), 1e-12), name
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "workers", "spawned"])
-@pytest.mark.parametrize("method", [None, Scaffold(), FedSAM(), Mime()])
+@pytest.mark.parametrize(
+    "engine, method",
+    [("spawned", None), *itertools.product(["vectorised", "workers"], [None, Scaffold(), FedSAM(), Mime()])],
+)
 def test_every_engine_has_the_same_statistics(engine: str, method: Any) -> None:
     settings = {} if method is None else {"method": method}
     expected = after(with_norm(**settings), 3).w
@@ -145,17 +167,29 @@ def test_an_ema_has_the_mean_of_the_statistics_or_the_latest() -> None:
 
 
 def test_re_estimated_statistics_are_those_that_pytorch_finds() -> None:
-    evaluation = Evaluation(batch=20, calibration=60)
+    evaluation = Evaluation(batch=20, calibration=40)
     world = with_norm(averages={"it": Window(2, buffers="re-estimate")}, evaluation=evaluation)
     state = after(world, 3)
     found = world.module_of(world.models(state)["it"])
     x = world.training_data.train.x
     assert isinstance(x, Tensor)
-    spaced = x[torch.arange(60) * len(x) // 60]
+    spaced = x[torch.arange(40) * len(x) // 40]
     plain = world.module_of(world.models(state)["it"])
     torch.optim.swa_utils.update_bn(spaced.split(20), plain)
     for name, value in plain.state_dict().items():
         assert close(found.state_dict()[name].double(), value.double(), 1e-14), name
+
+
+@pytest.mark.parametrize("batch, count, used", [(20, 41, 40), (60, 70, 60), (1, 8, 8), (1, 7, 6)])
+def test_one_sample_that_is_left_over_has_no_variance_and_is_left_out(batch: int, count: int, used: int) -> None:
+    def statistics(batch: int, count: int) -> Tensor:
+        evaluation = Evaluation(batch=batch, calibration=count)
+        world = with_norm(averages={"it": Window(2, buffers="re-estimate")}, evaluation=evaluation)
+        return world.models(after(world, 2))["it"][STATISTICS]
+
+    assert identical(statistics(batch, count), statistics(max(batch, 2), used))
+    with pytest.raises(SettingError, match=r"evaluation\.calibration = 1: must be at least 2"):
+        statistics(batch, 1)
 
 
 def test_an_exported_model_has_its_statistics_and_loads_into_the_plain_module() -> None:

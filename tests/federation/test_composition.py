@@ -100,9 +100,24 @@ def test_every_schedule_by_step_passes_its_check(value: Any) -> None:
 # Two at a time.
 
 
-@pytest.mark.parametrize("broadcast", ["none", "after"])
-@pytest.mark.parametrize("server", ["sgd", "momentum", "adam", "yogi"])
-@pytest.mark.parametrize("method", METHODS)
+MUCH_TO_REMEMBER = ("scaffold-II", "feddyn", "fedfa")
+
+
+def with_server(method: str, server: str, broadcast: str) -> Any:
+    """Slow, unless the method has much to remember, or the pair is one of the two that show most."""
+    telling = (server, broadcast) in (("momentum", "after"), ("adam", "none"))
+    marks = () if telling or method in MUCH_TO_REMEMBER else pytest.mark.slow
+    return pytest.param(method, server, broadcast, marks=marks)
+
+
+@pytest.mark.parametrize(
+    "method, server, broadcast",
+    list(
+        itertools.starmap(
+            with_server, itertools.product(METHODS, ["sgd", "momentum", "adam", "yogi"], ["none", "after"])
+        )
+    ),
+)
 def test_every_method_with_every_server_and_broadcast(method: str, server: str, broadcast: str) -> None:
     # Adaptive servers divide by tiny moments, which blows rounding up; the others keep it where it was.
     check_federation(1e-10 if server in ADAPTIVE else 1e-13, **chosen(method, server, broadcast))
@@ -116,7 +131,7 @@ def test_every_broadcast_with_every_server(server: str, broadcast: str) -> None:
 
 def with_aggregation(method: str, aggregation: str) -> Any:
     """Slow, unless the rule is one of the two main ones, or the method one with much to remember."""
-    main = aggregation in ("fednova", "fedgma") or method in ("scaffold-II", "feddyn", "fedfa")
+    main = aggregation in ("fednova", "fedgma") or method in MUCH_TO_REMEMBER
     return pytest.param(method, aggregation, marks=() if main else pytest.mark.slow)
 
 

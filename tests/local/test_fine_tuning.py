@@ -24,6 +24,7 @@ from fedsash.testing import identical
 from support.norms import with_norm
 from support.worlds import ENGINES, SEQUENTIAL, SPAWNED, VECTORISED, data, federation
 
+ADAM = LocalTraining(lr=0.01, batch=5, optimiser=Adam(), keep_moments=True)
 COMPILED = replace(VECTORISED, compile=True)
 TESTED = [[0, 3, 4, 13], [5, 14, 15], [16], [6, 7, 8, 9, 10], [11, 12, 17], [1, 2, 18, 19]]
 
@@ -49,6 +50,12 @@ def close(one: dict[tuple[str, str], Metrics], other: dict[tuple[str, str], Metr
         if found.each is not None and other[key].each is not None:
             np.testing.assert_allclose(found.each, other[key].each, rtol=0, atol=tolerance)
         assert found.loss == pytest.approx(other[key].loss, rel=0, abs=tolerance), key
+
+
+def test_all_clients_tune_by_the_same_amount_whatever_they_train_by() -> None:
+    local = LocalTraining(lr=0.1, batch=5, epochs=3)
+    fewer = replace(local, epochs=(1, 2), stragglers=1.0, keep_moments=True)
+    close(tuned(FineTuning(steps=4), 0, local=fewer), tuned(FineTuning(steps=4), 0, local=local))
 
 
 def test_results_before_and_after_tuning_are_both_there() -> None:
@@ -151,8 +158,10 @@ def test_on_a_simulated_network_nothing_changes() -> None:
 
 
 @pytest.mark.slow
-def test_compiled_steps_tune_as_others_do() -> None:
-    close(tuned(FineTuning(epochs=2)), tuned(FineTuning(epochs=2), engine=COMPILED), 1e-12)
+@pytest.mark.parametrize("settings", [{}, {"method": Scaffold()}, {"local": ADAM}], ids=["plain", "scaffold", "adam"])
+def test_compiled_steps_tune_as_others_do_whatever_training_remembers(settings: dict[str, Any]) -> None:
+    one, other = (tuned(FineTuning(epochs=2), engine=engine, **settings) for engine in (VECTORISED, COMPILED))
+    close(one, other, 1e-11)
 
 
 def test_the_draws_are_a_pure_function_of_the_seed_and_the_round_and_its_own() -> None:

@@ -73,7 +73,8 @@ class Private(Aggregation):
     def __post_init__(self) -> None:
         super().__post_init__()
         check(self.clip > 0, "Private.clip", self.clip, "must be positive")
-        check_strength("Private.noise", self.noise)
+        right = "must be 0, or at least 1e-06 and at most 1,000,000: the accountant knows no other noise"
+        check(self.noise == 0 or 1e-6 <= self.noise <= 1e6, "Private.noise", self.noise, right)
         finite = self.clip < math.inf or (self.noise == 0 and self.adaptive is None)
         check(finite, "Private.clip", self.clip, "must be finite, since the noise is a multiple of it")
         check(self.delta is None or 0 < self.delta < 1, "Private.delta", self.delta, "must be above 0 and below 1")

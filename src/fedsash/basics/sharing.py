@@ -40,6 +40,9 @@ class Personal:
 
     def __post_init__(self) -> None:
         check_count("Personal.alone", self.alone, least=0, most=100_000)
+        check(
+            self.part != "", "Personal.part", self.part, "must name a part of the model; leave it out if nothing stays"
+        )
         check(bool(self.part) or not self.alone, "Personal.part", self.part, "must not be empty: it trains alone")
 
     @classmethod

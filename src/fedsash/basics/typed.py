@@ -71,9 +71,16 @@ def is_settings(kind: Any) -> bool:
 
 def short(kind: Any, value: Any) -> Any:
     """The object that a class makes from a short form, by its `of(value)`; `MISSING` if it takes no such value."""
+    form = short_form(kind)
+    taken = MISSING if form is None else fit(form, value)
+    return MISSING if taken is MISSING else kind.of(taken)
+
+
+def short_form(kind: Any) -> Any:
+    """The type of the short form from which a class makes an object by its `of(value)`; None if it has none."""
     hints = get_type_hints(kind.of) if hasattr(kind, "of") else {}
-    taken = [fit(hint, value) for name, hint in hints.items() if name != "return"]
-    return kind.of(*taken) if len(taken) == 1 and taken[0] is not MISSING else MISSING
+    taken = [hint for name, hint in hints.items() if name != "return"]
+    return taken[0] if len(taken) == 1 else None
 
 
 def in_words(kind: Any, named: Named, many: bool = False) -> str:
@@ -87,7 +94,8 @@ def in_words(kind: Any, named: Named, many: bool = False) -> str:
     if origin is Literal:
         return " or ".join(named(one, many) for one in arguments)
     if origin in (tuple, list, Sequence):
-        return f"{'lists' if many else 'a list'} of {in_words(arguments[0], named, True)}"
+        count = "" if Ellipsis in arguments or origin is not tuple else f"{len(arguments)} "
+        return f"{'lists' if many else 'a list'} of {count}{in_words(arguments[0], named, True)}"
     return named(kind, many) if origin in (dict, Mapping) or (origin is None and isinstance(kind, type)) else ""
 
 

@@ -24,18 +24,30 @@ from .settings import Evaluation
 class Calibration:
     """Gives the averages called `names` the running statistics of some training samples (`evaluation.calibration`).
 
-    The samples are evenly spaced over those of all clients, and not augmented. Without such averages, and for a model
-    without statistics, it changes nothing. Raises `SettingError` if the samples are not in this process.
+    The samples are evenly spaced over those of all clients, and not augmented. BatchNorm has no variance over one
+    sample, so batches have at least two; one that is left over is left out. Without such averages, and for a model
+    without statistics, it changes nothing.
+
+    Raises `SettingError` if the samples are not in this process, if there is only one, or if the run is `private`.
     """
 
     def __init__(
-        self, module: nn.Module, data: FederatedData | None, evaluation: Evaluation, names: Collection[str]
+        self,
+        module: nn.Module,
+        data: FederatedData | None,
+        evaluation: Evaluation,
+        names: Collection[str],
+        private: bool,
     ) -> None:
         self._module, self._layout = copy.deepcopy(module), Layout(module)
         self._data, self._evaluation = data, evaluation
         self._names = frozenset(names if self._layout.norms else ())
         right = "can't be 're-estimate': the clients' samples are not in this process"
         check(not self._names or data is not None, "averages: buffers", "re-estimate", right)
+        right = "can't be 're-estimate': the statistics of the clients' samples have no noise, as Private needs"
+        check(not (self._names and private), "averages: buffers", "re-estimate", right)
+        right = "must be at least 2, and so must all training samples: BatchNorm has no variance over one"
+        check(not self._names or self._count > 1, "evaluation.calibration", evaluation.calibration, right)
 
     def values(self, averages: Vectors) -> Vectors:
         """The averages `[D]`, some of them with new statistics."""
@@ -48,13 +60,22 @@ class Calibration:
 
     def _inputs(self) -> Iterator[ModelInput]:
         assert self._data is not None
-        for x in split(self._samples.x, self._evaluation.batch):
+        for x in split(self._samples.x, self._batch):
             yield self._data.transform.inputs(x, self._layout.dtype)
+
+    @property
+    def _batch(self) -> int:
+        return max(self._evaluation.batch, 2)
+
+    @property
+    def _count(self) -> int:
+        assert self._data is not None
+        return min(self._evaluation.calibration, int(self._data.sizes.sum()))
 
     @cached_property
     def _samples(self) -> Samples:
         assert self._data is not None
         members = np.sort(np.concatenate(self._data.clients))
-        count = min(self._evaluation.calibration, len(members))
+        count = self._count - (self._count % self._batch == 1)
         index = torch.from_numpy(members[np.arange(count) * len(members) // count])
         return self._data.train[index.to(self._data.train.y.device)]

@@ -100,7 +100,7 @@ class LocalEngine(Engine):
             request, probed = work.first(trainer, work.numbers[:1])
             trained = trainer.answer(request, np.arange(1))
             if trainer.tuner is not None:
-                trainer.tuner.answer(request, np.arange(1))
+                trainer.answer(replace(request, job="tune"), np.arange(1))
         if self.workers == 1:
             return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")

@@ -157,7 +157,7 @@ class Trainer:
         if self.tuner is None:
             return self.evaluate(request)
         own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
-        upload, kept = self.tuner.train(replace(request, client_state=own))
+        upload, kept = self.tuner.train(replace(request, server_state={}, client_state=own))
         models = request.sent + self._sharing.change(upload["delta"], upload)
         if OWN in kept:
             models = self._sharing.with_own(models, kept[OWN])

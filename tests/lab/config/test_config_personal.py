@@ -29,6 +29,9 @@ def test_a_file_names_the_part_or_has_a_table(given: Any, part: Personal) -> Non
     "table, line",
     [
         ({"personal": "head"}, r"personal.part = 'head': nothing that trains is called \['head'\]; there are features"),
+        ({"personal": 3}, r"personal = 3: must be a table, \[personal\], or a string or a list of strings$"),
+        ({"personal": ["features", 3]}, r"must be a table, \[personal\], or a string or a list of strings$"),
+        ({"personal": ""}, "personal.part = '': must name a part of the model; leave it out if nothing stays"),
         ({"personal": {"alone": 1}}, r"personal.part = \(\): must not be empty: it trains alone"),
         ({"personal": {"part": "all", "alone": 1}}, "personal.part = 'all': must leave something to share"),
         (

@@ -24,7 +24,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from ...basics.typed import hints_of, short
+from ...basics.typed import hints_of, short, short_form
 from .errors import ConfigError, join, located
 from .files import SHORT
 from .model import Model
@@ -81,7 +81,7 @@ def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
         with located(place):
             default = short(kind, word)
         if default is MISSING:
-            raise _no_table(word, place, registry)
+            raise _no_table(word, place, registry, short_form(kind))
         if not table:
             return default
     if registry is not None:
@@ -174,9 +174,10 @@ def _mapping(value: Any, place: str) -> Mapping[str, Any]:
     return value
 
 
-def _no_table(value: Any, place: str, registry: Registry | None = None) -> ConfigError:
+def _no_table(value: Any, place: str, registry: Registry | None = None, form: Any = None) -> ConfigError:
     name = f" with name = {shown(value)}" if isinstance(value, str) and registry else ""
-    return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}", place)
+    instead = f", or {describe(form)}" if form else ""
+    return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}{instead}", place)
 
 
 def _unknown(key: str, place: str, known: list[str], *inside: str) -> ConfigError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -219,12 +217,3 @@ def test_a_wrong_argument_is_refused_in_one_line(wrong: dict[str, Any], why: str
     with pytest.raises(SettingError, match=why) as refused:
         Averages(**wrong)
     assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize("name", ["lightning", "transformers"])
-def test_without_the_library_one_line_says_what_to_install(name: str) -> None:
-    program = (
-        f"import sys; sys.modules['{name}'] = None\ntry:\n import fedsash.{name}\nexcept ImportError as e: print(e)"
-    )
-    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert f"pip install 'fedsash[{name}]'" in answer.stdout and answer.stdout.count("\n") == 1

@@ -40,6 +40,7 @@ HEAVY = (
         "wandb",
         "mlflow",
         "transformers",
+        "lightning",
         "ray",
         "torchvision",
         "torchmetrics",

@@ -51,12 +51,8 @@ class Tracker(Shown):
     """
 
     def __init__(self, averages: Average | Mapping[str, Average], module: nn.Module, trajectory_every: int = 0) -> None:
-        several = averages if isinstance(averages, Mapping) else {"average": averages}
-        for average in several.values():
-            check(isinstance(average, Average), "Tracker.averages", average, "must be an average, such as Window(100)")
-        check(len(several) > 0, "Tracker.averages", averages, "must be at least one average")
+        several = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
-        check_names(several)
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
         self.module, self.trajectory_every = unwrapped(module), trajectory_every
         self.averages = {name: average.in_a_loop() for name, average in several.items()}
@@ -111,7 +107,8 @@ class Tracker(Shown):
         """The module with an average in place of its values; at the end they are restored, bitwise.
 
         An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs. Of a
-        batch that is a tuple or a list, as a loader gives it, the first element is the input.
+        batch that is a tuple or a list, as a loader gives it, the first element is the input; a dict is
+        passed by names.
         """
         norms = self._norms(which, batches)
         values = self.value(which) if which is None or isinstance(which, str) else which
@@ -239,6 +236,16 @@ class Tracker(Shown):
         return str(name)
 
 
+def by_name(averages: Average | Mapping[str, Average]) -> dict[str, Average]:
+    """Averages by their names; one alone is called "average". Raises `SettingError` for a wrong one."""
+    several = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
+    for average in several.values():
+        check(isinstance(average, Average), "Tracker.averages", average, "must be an average, such as Window(100)")
+    check(len(several) > 0, "Tracker.averages", averages, "must be at least one average")
+    check_names(several)
+    return several
+
+
 def _put(tensor: Tensor, value: Tensor) -> None:
     """Write values into a tensor's memory, where whoever shares it finds them. Numbers of batches are rounded."""
     tensor.copy_(value if tensor.is_floating_point() else value.round())
@@ -254,4 +261,7 @@ def _same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -
 
 def _pass(module: nn.Module, batch: Any) -> None:
     """Pass a batch through a module."""
-    module(batch[0] if isinstance(batch, tuple | list) else batch)
+    if isinstance(batch, Mapping):
+        module(**batch)
+    else:
+        module(batch[0] if isinstance(batch, tuple | list) else batch)

@@ -1,0 +1,113 @@
+"""What the callbacks of Lightning and of Hugging Face's Trainer share."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..basics.arrays import Vectors
+from ..basics.errors import check, check_choice
+from ..basics.wrapped import unwrapped
+from .base import Average
+from .tracker import Tracker, by_name
+
+After = Literal["step", "epoch"]
+
+
+class TrackerCallback:
+    """Keeps averages of the model that a trainer trains, and puts one of them into the model for evaluation.
+
+    `averages` is one average, or several by their names. They observe the model `after` each step of the optimiser or
+    after each epoch. `evaluate` names the average that is evaluated in the model's place: the first one if it is None;
+    with `"model"` it is the model itself. `batches` are inputs from which averages with `buffers = "re-estimate"` get
+    their statistics, each time they are evaluated or saved. No random number of the training is drawn for them.
+
+    `tracker` is the `Tracker` that does the work; None before the training begins. Raises `SettingError`.
+    """
+
+    def __init__(
+        self,
+        averages: Average | Mapping[str, Average],
+        *,
+        after: After = "step",
+        evaluate: str | None = None,
+        batches: Iterable[Any] | None = None,
+    ) -> None:
+        self.averages = by_name(averages)
+        self.after, self.batches = after, batches
+        self.evaluate = evaluate if evaluate is not None else next(iter(self.averages))
+        self.tracker: Tracker | None = None
+        self._saved: Mapping[str, Tensor] | None = None
+        self._lent = ExitStack()
+        check_choice("Averages.after", after, "step", "epoch")
+        known = [*self.averages, "model"]
+        check(self.evaluate in known, "Averages.evaluate", self.evaluate, f"must be one of {known}")
+        needed = any(average.buffers == "re-estimate" for average in self.averages.values())
+        right = 'must be given: an average has buffers = "re-estimate"'
+        check(batches is not None or not needed, "Averages.batches", batches, right)
+
+    def averaged_state_dict(self, name: str | None = None) -> Vectors:
+        """A copy of the module's state dict with an average in it: the first one, or that of the name."""
+        tracker, name = self._begun(), name or next(iter(self.averages))
+        with _draws_kept():
+            return tracker.averaged_state_dict(name, batches=self._inputs(name))
+
+    def _begun(self) -> Tracker:
+        check(self.tracker is not None, "Averages.tracker", None, "there is none before the training has begun")
+        assert self.tracker is not None
+        return self.tracker
+
+    def _begin(self, module: nn.Module) -> None:
+        """Average this module from now on; go on from what a checkpoint had, if one was loaded."""
+        with torch.inference_mode(False):
+            if self.tracker is None or self.tracker.module is not unwrapped(module):
+                self.tracker = Tracker(self.averages, module)
+            if self._saved is not None:
+                self.tracker.load_state_dict(self._saved)
+                self._saved = None
+
+    def _lend(self, module: nn.Module) -> None:
+        """Put the average into the module until `_restore`, unless there is none, or it is of another module."""
+        tracker, name = self.tracker, self.evaluate
+        if tracker is not None and tracker.module is unwrapped(module) and tracker.round and name != "model":
+            with _draws_kept():
+                self._lent.enter_context(tracker.applied(name, batches=self._inputs(name)))
+
+    def _restore(self) -> None:
+        """Give the module its own values back, bitwise."""
+        self._lent.close()
+
+    def _inputs(self, name: str) -> Iterator[Any] | None:
+        """The batches for an average that needs some, where its module is and in its type."""
+        if self.averages[name].buffers != "re-estimate" or self.batches is None:
+            return None
+        like = next(self._begun().module.parameters())
+        return (_moved(batch, like) for batch in self.batches)
+
+
+def _moved(batch: Any, like: Tensor) -> Any:
+    """A batch with its tensors on the device of `like`, numbers in its type; the rest as it is."""
+    if isinstance(batch, Tensor):
+        return batch.to(like.device, like.dtype if batch.is_floating_point() else batch.dtype)
+    if isinstance(batch, Mapping):
+        return {name: _moved(value, like) for name, value in batch.items()}
+    return [_moved(value, like) for value in batch] if isinstance(batch, tuple | list) else batch
+
+
+@contextmanager
+def _draws_kept() -> Iterator[None]:
+    """All random numbers that come afterwards are as if nothing had been drawn inside. Loaders draw even in order."""
+    python, arrays = random.getstate(), np.random.get_state()
+    used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng([torch.cuda.current_device()] if used else []):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)

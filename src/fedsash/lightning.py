@@ -1,0 +1,68 @@
+"""Averages in Lightning: `Trainer(callbacks=[Averages(EMA(0.999))])`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .averages.callback import TrackerCallback
+from .basics.errors import ModelError, library
+
+with library("lightning", "fedsash.lightning", "fedsash[lightning]"):
+    from lightning.pytorch import Callback, LightningModule, Trainer
+    from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
+
+
+class Averages(TrackerCallback, Callback):  # type: ignore[misc]
+    """Keeps averages of a LightningModule in `fit`, and validates, tests and predicts with one of them.
+
+        trainer = Trainer(callbacks=[Averages({"window": Window(100), "ema": EMA(0.999)})])
+
+    The arguments are those of `TrackerCallback`. After each evaluation the module is itself, bitwise; so training and
+    the `state_dict` of a checkpoint are as without the callback. Beside it a checkpoint has `averages`, a state dict
+    for each average by its name, and all that a resumed training needs to go on to the byte. `test(ckpt_path=...)`
+    takes the averages of that checkpoint. With `after = "epoch"` the last batch's model is averaged before it is
+    validated.
+
+    Raises `ModelError` if the strategy shards the model.
+    """
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
+            kind = type(trainer.strategy).__name__
+            raise ModelError(f"Averages: {kind} shards the model, and a checkpoint would have one shard; use DDP")
+        self._begin(pl_module)
+        self._steps = trainer.global_step
+
+    def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, *_: Any) -> None:
+        stepped, self._steps = trainer.global_step > self._steps, trainer.global_step
+        if trainer.is_last_batch if self.after == "epoch" else stepped:
+            self._begun().update()
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        loaded = self._saved is not None
+        if loaded and not trainer.training:
+            self._begin(pl_module)
+        if loaded or trainer.state.fn == "fit" or trainer.ckpt_path is None:
+            self._lend(pl_module)
+
+    on_test_start = on_predict_start = on_validation_start
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._restore()
+
+    on_test_end = on_predict_end = on_validation_end
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._restore()
+
+    def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if self.tracker is not None:
+            checkpoint["averages"] = {name: self.averaged_state_dict(name) for name in self.averages}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a resumed training needs."""
+        return {} if self.tracker is None else {"tracker": self.tracker.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a checkpoint when the training, or an evaluation, begins."""
+        self._saved = state_dict["tracker"]

@@ -1,0 +1,122 @@
+"""Averages in Hugging Face's Trainer: `Averages(trainer, EMA(0.999))`."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from .averages import Average
+from .averages.callback import After, TrackerCallback
+from .basics.errors import ModelError, check, library
+
+with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
+    from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_utils import get_last_checkpoint
+
+FOLDER, TRACKER = "averages", "tracker.safetensors"
+
+
+class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
+    """Keeps averages of the model of a `Trainer`, and evaluates and predicts with one of them.
+
+        averages = Averages(trainer, {"window": Window(100), "ema": EMA(0.999)})
+        trainer.train()
+
+    The other arguments are those of `TrackerCallback`. It adds itself to the trainer's callbacks. A trainer tells its
+    callbacks of an evaluation when it is over, and of a checkpoint not where it lies: so this one also wraps the
+    trainer's `evaluation_loop` and `train`. After each evaluation the model is itself, bitwise.
+
+    A checkpoint gets a folder `averages`. `averages/NAME` has an average as a model, for `from_pretrained`. Its
+    `tracker.safetensors` is what a resumed training needs to go on to the byte. With `load_best_model_at_end` the
+    averages, too, are those of the best checkpoint afterwards. An epoch ends with its last step, before an evaluation.
+
+    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), `SettingError` for a wrong argument.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        averages: Average | Mapping[str, Average],
+        *,
+        after: After = "step",
+        evaluate: str | None = None,
+        batches: Iterable[Any] | None = None,
+    ) -> None:
+        super().__init__(averages, after=after, evaluate=evaluate, batches=batches)
+        if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
+            raise ModelError("Averages: FSDP and DeepSpeed shard the model, and a checkpoint would have one shard")
+        for name in ("fp16_full_eval", "bf16_full_eval"):
+            check(not getattr(trainer.args, name), name, True, "can't be used with Averages: it changes the model")
+        self._resumed: str | bool | None = None
+        self._wrap(trainer)
+        trainer.add_callback(self)
+
+    def _wrap(self, trainer: Trainer) -> None:
+        train, evaluation_loop = trainer.train, trainer.evaluation_loop
+
+        @wraps(train)
+        def resumed(resume_from_checkpoint: str | bool | None = None, *rest: Any, **more: Any) -> Any:
+            self._resumed = resume_from_checkpoint
+            return train(resume_from_checkpoint, *rest, **more)
+
+        @wraps(evaluation_loop)
+        def averaged(*rest: Any, **more: Any) -> Any:
+            self._lend(trainer.model)
+            try:
+                return evaluation_loop(*rest, **more)
+            finally:
+                self._restore()
+
+        trainer.train, trainer.evaluation_loop = resumed, averaged
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+    ) -> None:
+        self.tracker = None
+        folder = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
+        if folder:
+            self._load(Path(folder))
+        self._begin(model)
+
+    def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self.after == "step" or float(state.epoch).is_integer():
+            self._begun().update()
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+    ) -> None:
+        if state.is_world_process_zero:
+            folder = Path(args.output_dir, f"checkpoint-{state.global_step}", FOLDER)
+            for name in self.averages:
+                self._save(model, name, folder / name)
+            save_file(self._begun().state_dict(), folder / TRACKER)
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+    ) -> None:
+        if args.load_best_model_at_end and state.best_model_checkpoint is not None:
+            self._load(Path(state.best_model_checkpoint))
+            self._begin(model)
+
+    def _save(self, model: Any, name: str, folder: Path) -> None:
+        """Save an average as a model of its own."""
+        averaged = self.averaged_state_dict(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        if hasattr(model, "save_pretrained"):
+            model.save_pretrained(folder, state_dict=averaged)
+        else:
+            save_file(averaged, folder / "model.safetensors", metadata={"format": "pt"})
+
+    def _load(self, checkpoint: Path) -> None:
+        """Take up the averages of a checkpoint when the training begins or ends."""
+        place = checkpoint / FOLDER / TRACKER
+        if place.is_file():
+            self._saved = load_file(place)
+        else:
+            warnings.warn(f"{checkpoint} has no averages: they begin here", stacklevel=2)

@@ -9,6 +9,7 @@ import pytest
 
 from fedsash import ConfigError, EarlyStopping, Evaluation, Fork, SettingError, load, run
 from fedsash.lab.cli import main
+from fedsash.lab.records import Records
 from fedsash.testing import check_callback
 from support.observing import final, go_on, observed, start
 from support.worlds import federation
@@ -106,4 +107,7 @@ def test_an_experiment_file_names_it_and_errors_name_the_key(
     more = ["--set", "evaluation.held_out=0.3", "--set", "evaluation.every=1"]
     assert main([*command, *more]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "ended after round 4: model's loss on held-out data has not improved in 2 evaluations since" in said
+    losses = [row["loss"] for row in Records(tmp_path / "run").load() if row["split"] == "held_out"]
+    best = losses.index(max(losses)) + 1
+    line = f"ended after round {best + 2}: model's loss on held-out data has not improved in 2 evaluations since round"
+    assert f"{line} {best} ({max(losses):.3f})" in said and len(losses) == best + 2

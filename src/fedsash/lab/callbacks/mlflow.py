@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,8 @@ from ...evaluation import Metrics
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
 from .rows import Rows, named
+
+log = logging.getLogger("fedsash")
 
 TAG = "fedsash.run"
 """The tag of a run of MLflow that holds the id of the run here."""
@@ -26,7 +30,8 @@ class MLflow(Callback):
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is
     MLflow's word for a group of runs. The run is called `name`; empty: after its folder. `uri` is where MLflow keeps
     them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A resumed run
-    goes on in the same run of MLflow.
+    goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the numbers are sent
+    after the next evaluation.
     """
 
     experiment: str = "fedsash"
@@ -56,7 +61,8 @@ class MLflow(Callback):
     def end(self, run: LiveRun, result: Result | None) -> None:
         self._send(run)
         status = "FAILED" if result is None else "KILLED" if result.interrupted else "FINISHED"
-        self._client.set_terminated(self._id, status)
+        with self._forgiven():
+            self._client.set_terminated(self._id, status)
 
     def _found(self, run: LiveRun) -> str:
         """The id of MLflow's run: the one of an earlier session, or a new one with the settings as its parameters."""
@@ -76,11 +82,24 @@ class MLflow(Callback):
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        found = [
-            Metric(name, value, now, row["round"]) for row in self._rows.new(run) for name, value in named(row).items()
-        ]
-        for first in range(0, len(found), MOST):
-            self._client.log_batch(self._id, metrics=found[first : first + MOST])
+        with self._forgiven():
+            found = [
+                Metric(n, value, now, row["round"]) for row in self._rows.new(run) for n, value in named(row).items()
+            ]
+            for first in range(0, len(found), MOST):
+                self._client.log_batch(self._id, metrics=found[first : first + MOST])
+
+    @contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        """An error of MLflow here is a warning: it must not end the training. The rows are sent the next time."""
+        from mlflow import MlflowException
+
+        sent = self._rows.sent
+        try:
+            yield
+        except MlflowException as error:
+            self._rows.sent = sent
+            log.warning("MLflow did not take the numbers, they are sent later: %s", shortened(one_line(error), 250))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

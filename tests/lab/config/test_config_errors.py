@@ -48,6 +48,10 @@ from support.experiments import WINDOW, file_with
         ('aggregation.name = "fedsam"', 'package.module:Class"; there is method.name = "fedsam"'),
         ('method.name = "nowhere:Method"', 'method.name = "nowhere:Method": can\'t be imported: No module named'),
         ('method.name = "support.experiments:linear"', "must be a dataclass that extends fedsash.methods.base.Method"),
+        (
+            'method.name = "support.experiments:Named"',
+            "must have no field called name: in a file, name chooses the class",
+        ),
         ('method = { name = "fedprox", wight = 1 }', "unknown key method.wight; did you mean method.weighting?"),
         ('method = { name = "fedprox", weighting = "size" }', 'must be "samples" or "uniform"'),
         ("partition = { name = 'iid', alpha = 1 }", "unknown key partition.alpha; known are clients, name"),

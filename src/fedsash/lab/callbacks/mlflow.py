@@ -28,14 +28,14 @@ class MLflow(Callback):
     """Sends all recorded numbers and the settings to MLflow.
 
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is
-    MLflow's word for a group of runs. The run is called `name`; empty: after its folder. `uri` is where MLflow keeps
-    them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A resumed run
-    goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the numbers are sent
-    after the next evaluation.
+    MLflow's word for a group of runs. `run_name` is the run's name there; empty: that of its folder. `uri` is where
+    MLflow keeps them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A
+    resumed run goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the
+    numbers are sent after the next evaluation.
     """
 
     experiment: str = "fedsash"
-    name: str = ""
+    run_name: str = ""
     uri: str = ""
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
@@ -73,7 +73,7 @@ class MLflow(Callback):
         place = client.create_experiment(self.experiment) if group is None else group.experiment_id
         if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
             return str(before[0].info.run_id)
-        name = self.name or (run.folder.resolve().name if run.folder else None)
+        name = self.run_name or (run.folder.resolve().name if run.folder else None)
         new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
         client.log_batch(new, params=[Param(key, value) for key, value in _flat(run.config)])
         return new

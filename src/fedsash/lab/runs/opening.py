@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...aggregation import WeightedMean
+from ...basics.fingerprint import text
 from ...basics.shown import brief
 from ...data.federated import FederatedData
 from ...servers import ServerSGD
@@ -59,7 +60,9 @@ def _told(thing: object) -> str:
     known: Any = thing
     if not hasattr(thing, "__dataclass_fields__"):
         return brief(thing)
-    told = [f for f in fields(known) if f.init and (f.name in ALWAYS or getattr(known, f.name) != _default(f))]
+    told = [
+        f for f in fields(known) if f.init and (f.name in ALWAYS or text(getattr(known, f.name)) != text(_default(f)))
+    ]
     settings = ", ".join(f"{f.name}={_told(getattr(known, f.name))}" for f in told)
     return f"{type(thing).__name__}({settings})" if settings else type(thing).__name__
 

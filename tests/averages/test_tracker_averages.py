@@ -171,8 +171,11 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
         r"this is not the whole state of a tracker: KeyError '0/past/all/3'": {
             n: t for n, t in whole.items() if n != "0/past/all/3"
         },
-        r"the saved state does not fit this tracker: e is 'nothing' there": Tracker(
-            {"w": Window(3)}, model
+        r"this is not the whole state of a tracker: RuntimeError shape": whole | {"0/w/high": torch.zeros(3)},
+        r"this is not the whole state of a tracker: ValueError": whole | {"round": torch.zeros(2)},
+        r"the saved state does not fit this tracker: e is nothing there": Tracker({"w": Window(3)}, model).state_dict(),
+        r"the saved state does not fit this tracker: e.warmup is True there and False here": Tracker(
+            {"w": Window(3), "e": EMA(0.9, warmup=True)}, model
         ).state_dict(),
         r"the saved state does not fit this tracker: 0.weight is \[6, 4\] there and \[5, 4\] here": Tracker(
             {"w": Window(3), "e": EMA(0.9)}, wide
@@ -185,3 +188,6 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
         assert equal(tracker.state_dict(), before)
     with pytest.raises(ValueError, match=r"^Tracker.copy_to: the other module does not fit this tracker: 0.weight"):
         tracker.copy_to(wide, "w")
+    narrow = {"0.weight": torch.zeros(1)}
+    with pytest.raises(ValueError, match=r"0.weight is \[1\] there and \[5, 4\] here"), tracker.applied(narrow):
+        pass

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import start_processes
 
 from fedsash.averages import EMA, SWA, Average, Tracker, Window
 from support.loops import equal, make_model, steps
@@ -114,6 +115,110 @@ def test_a_module_that_fsdp_has_sharded_is_averaged_shard_by_shard() -> None:
         other.averaged_module()
 
 
+@pytest.mark.usefixtures("one_process")
+def test_a_sharded_module_that_was_just_evaluated_still_gives_its_shards() -> None:
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    sharded = make_model()
+    fsdp.fully_shard(sharded, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+    tracker = Tracker(Window(3), sharded)
+    sharded(torch.zeros(2, 4))  # without a backward pass FSDP2 keeps whole tensors
+    tracker.update()
+    sharded(torch.zeros(2, 4))
+    assert equal(whole(tracker.averaged_state_dict()), whole(sharded.state_dict()))
+
+
+@pytest.mark.usefixtures("one_process")
+@pytest.mark.filterwarnings("ignore:FSDP is switching")
+def test_a_module_of_fsdp1_is_refused() -> None:
+    fsdp = pytest.importorskip("torch.distributed.fsdp")
+    wrapped = fsdp.FullyShardedDataParallel(make_model(), use_orig_params=True, device_id=torch.device("cpu"))
+    with pytest.raises(ValueError, match=r"^FullyShardedDataParallel keeps whole tensors .* use fully_shard \(FSDP2\)"):
+        Tracker(Window(3), wrapped)
+
+
+def one_of_two(rank: int, group: str) -> None:
+    """A process that trains a sharded module beside a whole one, and evaluates the averages of both after each step."""
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo", init_method=f"file://{group}", rank=rank, world_size=2)
+    alone, sharded = make_model(), make_model()
+    fully_shard(sharded, mesh=torch.distributed.device_mesh.init_device_mesh("cpu", (2,)))
+    for one, other in zip(*(steps(model, 4, Tracker(EMA(0.5), model)) for model in (alone, sharded)), strict=True):
+        torch.testing.assert_close({name: t.full_tensor() for name, t in other.items()}, one)
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_evaluating_the_average_of_a_sharded_module_does_not_change_its_training(tmp_path: Path) -> None:
+    start_processes(one_of_two, (str(tmp_path / "group"),), nprocs=2)  # type: ignore[no-untyped-call]
+
+
+def test_a_module_that_is_moved_inside_applied_gets_its_own_values_back() -> None:
+    model = make_model()
+    tracker = Tracker(EMA(0.5), model)
+    own = steps(model, 3, tracker)[-1]
+    with tracker.applied():
+        model.double()
+    assert equal({name: t.float() for name, t in model.state_dict().items()}, own)
+
+
+def test_parameters_that_are_frozen_by_now_go_on_in_a_resumed_tracker() -> None:
+    model = make_model()
+    tracker = Tracker({"all": Window(3), "part": EMA(0.5, part="0")}, model, trajectory_every=1)
+    steps(model, 4, tracker)
+    model[0].requires_grad_(False)
+    resumed = Tracker({"all": Window(3), "part": EMA(0.5, part="2")}, model, trajectory_every=1)
+    with pytest.raises(ValueError, match=r"^the saved state does not fit this tracker: part.part is '0' there and '2'"):
+        resumed.load_state_dict(tracker.state_dict())
+    model[0].requires_grad_(True)
+    resumed = Tracker(tracker.averages, model, trajectory_every=1)
+    model[0].requires_grad_(False)
+    resumed.load_state_dict(tracker.state_dict())
+    for each in (resumed, tracker):
+        each.update()
+    assert equal(resumed.state_dict(), tracker.state_dict())
+    assert equal(resumed.window(2), tracker.window(2))
+
+
+def test_a_tracker_that_began_with_frozen_parameters_takes_up_a_state_that_has_them() -> None:
+    model = make_model()
+    tracker = Tracker(Window(3), model)
+    steps(model, 4, tracker)
+    again = make_model()
+    again[0].requires_grad_(False)
+    resumed = Tracker(Window(3), again)
+    resumed.load_state_dict(tracker.state_dict())
+    assert equal(resumed.value(), tracker.value())
+
+
+def test_an_average_of_a_module_that_changed_its_type_is_resumed_in_the_type_that_it_has() -> None:
+    model = make_model()
+    tracker = Tracker(Window(3), model)
+    steps(model, 4, tracker)
+    model.bfloat16()
+    tracker.update()
+    resumed = Tracker(Window(3), model)
+    resumed.load_state_dict(tracker.state_dict())
+    assert equal(resumed.state_dict(), tracker.state_dict()) and equal(resumed.value(), tracker.value())
+
+
+@pytest.mark.parametrize("average", [Window(3), EMA(0.5)], ids=str)
+def test_a_layer_of_another_size_is_refused(average: Average) -> None:
+    model = make_model()
+    tracker = Tracker(average, model)
+    steps(model, 3, tracker)
+    model[2] = nn.Linear(5, 7)
+    with pytest.raises(ValueError, match=r"^the module has no 2.weight of shape \[2, 5\] any more: make a new tracker"):
+        tracker.update()
+
+
+def test_an_average_of_nothing_that_trains_yet_has_no_models() -> None:
+    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, affine=False))
+    tracker = Tracker(Window(3, part="1", buffers="latest"), model)
+    tracker.update()
+    assert tracker.count() == 0 and tracker.value() == {}
+
+
 @pytest.mark.parametrize("average", [Window(3), EMA(0.5), SWA(1)], ids=str)
 def test_a_parameter_that_is_unfrozen_later_is_averaged_from_the_next_update_on(average: Average) -> None:
     model = make_model()
@@ -175,7 +280,7 @@ def test_a_module_whose_parameters_were_replaced_is_followed_and_one_that_lost_s
     tracker.update()
     assert all(bool((t == 1).all()) for t in tracker.value().values())
     del model[2]
-    with pytest.raises(ValueError, match=r"^the module has no '2.weight' any more"):
+    with pytest.raises(ValueError, match=r"^the module has no 2.weight of shape \[2, 5\] any more"):
         tracker.update()
 
 

@@ -28,7 +28,7 @@ PAST = "past"
 
 
 class Group:
-    """Tensors of one type that are averaged since the same update. They stay where they are and are only read.
+    """Tensors that are averaged since the same update, as numbers of `dtype`. They stay where they are, only read.
 
     `members` has the names of the tensors that each average is of; an average of none of them is not in `observers`.
     `averages` and `past` are those of `AverageStates`. If `every` is above 0, running sums are kept, too.
@@ -37,12 +37,13 @@ class Group:
     def __init__(
         self,
         tensors: Mapping[str, Tensor],
+        dtype: torch.dtype,
         averages: Mapping[str, Average],
         members: Mapping[str, set[str]],
         every: int,
     ) -> None:
         self.shapes = {name: local(tensor.detach()).shape for name, tensor in tensors.items()}
-        self.dtype = next(t.dtype for t in tensors.values() if t.is_floating_point())
+        self.dtype = dtype
         self.members = {name: [each for each in tensors if each in chosen] for name, chosen in members.items()}
         lengths = [shape.numel() for shape in self.shapes.values()]
         observers = {
@@ -60,10 +61,13 @@ class Group:
 
     def pieces(self, tensors: Mapping[str, Tensor]) -> Pieces:
         """The vector `[d]` of these tensors, where they lie in memory."""
-        try:
-            own = [local(tensors[name].detach()) for name in self.shapes]
-        except KeyError as missing:
-            raise ModelError(f"the module has no {missing} any more: make a new tracker for a changed module") from None
+        own = [local(tensors[name].detach()) for name in self.shapes if name in tensors]
+        if [tensor.shape for tensor in own] != list(self.shapes.values()):
+            name = next(n for n, shape in self.shapes.items() if n not in tensors or local(tensors[n]).shape != shape)
+            shape = list(self.shapes[name])
+            raise ModelError(
+                f"the module has no {name} of shape {shape} any more: make a new tracker for a changed module"
+            )
         if own[0].is_meta:
             raise ModelError("the module is on the device meta, which holds no values to average")
         return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
@@ -101,8 +105,9 @@ class Group:
         return {name: views[name] for name in names}
 
     def about(self) -> dict[str, Any]:
-        """What must agree for its state to be loaded: names, shapes and the type."""
-        return {"shapes": {name: list(shape) for name, shape in self.shapes.items()}, "type": str(self.dtype)}
+        """What its state is of: names and shapes, which must agree with the module's, its type and its members."""
+        shapes = {name: list(shape) for name, shape in self.shapes.items()}
+        return {"shapes": shapes, "type": str(self.dtype).removeprefix("torch."), "members": self.members}
 
     def tensors(self) -> Vectors:
         """Its state as named tensors, which are not copies."""
@@ -136,4 +141,4 @@ def grouped(
     kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
     of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
     of[kinds[0]] |= {n: t for n, t in tensors.items() if not t.is_floating_point()}
-    return [Group(some, averages, members, every) for some in of.values()]
+    return [Group(some, kind, averages, members, every) for kind, some in of.items()]

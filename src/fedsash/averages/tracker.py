@@ -6,6 +6,7 @@ import copy
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import fields
 from itertools import chain
 from typing import Any
 
@@ -13,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
-from ..basics.errors import ModelError, RunError, brief, check, check_count
+from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line, shortened
 from ..basics.fingerprint import text
 from ..basics.layout import Layout
 from ..basics.norms import frozen_norms, re_estimate
 from ..basics.shown import Shown
-from ..basics.wrapped import local, plain, unwrapped
+from ..basics.wrapped import local, plain, sharded, unwrapped
 from .base import Average, check_names
 from .group import Group, grouped
 
@@ -71,7 +72,7 @@ class Tracker(Shown):
     def count(self, name: str | None = None) -> int:
         """How many models are in an average."""
         name = self._name(name)
-        return max(group.observers.count(group, name) for group in self._groups if name in group.averages)
+        return max((group.observers.count(group, name) for group in self._groups if name in group.averages), default=0)
 
     @torch.no_grad()
     def update(self) -> None:
@@ -112,21 +113,20 @@ class Tracker(Shown):
         """
         norms = self._norms(which, batches)
         values = self.value(which) if which is None or isinstance(which, str) else which
-        live, buffers = self._live(), chain(*(self.module.get_submodule(name).buffers() for name in norms))
-        changed = [local(live[name].data) for name in values]
-        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
-        own = [(tensor, tensor.clone()) for tensor in (*changed, *(buffer.data for buffer in buffers))]
+        live = self._live()
+        shapes = {name: list(local(live[name]).shape) for name in values if name in live}
+        _same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
+        buffers = chain(*(self.module.get_submodule(name).named_buffers(name) for name in norms))
+        own = {name: local(live[name].data).clone() for name in {**values, **dict(buffers)}}
         self._applied += 1
         try:
-            for tensor, value in zip(changed, values.values(), strict=True):
-                _put(tensor, value)
+            _put(live, values)
             if batches is not None:
                 re_estimate(self.module, norms, batches, _pass)
             yield self.module
         finally:
             self._applied -= 1
-            for tensor, before in reversed(own):
-                _put(tensor, before)
+            _put(self._live(), own)  # the module may have moved meanwhile
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
@@ -150,8 +150,7 @@ class Tracker(Shown):
         averaged, there = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
         shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
         _same("Tracker.copy_to: the other module", *shapes)
-        for name, value in averaged.items():
-            _put(there[name].detach(), value)
+        _put(there, averaged)
 
     def state_dict(self) -> Vectors:
         """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies."""
@@ -172,23 +171,33 @@ class Tracker(Shown):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
             self.round, self._groups = int(saved["round"]), groups
             self._known = {name for group in groups for name in group.shapes}
-        except (KeyError, TypeError, AttributeError, UnicodeDecodeError, json.JSONDecodeError) as error:
-            raise RunError(f"this is not the whole state of a tracker: {type(error).__name__} {error}") from error
+        except FedsashError:
+            raise
+        except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
+            what = f"{type(error).__name__} {one_line(error)}"
+            raise RunError(f"this is not the whole state of a tracker: {what}") from error
 
     def _regrouped(self, about: Mapping[str, Any]) -> Group:
         """An empty group of the tensors that a saved one has."""
         live = self._live()
         shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
         _same("the saved state", shapes, about["shapes"])
-        return self._grouped({name: live[name] for name in about["shapes"]})[0]
+        members = {name: set(about["members"].get(name, ())) for name in self.averages}
+        tensors = {name: live[name] for name in about["shapes"]}
+        return Group(tensors, getattr(torch, about["type"]), self.averages, members, self.trajectory_every)
 
     def _about(self) -> dict[str, Any]:
-        settings = {name: text(average) for name, average in self.averages.items()}
-        settings["trajectory_every"] = str(self.trajectory_every)
+        """What a state is of. Its averages must be those of the tracker that loads it."""
+        settings = {"Tracker.trajectory_every": str(self.trajectory_every)}
+        for name, average in self.averages.items():
+            known = [f.name for f in fields(average) if f.metadata.get("numbers", True)]
+            settings |= {name: text(type(average))} | {f"{name}.{f}": text(getattr(average, f)) for f in known}
         return {"averages": settings, "groups": [group.about() for group in self._groups]}
 
     def _live(self) -> dict[str, Tensor]:
-        """All parameters and buffers of the module, as they are now."""
+        """All parameters and buffers of the module, as they are now; of a sharded one its shards."""
+        for layer in self._sharded:
+            layer.reshard()
         return dict(chain(self.module.named_parameters(), self.module.named_buffers()))
 
     def _news(self, tensors: Mapping[str, Tensor]) -> bool:
@@ -199,6 +208,7 @@ class Tracker(Shown):
     def _join(self) -> None:
         """Average what trains and is not averaged yet, from now on."""
         known = {name for group in self._groups for name in group.shapes}
+        self._sharded = sharded(self.module)
         layout = Layout(self.module, mixed=True)
         live = self._live()
         fresh = {name: live[name] for name in layout.names if name not in known}
@@ -246,17 +256,20 @@ def by_name(averages: Average | Mapping[str, Average]) -> dict[str, Average]:
     return several
 
 
-def _put(tensor: Tensor, value: Tensor) -> None:
-    """Write values into a tensor's memory, where whoever shares it finds them. Numbers of batches are rounded."""
-    tensor.copy_(value if tensor.is_floating_point() else value.round())
+def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Write values into tensors' memory, where whoever shares it finds them. Numbers of batches are rounded."""
+    for name, value in values.items():
+        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
+        tensor = local(tensors[name].data)
+        tensor.copy_(value if tensor.is_floating_point() else value.round())
 
 
 def _same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
     """Raise `RunError`, which names the first difference, unless two mappings agree."""
     for name in (*here, *there):
-        ours, theirs = here.get(name, "nothing"), there.get(name, "nothing")
+        ours, theirs = (shortened(str(side.get(name, "nothing")), 100) for side in (here, there))
         if ours != theirs:
-            raise RunError(f"{whose} does not fit this tracker: {name} is {brief(theirs)} there and {brief(ours)} here")
+            raise RunError(f"{whose} does not fit this tracker: {name} is {theirs} there and {ours} here")
 
 
 def _pass(module: nn.Module, batch: Any) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor, nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
+from .errors import ModelError
+
 Value = TypeVar("Value")
 
-INSERTED = re.compile(r"(^|(?<=\.))(_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\.")
-"""What `torch.compile`, FSDP and checkpointing insert into the names of a module's tensors."""
+INSERTED = re.compile(r"(^|(?<=\.))(_orig_mod|_checkpoint_wrapped_module)\.")
+"""What `torch.compile` and checkpointing insert into the names of a module's tensors."""
 
 
 def unwrapped(module: nn.Module) -> nn.Module:
@@ -28,6 +30,17 @@ def unwrapped(module: nn.Module) -> nn.Module:
 def plain(named: Mapping[str, Value]) -> dict[str, Value]:
     """The same with the names that the tensors have without wrappers."""
     return {INSERTED.sub("", name): value for name, value in named.items()}
+
+
+def sharded(module: nn.Module) -> list[Any]:
+    """The parts of a module that FSDP2 shards. After a forward pass some hold whole tensors, until `reshard()`.
+
+    Raises `ModelError` for FSDP1, which can't be asked for that.
+    """
+    for layer in module.modules():
+        if hasattr(layer, "summon_full_params"):
+            raise ModelError(f"{type(layer).__name__} keeps whole tensors after an evaluation: use fully_shard (FSDP2)")
+    return [layer for layer in module.modules() if hasattr(layer, "reshard")]
 
 
 def local(tensor: Tensor) -> Tensor:

@@ -181,6 +181,29 @@ def test_a_checkpoint_is_tested_with_its_own_average_also_in_a_new_process(tmp_p
     assert torch.equal(new.weight(), net.trained[-1])
 
 
+class SavesInside(lightning.Callback):  # type: ignore[misc, name-defined]
+    """Saves a checkpoint in the middle of each validation."""
+
+    def on_validation_epoch_end(self, trainer: Any, *_: Any) -> None:
+        trainer.save_checkpoint(Path(trainer.default_root_dir) / "inside.ckpt")
+
+
+def test_a_checkpoint_from_the_middle_of_a_validation_has_the_model_and_not_its_average(tmp_path: Path) -> None:
+    averages = Averages({"window": Window(3)})
+    net, _ = fitted(tmp_path, averages, SavesInside())
+    saved = torch.load(tmp_path / "inside.ckpt", weights_only=True)
+    assert same(saved["state_dict"], net.state_dict())
+    assert same(saved["averages"]["window"], averages.averaged_state_dict())
+    assert torch.equal(net.evaluated[-1], mean(net.trained[-3:]))
+
+
+def test_a_checkpoint_without_averages_is_said(tmp_path: Path) -> None:
+    _, trainer = fitted(tmp_path)
+    trainer.callbacks.append(Averages(EMA(0.9)))
+    with pytest.warns(UserWarning, match="has no averages: they begin with the training that follows"):
+        trainer.test(Net(), DataLoader(samples()), ckpt_path=tmp_path / "epoch=0.ckpt", verbose=False)
+
+
 def test_a_model_whose_validation_fails_is_itself_again(tmp_path: Path) -> None:
     class Failing(lightning.Callback):  # type: ignore[misc, name-defined]
         def on_validation_batch_end(self, trainer: Any, *_: Any) -> None:

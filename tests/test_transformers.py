@@ -152,9 +152,24 @@ def test_a_checkpoint_without_averages_is_said_and_they_begin_there(tmp_path: Pa
     trainer(tmp_path).train()
     rest = trainer(tmp_path, num_train_epochs=3)
     averages = Averages(rest, SWA(start=1))
-    with pytest.warns(UserWarning, match="has no averages: they begin here"):
+    with pytest.warns(UserWarning, match="has no averages: they begin with the training that follows"):
         rest.train(resume_from_checkpoint=True)
     assert averages.tracker is not None and averages.tracker.count() == 6
+
+
+class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]
+    """Samples whose number nobody knows."""
+
+    def __iter__(self) -> Any:
+        return iter(samples())
+
+
+def test_epochs_of_a_training_set_without_a_length_are_refused(tmp_path: Path) -> None:
+    made = trainer(tmp_path, max_steps=8)
+    made.train_dataset = Stream()
+    Averages(made, EMA(0.9), after="epoch")
+    with pytest.raises(SettingError, match=r"^Averages.after = 'epoch': needs a training set with a length"):
+        made.train()
 
 
 def test_the_best_model_at_the_end_comes_with_the_averages_of_its_checkpoint(tmp_path: Path) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
 from typing import Any
 
-from .averages.callback import TrackerCallback
+from .averages.callback import NONE, TrackerCallback
 from .basics.errors import ModelError, library
 
 with library("lightning", "fedsash.lightning", "fedsash[lightning]"):
@@ -56,8 +58,18 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
         self._restore()
 
     def on_save_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if self.tracker is not None:
-            checkpoint["averages"] = {name: self.averaged_state_dict(name) for name in self.averages}
+        if self.tracker is None:
+            return
+        if lent := self._lent:  # it is saved in the middle of an evaluation
+            self._restore()
+            checkpoint["state_dict"] = copy.deepcopy(trainer.strategy.lightning_module_state_dict())
+        checkpoint["averages"] = {name: self.averaged_state_dict(name) for name in self.averages}
+        if lent:
+            self._lend(pl_module)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        if "averages" not in checkpoint:
+            warnings.warn(NONE.format(trainer.ckpt_path), stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs."""

@@ -12,12 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from .averages import Average
-from .averages.callback import After, TrackerCallback
+from .averages.callback import NONE, After, TrackerCallback
 from .basics.errors import ModelError, check, library
 
 with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
-    from transformers.trainer_utils import get_last_checkpoint
+    from transformers.trainer_utils import get_last_checkpoint, has_length
 
 FOLDER, TRACKER = "averages", "tracker.safetensors"
 
@@ -76,8 +76,10 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         trainer.train, trainer.evaluation_loop = resumed, averaged
 
     def on_train_begin(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **given: Any
     ) -> None:
+        right = 'needs a training set with a length, else nobody knows which step is an epoch\'s last; use "step"'
+        check(self.after == "step" or has_length(given["train_dataloader"]), "Averages.after", self.after, right)
         self.tracker = None
         folder = get_last_checkpoint(args.output_dir) if self._resumed is True else self._resumed
         if folder:
@@ -119,4 +121,4 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         if place.is_file():
             self._saved = load_file(place)
         else:
-            warnings.warn(f"{checkpoint} has no averages: they begin here", stacklevel=2)
+            warnings.warn(NONE.format(checkpoint), stacklevel=2)

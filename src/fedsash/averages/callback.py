@@ -19,6 +19,9 @@ from .tracker import Tracker, by_name
 
 After = Literal["step", "epoch"]
 
+NONE = "{} has no averages: they begin with the training that follows"
+"""The warning for a checkpoint of a training without the callback."""
+
 
 class TrackerCallback:
     """Keeps averages of the model that a trainer trains, and puts one of them into the model for evaluation.
@@ -44,7 +47,8 @@ class TrackerCallback:
         self.evaluate = evaluate if evaluate is not None else next(iter(self.averages))
         self.tracker: Tracker | None = None
         self._saved: Mapping[str, Tensor] | None = None
-        self._lent = ExitStack()
+        self._applied = ExitStack()
+        self._lent = False
         check_choice("Averages.after", after, "step", "epoch")
         known = [*self.averages, "model"]
         check(self.evaluate in known, "Averages.evaluate", self.evaluate, f"must be one of {known}")
@@ -77,11 +81,13 @@ class TrackerCallback:
         tracker, name = self.tracker, self.evaluate
         if tracker is not None and tracker.module is unwrapped(module) and tracker.round and name != "model":
             with _draws_kept():
-                self._lent.enter_context(tracker.applied(name, batches=self._inputs(name)))
+                self._applied.enter_context(tracker.applied(name, batches=self._inputs(name)))
+            self._lent = True
 
     def _restore(self) -> None:
         """Give the module its own values back, bitwise."""
-        self._lent.close()
+        self._applied.close()
+        self._lent = False
 
     def _inputs(self, name: str) -> Iterator[Any] | None:
         """The batches for an average that needs some, where its module is and in its type."""

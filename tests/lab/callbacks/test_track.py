@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, SettingError, TensorBoard, WandB, load
+from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, RunError, SettingError, TensorBoard, WandB, load
 from fedsash.exchange import RoundReport
 from fedsash.lab.callbacks import Track
 from fedsash.lab.callbacks.rows import Rows, numbers
@@ -223,6 +223,28 @@ def test_a_training_goes_on_while_mlflow_fails_and_its_numbers_follow(
     (run,) = client.search_runs([client.get_experiment_by_name("fedsash").experiment_id])
     points = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     assert alike({name: [(p.step, p.value) for p in of] for name, of in points.items()}, expected(result.history))
+
+
+def test_a_server_of_mlflow_that_does_not_answer_is_said_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with pytest.raises(SettingError, match=r"^MLflow.uri = 'http://localhost:1': API request to .* failed"):
+        start(world(), 2, tmp_path / "run", callbacks=[MLflow(uri="http://localhost:1")])
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_experiment_that_mlflow_has_deleted_is_said_in_one_line(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    from mlflow import MlflowClient
+
+    uri = f"sqlite:///{tmp_path / 'store.db'}"
+    client = MlflowClient(uri)
+    client.delete_experiment(client.create_experiment("gone"))
+    with pytest.raises(RunError, match=r"^MLflow: .*(deleted|active)"):
+        start(world(), 2, tmp_path / "run", callbacks=[MLflow(experiment="gone", uri=uri)])
 
 
 def test_rows_are_given_once() -> None:

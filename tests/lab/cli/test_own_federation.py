@@ -132,6 +132,22 @@ def test_another_federation_is_refused_by_what_differs(folder: Path, capsys: pyt
     assert opened.rounds == [2, 4] and torch.equal(opened.model("round:4"), opened.model("model"))
 
 
+def test_a_function_that_was_called_with_arguments_is_named_with_them_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sys.modules.pop("mine", None)
+    sys.path.insert(0, str(folder))
+    from mine import build
+
+    fs.run(build(lr=0.3), 2, out="runs/mine", progress=False)
+    study = ["flatness", "runs/mine", "--models", "model"]
+    error = refused(capsys, *study, "--federation", "mine:build")
+    assert error.endswith("--federation mine:build --set options.NAME=VALUE\n")
+    name = ["--federation", "mine:build", "--set", "options.lr=0.3", "--no-progress"]
+    assert main(["resume", "runs/mine", *name]) == 0
+    assert fs.open_run("runs/mine").federation.local.lr == 0.3
+
+
 def test_wrong_names_and_contradictions_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "experiment.toml").write_text('built_by = "mine:build"\n')
     own = ("run", "--out", "r", "--federation", "mine:build")
@@ -140,10 +156,11 @@ def test_wrong_names_and_contradictions_are_one_line(folder: Path, capsys: pytes
         (*own, "experiment.toml"): "goes without a file; there it is built_by",
         ("run", "experiment.toml", "--out", "r"): "built_by = 'mine:build': names code outside fedsash; if you trust",
         ("run", "--federation", "mine:biuld", "--out", "r"): "has no attribute 'biuld'",
-        ("run", "--federation", "mine:number", "--out", "r"): "must return a Federation, returned int",
+        ("run", "--federation", "mine:number", "--out", "r"): "mine:number: built_by = 'mine:number': must return a",
         (*own, "--set", "options.rate=1"): "unknown key options.rate; known are lr, seed",
         (*own, "--set", "options.lr=fast"): 'options.lr = "fast": must be a number',
-        (*own, "--set", "local.lr=1"): "local: the function in built_by decides it",
+        (*own, "--set", "local.lr=1"): "local: the function in built_by decides it, its arguments are options; "
+        "beside it there are rounds, options, checkpoint, trajectory, callbacks, track",
         ("flatness", "nowhere", "--models", "model", *own[3:]): "nowhere holds no run: there is no",
     }.items():
         assert line in refused(capsys, *words)

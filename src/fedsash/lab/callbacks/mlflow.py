@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...basics.errors import SettingError, library, one_line, shortened
+from ...basics.errors import RunError, SettingError, library, one_line, shortened
 from ...evaluation import Metrics
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
@@ -46,12 +46,18 @@ class MLflow(Callback):
             from mlflow import MlflowClient, MlflowException
         try:
             self._client = MlflowClient(self.uri or None)
+            self._client.get_experiment_by_name(self.experiment)  # which fails without a connection
         except MlflowException as error:
             raise SettingError("MLflow", "uri", self.uri, shortened(one_line(error), 250)) from error
 
     def begin(self, run: LiveRun) -> None:
-        self._id = self._found(run)
-        self._client.update_run(self._id, status="RUNNING")
+        from mlflow import MlflowException
+
+        try:
+            self._id = self._found(run)
+            self._client.update_run(self._id, status="RUNNING")
+        except MlflowException as error:  # such as: the experiment was deleted
+            raise RunError(f"MLflow: {shortened(one_line(error), 250)}") from error
         self._rows = Rows.of(run)
         self._send(run)
 

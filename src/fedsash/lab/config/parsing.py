@@ -71,7 +71,8 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     if "built_by" in table:
         kind = OwnExperiment
         if others := [key for key in table if key not in OWN_KEYS]:
-            right = f"the function in built_by decides it; known beside built_by are {', '.join(OWN_KEYS)}"
+            known = ", ".join(key for key in OWN_KEYS if key != "built_by")
+            right = f"the function in built_by decides it, its arguments are options; beside it there are {known}"
             raise ConfigError(f"{shortened(others[0])}: {right}", others[0])
     with allowed_only(own_code):
         experiment: Experiment = tables.build(kind, table, "", kind())

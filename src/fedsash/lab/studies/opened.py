@@ -131,16 +131,18 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
         with prefixed(folder / "config.toml"):
             federation = experiment.federation()
     if isinstance(experiment, OwnExperiment):
-        _check_same(folder, federation)
+        _check_same(folder, federation, place)
     return OpenRun(folder, experiment, federation)
 
 
-def _check_same(folder: Path, federation: Federation) -> None:
-    """Raise `RunError` if the newest saved state is of another federation."""
+def _check_same(folder: Path, federation: Federation, place: str) -> None:
+    """Raise `RunError` if the newest saved state is of another federation. `place` names the function that made it."""
     for round in checkpoints.saved_rounds(folder / "state")[-1:]:
         saved = checkpoints.fingerprint(checkpoints.place(folder / "state", round))
         if other := differences(federation.fingerprint, saved):
-            raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}")
+            call = f"fedsash resume {folder} --federation {place} --set options.NAME=VALUE"
+            how = f". If the function had other arguments, name them once: {call}" if place else ""
+            raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}{how}")
 
 
 def read_model(file: Path, federation: Federation) -> Tensor:

@@ -7,6 +7,7 @@ import math
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def test_the_numbers_of_a_row_are_its_finite_numbers() -> None:
 def test_tensorboard_gets_every_number_and_a_resumed_run_goes_on(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     start(world(), 5, tmp_path, callbacks=[TensorBoard()], until=3)
+    time.sleep(1)  # TensorBoard reads files by their names, which have whole seconds and then a number as text
     result = go_on(world(), 5, tmp_path, callbacks=[TensorBoard()])
     assert alike(board(tmp_path), expected(result.history))
 
@@ -93,6 +95,7 @@ def test_a_run_that_was_killed_replaces_what_it_had_not_saved(tmp_path: Path) ->
     with pytest.raises(KeyboardInterrupt):
         start(world(), 7, tmp_path, every=2, callbacks=[TensorBoard(), Dies()])
     shutil.rmtree(tmp_path / "state" / "00000005")
+    time.sleep(1)  # as above
     result = go_on(world(), 7, tmp_path, callbacks=[TensorBoard()])
     assert alike(board(tmp_path), expected(result.history))
 

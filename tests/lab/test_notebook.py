@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fedsash import Result, RunError, run
+from fedsash import Callback, LiveRun, Result, RunError, open_run, run
 from fedsash.evaluation import Curves
 from fedsash.lab.pictures import Picture
 from fedsash.lab.pictures.curves import curves
@@ -27,6 +27,19 @@ federation = small_federation(averages={"window": fs.Window(5)}, evaluation=fs.E
 @pytest.fixture(scope="module")
 def result() -> Result:
     return run(federation(), 4, progress=False)
+
+
+def test_a_run_that_goes_on_or_is_opened_is_shown_by_its_facts(tmp_path: Path) -> None:
+    shown = []
+
+    class Looks(Callback):
+        def end(self, run: LiveRun, result: Result | None) -> None:
+            shown.append(repr(run))
+
+    run(federation(), 2, out=tmp_path, progress=False, callbacks=[Looks()])
+    assert shown[0].startswith("LiveRun(round=2, rounds=2, models=[model")
+    opened = repr(open_run(tmp_path, federation=federation()))
+    assert opened.startswith(f"OpenRun(folder={tmp_path}"[:60]) and "experiment" not in opened and len(opened) < 250
 
 
 def test_a_real_notebook_has_one_bar_for_a_run_a_table_and_a_picture() -> None:

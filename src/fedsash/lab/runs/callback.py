@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...basics.shown import Shown
 from ...basics.typed import typed
 from ...evaluation import Curves, Metrics
 from ...exchange import RoundReport
@@ -17,7 +18,7 @@ from .result import Result
 
 
 @dataclass(eq=False, repr=False)
-class LiveRun(RunModels):
+class LiveRun(RunModels, Shown):
     """A run while it is trained: what callbacks see of it, and how they stop it.
 
     `state` is that of the last finished round. The next round changes its tensors in place: copy what you keep, and
@@ -37,6 +38,10 @@ class LiveRun(RunModels):
     history: list[dict[str, Any]]
     resumed: bool
     stopped: str = ""
+
+    def facts(self) -> dict[str, object]:
+        """The facts that `repr` shows."""
+        return {"round": self.round, "rounds": self.rounds, "models": self.models, "folder": self.folder}
 
     @property
     def round(self) -> int:
@@ -71,8 +76,8 @@ class Callback:
     an open file, in attributes. What it must know of earlier sessions is in `run.history` and `run.state`. So a resumed
     run is the run that was never stopped.
 
-    An exception of a callback ends the session. The state of the last round is saved, and the run can be resumed. A
-    callback is not called again for a moment in which it raised.
+    An exception of a callback ends the session. The state of the last round is saved, and the run can be resumed. Then
+    the callback is not called again for the moment in which it raised.
     """
 
     def fits(self, federation: Driver) -> None:

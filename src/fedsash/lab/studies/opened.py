@@ -13,6 +13,7 @@ from torch import Tensor
 from ...basics.errors import RunError, check, check_choice, one_line
 from ...basics.fingerprint import differences
 from ...basics.layout import Layout
+from ...basics.shown import Shown
 from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
@@ -30,8 +31,8 @@ to a .safetensors file.
 """The names that `OpenRun.model` accepts, for the help of commands."""
 
 
-@dataclass(eq=False)
-class OpenRun:
+@dataclass(eq=False, repr=False)
+class OpenRun(Shown):
     """A run in `folder`, with the `experiment` of its config.toml and its `federation`.
 
     For a run on a network, the federation is the one without the network. Models and states are the same.
@@ -41,6 +42,10 @@ class OpenRun:
     experiment: Experiment
     federation: Federation
     _round: tuple[int, ClientModels] | None = field(default=None, repr=False)
+
+    def facts(self) -> dict[str, object]:
+        """The facts that `repr` shows."""
+        return {"folder": str(self.folder), "rounds": self.rounds, "federation": self.federation}
 
     def close(self) -> None:
         """End the processes that were started to train clients."""

@@ -110,7 +110,7 @@ class Federation(Reached, Shown):
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if data is not None:
             try_out(self.module, problem, data.train, self.goal)
-            check_single(self.module, problem, data.train, self.local.batching.single(self.sizes))
+            check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, private)
         self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.buffers)

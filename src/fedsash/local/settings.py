@@ -96,6 +96,12 @@ class LocalTraining:
         """The same, counted in whole passes."""
         return replace(self.batching, by_steps=False)
 
+    def single(self, sizes: Ints, method: Method) -> tuple[Ints, str]:
+        """The clients with `sizes` `[N]` samples that have a batch of one sample, and which settings prevent it."""
+        if method.full_gradients:  # they are over all samples, in batches of this size
+            return replace(self.batching, drop_last=False).single(sizes), "another local.batch"
+        return self.batching.single(sizes), "local.drop_last or another local.batch"
+
     @property
     def equal(self) -> bool:
         """Whether all clients train by the same amount in a round, the same number of epochs or of steps."""

@@ -19,7 +19,7 @@ from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
-from .settings import STEPS, LocalTraining
+from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
 
@@ -257,7 +257,8 @@ class Trainer:
         """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
         if not self.local.optimiser.counted:
             return None
-        before = remembered[STEPS][:, column : column + 1] if STEPS in remembered else None
+        kept = self.local.steps_before(remembered)
+        before = None if kept is None else kept[:, column : column + 1]
         if self.gradient.one:
             first = 1.0 if before is None else float(before) + 1
             return [first + k for k in range(steps)]

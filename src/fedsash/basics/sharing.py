@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -11,7 +12,8 @@ import torch
 from torch import Tensor
 
 from .arrays import Vectors
-from .errors import ModelError, check, check_count, shortened
+from .errors import ModelError, RunError, check, check_count, shortened
+from .fingerprint import differences
 from .layout import Layout, ModelSlice
 from .typed import typed
 
@@ -214,6 +216,12 @@ class Sharing:
         for kind, length in zip(self._kinds, self.layout.lengths, strict=True):
             sizes[kind] += length
         return list(accumulate(sizes))
+
+
+def check_fork(here: Mapping[str, str], there: Mapping[str, str]) -> None:
+    """Raise `RunError` unless a fork, and the run that it goes on from, share a model alike; see `fingerprint`."""
+    if other := differences({name: here[name] for name in ("personal", "buffers")}, there):
+        raise RunError(f"a fork must keep personal and buffers: {'; '.join(other)}")
 
 
 def _taken(w: Tensor, layout: Layout, order: list[int]) -> Tensor:

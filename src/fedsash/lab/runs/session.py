@@ -15,6 +15,7 @@ from uuid import uuid4
 from ...basics.errors import RunError, check, check_count, one_line
 from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
+from ...basics.sharing import check_fork
 from ...basics.typed import fit
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
@@ -134,6 +135,7 @@ class Session:
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(checkpoints.place(source / "state", round), _renamed(state, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
+            check_fork(self.federation.fingerprint, loaded.fingerprint)
             state = replace(_renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._hold(state)

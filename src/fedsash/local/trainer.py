@@ -83,15 +83,17 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate, "tune": self.tune}
+        work, doing = {
+            "train": (self.train, "training"),
+            "probe": (self.probe, "probing"),
+            "evaluate": (self.evaluate, "evaluating"),
+            "tune": (self.tune, "fine-tuning"),
+        }[request.job]
         try:
-            upload, clients = jobs[request.job](request)
+            upload, clients = work(request)
             norms, effort = largest_norms(upload, len(places)), self.effort(request)
             return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
         except Exception as error:
-            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating", "tune": "fine-tuning"}[
-                request.job
-            ]
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
@@ -180,8 +182,8 @@ class Trainer:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
         own, trained = (request.client_state or {}).get(OWN), self._sharing.trained
         w = self._sharing.arranged(request.sent, own).expand(len(request.ids), -1)
-        parts = (part.clone(memory_format=torch.contiguous_format) for part in (w[:, :trained], w[:, trained:]))
-        return next(parts), next(parts) if trained < w.shape[1] else None
+        parameters, statistics = (_copied(part) for part in (w[:, :trained], w[:, trained:]))
+        return parameters, statistics if statistics.shape[1] else None
 
     def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""
@@ -267,6 +269,11 @@ class Trainer:
 
     def _column(self, values: Ints | Floats) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)
+
+
+def _copied(rows: Tensor) -> Tensor:
+    """A copy of rows, each in memory of its own."""
+    return rows.clone(memory_format=torch.contiguous_format)
 
 
 def _first(count: int, vectors: Vectors) -> Vectors:

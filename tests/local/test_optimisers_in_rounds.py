@@ -40,7 +40,7 @@ def training(name: str, **settings: Any) -> LocalTraining:
 def pytorchs(f: Federation, client: int, steps: int) -> Tensor:
     """The model `[D]` after full-batch steps of PyTorch's optimiser on one client's samples."""
     o: Any = f.local.optimiser
-    betas = {"betas": (o.beta1, o.beta2)} if isinstance(o, Adam | AdamW) else {}
+    betas = {"betas": (o.beta1, o.beta2)} if isinstance(o, Adam) else {}
     words = {"epsilon": "eps", "initial": "initial_accumulator_value"}
     rest = {words.get(k, k): v for k, v in vars(o).items() if k not in ("beta1", "beta2")}
     module = f.model

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from fedsash import ConfigError, EarlyStopping, Evaluation, Fork, SettingError, load, run
 from fedsash.lab.cli import main
@@ -65,9 +68,13 @@ def test_the_summary_says_why_and_a_resumed_run_stops_again(tmp_path: Path) -> N
 
 
 def test_values_that_are_no_numbers_never_count() -> None:
-    broken = federation(evaluation=HELD, local=federation().local.__class__(lr=1e9, batch=5, steps=2))
-    result = run(broken, 9, progress=False, callbacks=[EarlyStopping(patience=3, metric="loss")])
-    assert result.state.round <= 5
+    def odd(output: Tensor, y: Tensor) -> Tensor:
+        return torch.tensor(math.nan)
+
+    broken = federation(evaluation=HELD, metrics={"odd": odd})
+    result = run(broken, 9, progress=False, callbacks=[EarlyStopping(patience=3, metric="odd")])
+    assert result.state.round == 3
+    assert result.summary["ended_early"] == "model's odd on held-out data has not improved in 3 evaluations"
 
 
 def test_a_fork_counts_from_its_start(tmp_path: Path) -> None:

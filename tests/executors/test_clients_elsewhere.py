@@ -264,3 +264,13 @@ def test_two_runs_on_the_same_nodes_and_a_fork_beside_its_source_keep_their_stat
             expected, _ = simulation.round(expected)
     assert torch.equal(one.w, expected.w) and torch.equal(fork.w, expected.w)
     assert {run for run, _, _ in nodes.kept} == {"one", "other", "fork"}
+
+
+def test_a_run_with_an_id_scores_the_personal_parts_that_it_has_made() -> None:
+    world, _ = at_nodes(FedAvg(), {})
+    with replace(world, personal="classifier", evaluation=Evaluation(clients=True)) as there:
+        plain, named = there.start(), replace(there.start(), lineage=((0, "one"),))
+        plain, _ = there.round(plain)
+        named, _ = there.round(named)
+        losses = [[metrics.loss for metrics in there.evaluate(state)] for state in (plain, named)]
+    assert losses[0] == losses[1]

@@ -267,10 +267,10 @@ def test_two_runs_on_the_same_nodes_and_a_fork_beside_its_source_keep_their_stat
 
 
 def test_a_run_with_an_id_scores_the_personal_parts_that_it_has_made() -> None:
-    world, _ = at_nodes(FedAvg(), {})
-    with replace(world, personal="classifier", evaluation=Evaluation(clients=True)) as there:
-        plain, named = there.start(), replace(there.start(), lineage=((0, "one"),))
-        plain, _ = there.round(plain)
-        named, _ = there.round(named)
-        losses = [[metrics.loss for metrics in there.evaluate(state)] for state in (plain, named)]
+    losses = []
+    for lineage in ((), ((0, "one"),)):
+        world, _ = at_nodes(FedAvg(), {})
+        with replace(world, personal="classifier", evaluation=Evaluation(clients=True)) as there:
+            state, _ = there.round(replace(there.start(), lineage=lineage))
+            losses.append([metrics.loss for metrics in there.evaluate(state)])
     assert losses[0] == losses[1]

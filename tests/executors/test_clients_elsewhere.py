@@ -26,6 +26,7 @@ from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, Wh
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from fedsash.testing import check_clients
+from support.faults import run_of
 from support.worlds import SIZES, data, federation, mlp
 
 FAULTS = ("none", "away", "lost", "nan", "huge")
@@ -123,20 +124,7 @@ def here(method: Method) -> Federation:
 
 
 def run_here(method: Method, faults: Faults, rounds: int) -> State:
-    """The simulation in which only those take part whose upload was accepted; a round of nobody is skipped."""
-    with here(method) as world:
-        state = world.start()
-        for t in range(rounds):
-            probed, request = None, world.ask(state)
-            if request.job == "probe":
-                probed = world.collect(request)
-                request = world.ask(state, probed=probed)
-            used = np.array(
-                [i for i in range(len(request.ids)) if faults.get((t, int(request.ids[i])), "none") == "none"]
-            )
-            request = request.only(used.astype(np.int64))
-            state, _ = world.finish(state, request, world.collect(request), probed)
-    return state
+    return run_of(here(method), lambda t, client: faults.get((t, client), "none") == "none", rounds)
 
 
 def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..basics.arrays import Ints
-from ..basics.errors import RunError, check_count, check_positive, shortened
+from ..basics.errors import RunError, check_count, check_positive, one_line, shortened
 from ..basics.typed import typed
 from . import wire
 
@@ -81,7 +81,7 @@ class Roster:
             table = json.loads(said["numbers"])
             columns = zip(table["clients"], *(table[name] for name in COUNTS), strict=True)
             claims = {int(client): tuple(map(int, counts)) for client, *counts in columns}
-        except (KeyError, TypeError, ValueError) as error:
+        except Exception as error:  # of any class: a stranger says what it likes
             raise wire.WireError(f"does not say which clients it holds: {error}") from error
         for client, counts in claims.items():
             if not 0 <= client < self.clients:
@@ -139,9 +139,9 @@ class RollCall:
                 if "failed" in said:
                     raise wire.WireError(f"failed: {shortened(str(said['failed']), 200)}")
                 self.roster.heard(node, said, self.waiting.most)
-            except (wire.WireError, KeyError) as error:
+            except Exception as error:  # of any class: a stranger says what it likes
                 self.roster.refuse(node)
-                self._tell(f"node {node} {error}: not asked")
+                self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
         for line in self.roster.settle(live):
             self._tell(line)
         return live

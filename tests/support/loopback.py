@@ -62,7 +62,7 @@ class Loopback:
         self.start("superlink", str(BIN / "flower-superlink"), *where, *more)
         self.wait_for(self.control)
 
-    def node(self, number: int, data: Path, *more: str) -> None:
+    def node(self, number: int, data: Path, *more: str, name: str = "") -> None:
         """Start a node for a client, by fedsash."""
         port = str(free_port())
         where = (
@@ -71,9 +71,16 @@ class Loopback:
             else ["--clientappio-api-address", f"127.0.0.1:{port}"]
         )
         address = f"127.0.0.1:{self.fleet}"
-        name, state = f"node{number}", str(self.home / "state")
+        state = str(self.home / "state")
         asked = ["flower", "node", str(data), "--number", str(number), "--superlink", address, "--state", state]
-        self.start(name, sys.executable, "-m", "fedsash", *asked, f"--supernode={shlex.join([*where, *more])}")
+        self.start(
+            name or f"node{number}",
+            sys.executable,
+            "-m",
+            "fedsash",
+            *asked,
+            f"--supernode={shlex.join([*where, *more])}",
+        )
 
     def serve(self, experiment: Path, out: Path, clients: int, *more: str) -> subprocess.Popen[bytes]:
         """Start `fedsash flower serve`."""
@@ -92,6 +99,22 @@ class Loopback:
         """Kill a process and all that it has started."""
         os.killpg(self.processes[name].pid, signal.SIGKILL)
         self.processes.pop(name).wait(20)
+
+    def kill_server(self) -> None:
+        """Kill the process that runs the ServerApp, which the SuperLink has started."""
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                own = str(self.home).encode() in (folder / "environ").read_bytes()
+                if own and b"flwr-serverapp" in (folder / "cmdline").read_bytes():
+                    os.kill(int(folder.name), signal.SIGKILL)
+            except OSError:
+                continue
+
+    def register(self, key: Path) -> bool:
+        """Register the key of a node."""
+        command = [str(BIN / "flwr"), "supernode", "register", str(key), "loop", "--format", "json"]
+        done = subprocess.run(command, env=self.environment, cwd=self.home, capture_output=True, text=True, check=False)
+        return '"success": true' in done.stdout
 
     def wait_for(self, port: int, seconds: float = 60) -> None:
         """Wait until somebody listens at a port."""

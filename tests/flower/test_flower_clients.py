@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import nn
 
 pytest.importorskip("flwr")
 
@@ -67,6 +68,17 @@ def test_every_sampling_asks_the_same_clients(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
 def test_other_settings_of_a_training_reach_the_nodes(settings: dict[str, Any], remember: bool, tmp_path: Path) -> None:
     assert_same(*both(tmp_path, 4, remember, averages=AVERAGES, **settings))
+
+
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+@pytest.mark.parametrize("buffers", ["average", "local", "local_norm"])
+def test_statistics_of_batch_norm_travel_or_stay_as_in_the_simulation(
+    buffers: str, remember: bool, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).double()
+    settings = {"model": model, "buffers": buffers, "local": LocalTraining(batch="full")}
+    samples = data((7, 12, 3, 20, 9, 2))
+    assert_same(*both(tmp_path, 3, remember, method=Scaffold(), averages=AVERAGES, data=samples, **settings))
 
 
 EVALUATIONS = {

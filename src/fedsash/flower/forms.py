@@ -20,7 +20,7 @@ def of_uploads(training: Training, request: Request, clients: int) -> Forms:
     """
     sharing, method = training.sharing, training.method
     sent = request.sent
-    head = sharing.head(sent)
+    head = sharing.common_of(sent)
     one = head.new_ones(1, 1)
     own = training.local.client_state(WholeMethod(method, sharing), sent)
     run = LocalRun(
@@ -38,7 +38,7 @@ def of_uploads(training: Training, request: Request, clients: int) -> Forms:
         return _rows(method.probe(run), clients)
     run = replace(run, round_state=method.round_state(run))
     upload, _ = method.upload(run)
-    return _rows(upload | sharing.uploaded(sharing.arranged(sent).unsqueeze(0), sent), clients)
+    return _rows(upload | sharing.statistics_upload(sharing.to_clients(sent).unsqueeze(0), sent), clients)
 
 
 def of_states(training: Training, request: Request, clients: int) -> Forms:

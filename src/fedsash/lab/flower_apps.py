@@ -20,6 +20,7 @@ from ..flower import FlowerClients, NamedModel, Waiting, client_app
 from . import files
 from .config import ConfigError, Experiment, load, parse
 from .config.errors import located
+from .config.files import read
 from .runs import resume, run
 from .runs.folder import RunFolder
 
@@ -128,13 +129,12 @@ def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) 
 
 def node_app() -> Any:
     """The `ClientApp` of a node whose configuration names the file of its data, as `fedsash flower node` writes it."""
-    allowed = False
 
     def data(context: Any) -> FederatedData:
         config = context.node_config
         return data_of(Path(str(config["data"])), int(config["partition-id"]))
 
-    return client_app(data, own_code=allowed)
+    return client_app(data)
 
 
 def data_of(file: Path, number: int) -> FederatedData:
@@ -144,8 +144,6 @@ def data_of(file: Path, number: int) -> FederatedData:
     client has its share of it. Raises `ConfigError`.
     """
     experiment = load(file)
-    from .config.files import read
-
     if "partition" not in read(file):
         return replace(everything_of_one(experiment.source()), numbers=np.array([number], dtype=np.int64))
     data = experiment.federated_data()

@@ -160,6 +160,8 @@ class Executor(ABC):
     """How many threads this process may use while no client trains; None: all that PyTorch has."""
     chronicle: Chronicle | None = None
     """Its additional records of the run."""
+    minimum: int = 1
+    """A round with fewer usable uploads than this is skipped."""
 
     @abstractmethod
     def work(self, request: Request) -> Answers:

@@ -211,7 +211,7 @@ class Federation(Reached, Shown):
         self, state: State, request: Request, sums: UploadSums, probed: UploadSums | None = None
     ) -> tuple[State, RoundReport]:
         """The state after a round, from its request and its sums. Do not use the given state again."""
-        report = sums.report(request.round, probed)
+        report = sums.report(request.round, probed, self._lazy.current.minimum)
         if report.skipped:
             return replace(state, round=state.round + 1), report
         heard = replace(request, sent=self.sharing.common_of(request.sent))
@@ -254,12 +254,12 @@ class Federation(Reached, Shown):
         """
 
         def ask(request: Request) -> Answers:
-            if not self.sharing.own_size:
-                return self.executor.work(request)
-            if state is not None and self.clients.remember:
-                return self.executor.work(replace(request, client_state=None, last=state.last.numpy()))
-            own = state.client_state[OWN] if state else self.sharing.own_of_all(len(request.ids), w)
-            return self.executor.work(replace(request, client_state={OWN: own}))
+            if state is not None and self.sharing.own_size:
+                own = None if self.clients.remember else {OWN: state.client_state[OWN]}
+                request = replace(request, client_state=own, last=state.last.numpy(), lineage=state.lineage)
+            elif self.sharing.own_size:
+                request = replace(request, client_state={OWN: self.sharing.own_of_all(len(request.ids), w)})
+            return self.executor.work(request)
 
         with threads(self._lazy.current.threads):
             return self._evaluator.evaluate(w, round, name, ask)

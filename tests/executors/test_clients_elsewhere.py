@@ -26,6 +26,7 @@ from fedsash.methods import FedAvg, FedDyn, FedMoSWA, Method, Mime, Scaffold, Wh
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from fedsash.testing import check_clients
+from support.faults import run_of
 from support.worlds import SIZES, data, federation, mlp
 
 FAULTS = ("none", "away", "lost", "nan", "huge")
@@ -123,20 +124,7 @@ def here(method: Method) -> Federation:
 
 
 def run_here(method: Method, faults: Faults, rounds: int) -> State:
-    """The simulation in which only those take part whose upload was accepted; a round of nobody is skipped."""
-    with here(method) as world:
-        state = world.start()
-        for t in range(rounds):
-            probed, request = None, world.ask(state)
-            if request.job == "probe":
-                probed = world.collect(request)
-                request = world.ask(state, probed=probed)
-            used = np.array(
-                [i for i in range(len(request.ids)) if faults.get((t, int(request.ids[i])), "none") == "none"]
-            )
-            request = request.only(used.astype(np.int64))
-            state, _ = world.finish(state, request, world.collect(request), probed)
-    return state
+    return run_of(here(method), lambda t, client: faults.get((t, client), "none") == "none", rounds)
 
 
 def assert_equal_to(there: State, state: State, nodes: Nodes) -> None:
@@ -264,3 +252,13 @@ def test_two_runs_on_the_same_nodes_and_a_fork_beside_its_source_keep_their_stat
             expected, _ = simulation.round(expected)
     assert torch.equal(one.w, expected.w) and torch.equal(fork.w, expected.w)
     assert {run for run, _, _ in nodes.kept} == {"one", "other", "fork"}
+
+
+def test_a_run_with_an_id_scores_the_personal_parts_that_it_has_made() -> None:
+    losses = []
+    for lineage in ((), ((0, "one"),)):
+        world, _ = at_nodes(FedAvg(), {})
+        with replace(world, personal="classifier", evaluation=Evaluation(clients=True)) as there:
+            state, _ = there.round(replace(there.start(), lineage=lineage))
+            losses.append([metrics.loss for metrics in there.evaluate(state)])
+    assert losses[0] == losses[1]

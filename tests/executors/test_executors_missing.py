@@ -47,6 +47,17 @@ def test_when_nobody_answers_the_round_is_skipped() -> None:
     assert torch.equal(state.w, world.start().w) and state.last.tolist() == []
 
 
+@pytest.mark.parametrize(("minimum", "skipped"), [(4, ""), (5, "only 4 uploads can be used, of at least 5")])
+def test_a_round_with_fewer_uploads_than_its_executor_asks_for_is_skipped(minimum: int, skipped: str) -> None:
+    with federation(method=Scaffold(), engine=Absent(who=(1, 4)), sampling=EVERYBODY) as world:
+        world.executor.minimum = minimum
+        state, outcome = world.round(world.start())
+        start = world.start()
+    assert outcome.skipped == skipped and state.round == 1
+    assert torch.equal(state.w, start.w) == bool(skipped)
+    assert state.last.any() != bool(skipped) and state.client_state["c"].any() != bool(skipped)
+
+
 @pytest.mark.parametrize("who", [(2,), (0, 3, 5), tuple(range(6))])
 def test_who_misses_the_probe_is_not_asked_to_train(who: tuple[int, ...]) -> None:
     with federation(method=Mime(), engine=Absent(who=who, job="probe"), sampling=EVERYBODY) as world:

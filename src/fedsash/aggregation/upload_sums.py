@@ -93,10 +93,10 @@ class UploadSums:
         """The round's update `[D]`, which the aggregation rule makes of the means."""
         return self._rule.update(mean, self._single)
 
-    def report(self, round: int, probed: UploadSums | None = None) -> RoundReport:
+    def report(self, round: int, probed: UploadSums | None = None, least: int = 1) -> RoundReport:
         """The report of the round, with the clients of a preceding probe (`probed`).
 
-        If no upload can be used, it says why the round is skipped.
+        If fewer than `least` uploads can be used, it says why the round is skipped. A private rule moves without any.
         """
         refused, missing, ids = self.refused, self.missing, self.ids
         if probed is not None:
@@ -105,6 +105,8 @@ class UploadSums:
         if not self.accepted and not self._rule.private:
             unusable = f"every upload was not finite, or longer than {self._rule.limit:g}"
             skipped = "no client answered" if len(missing) == len(ids) else unusable
+        elif self.accepted < least and not self._rule.private:
+            skipped = f"only {self.accepted} uploads can be used, of at least {least}"
         return RoundReport(
             round=round, clients=ids, samples=self.samples, refused=refused, missing=missing, skipped=skipped
         )

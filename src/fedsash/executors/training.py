@@ -19,8 +19,8 @@ from ..basics.sharing import Sharing
 from ..data.federated import FederatedData, Problem
 from ..data.inputs import call
 from ..evaluation import Asked, FineTuning, Goal, Scorer
-from ..exchange import Reply, Request
-from ..local import ClientScorer, LocalTraining, Trainer, fine_tuned
+from ..exchange import Effort, Reply, Request
+from ..local import ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Stacked
@@ -60,6 +60,20 @@ class Training:
         together = replace(self.sharing, personal=replace(self.sharing.personal, alone=0))
         plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
         return replace(plain, local=local, sharing=together, seed=seed)
+
+    def effort(self, request: Request, sizes: Ints) -> Effort:
+        """The effort of the clients of a request, which have `sizes` `[s]` samples; none unless they train."""
+        if request.job != "train":
+            return no_effort(len(request.ids))
+        local = self.local.at(request.round)
+        return effort_of(
+            local,
+            self.method,
+            sizes,
+            local.amounts(request.round, request.ids, self.seed),
+            alone=self.sharing.personal.alone,
+            normalises=self.aggregation.normalises,
+        )
 
     def check_picklable(self) -> None:
         """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""

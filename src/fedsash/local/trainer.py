@@ -19,6 +19,7 @@ from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
+from .effort import effort_of, no_effort
 from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
@@ -169,8 +170,7 @@ class Trainer:
         """The effort of the clients of a request; zero unless it asks for training."""
         if request.job == "train":
             return self._numbers_of(request).effort
-        none = np.zeros(len(request.ids), dtype=np.int64)
-        return Effort(none, none)
+        return no_effort(len(request.ids))
 
     def steps_of(self, request: Request) -> Ints:
         """How many local steps the clients of a request to train take, `[C]`."""
@@ -240,15 +240,14 @@ class Trainer:
 
     def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
         counts = np.array(sizes, dtype=np.int64)
-        work = local.workload(counts, np.array(amounts, dtype=np.int64))
-        alone = local.passes.workload(counts, self._sharing.personal.alone)
+        own, alone = np.array(amounts, dtype=np.int64), self._sharing.personal.alone
+        work = local.workload(counts, own)
         columns = {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}
-        normaliser = local.coefficients(work.steps, self.method) if self._normalises else None
         rates = local.rates(work.steps, self.method)
         return _RoundNumbers(
             rates=self._by_step(rates),
             columns=columns | {"lr_sum": self._column(rates.sum(axis=0))},
-            effort=Effort(work.samples + alone.samples, work.steps + alone.steps, normaliser),
+            effort=effort_of(local, self.method, counts, own, alone=alone, normalises=self._normalises),
         )
 
     def _by_step(self, rates: Floats) -> list[float] | Tensor:

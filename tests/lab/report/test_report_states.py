@@ -93,3 +93,20 @@ def test_each_of_forty_runs_has_a_look_of_its_own(tmp_path: Path) -> None:
     found = figure(document(collect(folders), ""), "Accuracy over the rounds")
     looks = {(t["line"]["color"], t["line"]["dash"], t["marker"]["symbol"]) for t in found["views"][0]["data"]}
     assert len(looks) == 40
+
+
+def test_the_page_says_who_missed_which_round_and_why(tmp_path: Path) -> None:
+    folder, plain = written(tmp_path / "r", {"model": [0.5] * 9}), written(tmp_path / "plain", {"model": [0.5] * 9})
+    rows: list[dict[str, Any]] = [{"round": r, "refused": [3], "missing": {"5": "late: <2 s"}} for r in (1, 2, 3, 7)]
+    rows += [{"round": 9, "refused": [], "missing": {"5": "failed: no memory"}, "skipped": "no client answered"}]
+    Records(folder).append([{"model": "model", "split": "guard", "skipped": ""} | row for row in rows])
+    text = document(collect([folder]), "")
+    cells = Outline(text).cells
+    for row in (
+        ["5", "late: <2 s", "4", "1 to 3, 7"],
+        ["3", "upload refused: not finite, or too long", "4", "1 to 3, 7"],
+        ["5", "failed: no memory", "1", "9"],
+        ["all", "round skipped: no client answered", "1", "9"],
+    ):
+        assert any(cells[i : i + 3] == row[1:] for i in range(len(cells))), row
+    assert "Who was missing" in text and "Who was missing" not in document(collect([plain]), "")

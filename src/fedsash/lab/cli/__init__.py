@@ -13,10 +13,10 @@ from typing import Any, NoReturn
 
 from ...basics.errors import FedsashError, one_line, shortened
 from .. import terminal
-from . import compare, listing, network, partition, report, reproduce, studies, sweep, train
+from . import compare, flower, listing, network, partition, report, reproduce, studies, sweep, train
 from .common import CLOSED, WRONG, stopped
 
-COMMANDS = (train, network, sweep, compare, reproduce, studies, report, partition, listing)
+COMMANDS = (train, network, flower, sweep, compare, reproduce, studies, report, partition, listing)
 """The groups of commands, in the order of `fedsash --help`."""
 
 

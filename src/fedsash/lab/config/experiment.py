@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from torch import nn
+
 from ...aggregation import Aggregation, WeightedMean
 from ...averages import Average, Observer, check_names
 from ...basics.errors import check, check_count
@@ -15,9 +17,10 @@ from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
 from ...data.partitions.common import Partition, assigned
-from ...data.source import Dataset
+from ...data.source import Dataset, Source
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
+from ...executors.clients import Clients
 from ...federation import Federation
 from ...local import LocalTraining
 from ...methods import FedAvg, Method
@@ -92,8 +95,8 @@ class Experiment:
         """Whether its runs save no states. This holds for a study of time on a network, which has no models."""
         return False
 
-    def federated_data(self) -> FederatedData:
-        """The data after the partition over the clients."""
+    def source(self) -> Source:
+        """The samples before they belong to clients, with the task and the transform."""
         with located("data"):
             source = self.data.load()
         if self.task is not None:
@@ -103,6 +106,11 @@ class Experiment:
             with located("transform"):
                 self.transform.fits(source.train.x, source.train.y)
                 source = replace(source, transform=self.transform)
+        return source
+
+    def federated_data(self) -> FederatedData:
+        """The data after the partition over the clients."""
+        source = self.source()
         with located("partition"):
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
@@ -112,7 +120,10 @@ class Experiment:
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
-        model = self.model.build(data, self.seed)
+        return self.around(self.model.build(data, self.seed), data)
+
+    def around(self, model: nn.Module, data: FederatedData | Clients) -> Federation:
+        """The federation that trains this model at these clients. Raises `ConfigError` as `federation` does."""
         with located(""):
             layout = Layout(model)
         with located("personal"):

@@ -37,11 +37,14 @@ class Model:
 
     def build(self, data: FederatedData, seed: int) -> nn.Module:
         """The model for these data, with initial values that depend on `seed`. `ConfigError` if it doesn't fit."""
-        problem, x = data.problem, data.transform.prepare(data.train.x[:2])
-        shape = tuple(x.shape[1:]) if isinstance(x, Tensor) else ()
-        width = problem.task.width(data.train.y, data.classes)
+        width = data.problem.task.width(data.train.y, data.classes)
         with located("model"):
-            return models.build(self.name, self.options, shape=shape, classes=width, seed=seed)
+            return models.build(self.name, self.options, shape=self.shape(data), classes=width, seed=seed)
+
+    def shape(self, data: FederatedData) -> tuple[int, ...]:
+        """The shape of one input without the batch; empty if there are several."""
+        x = data.transform.prepare(data.train.x[:2])
+        return tuple(x.shape[1:]) if isinstance(x, Tensor) else ()
 
 
 class ModelRegistry(Registry):

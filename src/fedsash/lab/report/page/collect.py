@@ -43,6 +43,7 @@ class RunOnPage:
     `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
     `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
     round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
+    `guard` has the rows of rounds with clients that are missing or refused.
     """
 
     name: str
@@ -58,6 +59,7 @@ class RunOnPage:
     clients: dict[str, Any] | None = None
     network: dict[int, dict[str, Any]] = field(default_factory=dict)
     timeline: dict[str, Any] | None = None
+    guard: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def rounds(self) -> int:
@@ -176,7 +178,15 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     network = {row["round"]: row for row in rows if row["split"] == "network"}
     timeline, clients = _optional(folder / "timeline.json"), _optional(folder / CLIENTS)
     run = RunOnPage(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
-    found.runs.append(replace(run, partition=partition, clients=clients, network=network, timeline=timeline))
+    guard = [row for row in rows if row["split"] == "guard"]
+    more: dict[str, Any] = {
+        "partition": partition,
+        "clients": clients,
+        "network": network,
+        "timeline": timeline,
+        "guard": guard,
+    }
+    found.runs.append(replace(run, **more))
     found.analyses += _results(folder / "analyses", name, found.damaged)
 
 

@@ -21,6 +21,7 @@ from .clients import clients
 from .collect import Collection, RunOnPage, by_metric
 from .curves import curves
 from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
+from .missing import missing
 from .partition import partitions
 from .settings import common, differing
 
@@ -36,6 +37,7 @@ def document(found: Collection, command: str) -> str:
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),
         ("clients", "Each client's own results", _clients(found.runs, pictures, wrong)),
+        ("missing", "Who was missing", missing(found.runs)),
         ("privacy", "Privacy of the clients", _privacy(found.runs)),
         ("network", "On the network", _network(found.runs, pictures, wrong)),
         ("seeds", "Over seeds", _seeds(found.runs, wrong)),
@@ -257,8 +259,8 @@ def _repeat(found: Collection, command: str) -> Html:
     singles = [] if found.sweeps else [run for run in found.runs if run.repeatable]
     lines = [f"fedsash {_verb(run)} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN" for run in singles]
     configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
-    missing = [run.name for run in found.runs if not run.repeatable]
-    said = [f"made in Python, by a program that this page does not know: {name}" for name in missing]
+    unknown = [run.name for run in found.runs if not run.repeatable]
+    said = [f"made in Python, by a program that this page does not know: {name}" for name in unknown]
     return join(
         [
             tag("p", "These commands train again what is shown here, and make this page."),

@@ -1,0 +1,220 @@
+"""The client half: an app for the nodes of a federation, which trains their clients as a simulation does."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from ..basics.errors import check, library, one_line
+from ..basics.fingerprint import text
+from ..basics.layout import Layout
+from ..basics.resolve import Allowed
+from ..data.federated import FederatedData
+from ..evaluation import Evaluation
+from ..evaluation.first_batch import suited, try_out
+from ..exchange import Reply, Request
+from ..executors import ClientWork, LocalEngine, Training
+from ..executors.in_process import InProcess
+from ..methods import WholeMethod
+from . import wire
+from .settings import decoded
+from .versions import Versions
+
+log = logging.getLogger("fedsash")
+
+ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "channels_last", 1)
+"""How a node trains by default: nothing is measured, since each message may start a process."""
+
+FOLDER = Path.home() / ".fedsash" / "clients"
+"""Where a node keeps its clients' state by default."""
+
+NodeData = FederatedData | Callable[[Any], FederatedData]
+
+
+def client_app(
+    data: NodeData,
+    *,
+    model: nn.Module | None = None,
+    engine: LocalEngine = ONE_BY_ONE,
+    own_code: Allowed = False,
+    folder: Path | str | None = None,
+    mods: Sequence[Any] = (),
+) -> Any:
+    """A `ClientApp` of Flower whose clients train on a node's own `data`, as the server's federation says.
+
+        app = client_app(FederatedData.from_arrays(x, y, [range(len(y))], classes=10))
+
+    `data` are the samples of the node's clients, or a function of Flower's `Context` that loads them. Their `numbers`
+    are the clients' numbers in the federation. Without them, the node's `partition-id` is the number of its client: the
+    only one in the data, or the one of this number.
+
+    What is trained comes with each request. The node builds registered names only, and code of one's own as far as
+    `own_code` allows it: all (True) or these places. With a `model` of the node's own, the server's name of a model is
+    not used. The clients' state is kept in `folder`, or in the one that the node's configuration names as `state`, or
+    in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are Flower's.
+
+    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings.
+    """
+    with library("Flower", "fedsash.flower", "fedsash[flower]"):
+        from flwr.app import Message
+        from flwr.clientapp import ClientApp
+
+    check(engine.resolved, "client_app.engine", engine, "must have no setting that is measured: no auto")
+    nodes: dict[int, Node] = {}
+
+    def node(context: Any) -> Node:
+        if context.node_id not in nodes:
+            own = data if isinstance(data, FederatedData) else data(context)
+            place = folder or context.node_config.get("state") or FOLDER
+            shard = of_node(own, context.node_config.get("partition-id"))
+            nodes[context.node_id] = Node(shard, model, engine, own_code, Versions(Path(place)))
+        return nodes[context.node_id]
+
+    def answered(message: Any, context: Any) -> Any:
+        try:
+            content = node(context).answer(message.metadata.message_type, message.content)
+        except Exception as error:  # the server is told in one line; the node's log has the whole
+            log.exception("the request was not answered")
+            content = wire.refused(f"{type(error).__name__}: {one_line(error)}")
+        return Message(content, reply_to=message)
+
+    app = ClientApp(mods=list(mods))
+    for kind in (*wire.ACTIONS.values(), wire.ROLL_CALL):
+        category, _, action = kind.partition(".")
+        getattr(app, category)(*filter(None, [action]))(answered)
+    return app
+
+
+def of_node(data: FederatedData, partition: Any) -> FederatedData:
+    """The data of a node's clients with their numbers; `partition` is the node's `partition-id`, or None."""
+    if data.numbers is not None:
+        return data
+    right = "must be the number of this node's client: set partition-id in --node-config, or numbers in the data"
+    check(isinstance(partition, int) and partition >= 0, "partition-id", partition, right)
+    if len(data.clients) == 1:
+        return replace(data, numbers=np.array([partition], dtype=np.int64))
+    check(partition < len(data.clients), "partition-id", partition, f"the data have {len(data.clients)} clients")
+    return data.shard([partition])
+
+
+@dataclass(eq=False)
+class Node:
+    """A node: the data of its clients, and the trainers that it has made of settings."""
+
+    data: FederatedData
+    model: nn.Module | None
+    engine: LocalEngine
+    own_code: Allowed
+    versions: Versions
+
+    def __post_init__(self) -> None:
+        self.work = lru_cache(maxsize=2)(self._work)
+
+    def answer(self, kind: str, content: Any) -> Any:
+        """The content of the answer to a message of Flower's type `kind`."""
+        if kind == wire.ROLL_CALL:
+            return self.named(json.loads(content[wire.ASKED]["numbers"]))
+        request, settings = wire.request_of(content)
+        work = self.work(settings, request.sent.dtype)
+        return wire.replied(self.replies(work, request), work.fingerprint)
+
+    def named(self, asked: Mapping[str, Any]) -> Any:
+        """The answer to a roll call: the numbers of the node's clients, and how many samples they have."""
+        from flwr.app import ConfigRecord, RecordDict
+
+        evaluation = Evaluation(held_out=asked["held_out"], client_test=asked["client_test"])
+        data = held(self.data, evaluation, int(asked["seed"]))
+        each = [data.sizes.tolist(), _counts(data, data.held), _counts(data, data.client_test)]
+        clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
+        return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients)})})
+
+    def replies(self, work: Work, request: Request) -> list[Reply]:
+        """The replies of the node's clients to a request. Their new state stays here if the server does not keep it."""
+        keeps = request.client_state is None
+        if keeps:
+            start = work.start(request)
+            request = replace(request, client_state=self.versions.read(request, start))
+        replies = [answer for answer in work.executor.work(request) if isinstance(answer, Reply)]
+        if keeps:
+            made = {n: torch.cat([one.client_state[n] for one in replies]) for n in replies[0].client_state}
+            if made:
+                self.versions.write(request, made)
+            replies = [replace(reply, client_state={}) for reply in replies]
+        return replies
+
+    def _work(self, settings: str, dtype: torch.dtype) -> Work:
+        """What answers requests with these settings, for models of this type."""
+        found = decoded(settings, self.model, self.own_code)
+        training = found.training
+        module = training.module.to(dtype)
+        sharing = replace(training.sharing, layout=Layout(module))
+        evaluation = Evaluation(held_out=found.held_out, client_test=found.client_test)
+        problem = training.problem
+        own = replace(self.data, task=problem.task, classes=problem.classes, transform=problem.transform)
+        data = held(suited(module, own)[0], evaluation, training.seed)
+        try_out(module, problem, data.train, training.goal)
+        training = replace(training, module=module, sharing=sharing)
+        trainer = self.engine.trainer(ClientWork(training, data))
+        assert isinstance(self.engine.block, int) and isinstance(self.engine.threads, int)
+        executor = InProcess(trainer, block=self.engine.block, threads=self.engine.threads, described={})
+        return Work(training, executor, fingerprint(training))
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """What answers requests with some settings: the training, its executor, and its fingerprint."""
+
+    training: Training
+    executor: InProcess
+    fingerprint: str
+
+    def start(self, request: Request) -> dict[str, torch.Tensor]:
+        """The state of a client before its first round, given what it is sent."""
+        training = self.training
+        return training.local.client_state(WholeMethod(training.method, training.sharing), request.sent)
+
+
+def held(data: FederatedData, evaluation: Evaluation, seed: int) -> FederatedData:
+    """The data of clients after samples are held out, and test samples dealt out, as an evaluation says."""
+    if evaluation.client_test and not len(data.client_test):
+        data = data.deal_test(seed)
+    return data.hold_out(evaluation.held_out, seed)
+
+
+def fingerprint(training: Training) -> str:
+    """A checksum of what a server and a node must agree on: the model's tensors, and all settings of the training.
+
+    Of the model it has the layers, the names, shapes and types, and the values of what is not trained.
+    """
+    layout = training.sharing.layout
+    fixed = {name: value for name, value in training.module.state_dict().items() if name not in layout.names}
+    names = ("method", "local", "seed", "batch", "asked", "fine_tuning")
+    said = {name: getattr(training, name) for name in names}
+    said |= {
+        "layers": repr(training.module),
+        "layout": (layout.names, [list(shape) for shape in layout.shapes], str(layout.dtype)),
+        "fixed": fixed,
+    }
+    said |= {"personal": training.sharing.personal, "buffers": training.sharing.buffers}
+    problem = training.problem
+    said |= {"task": problem.task, "classes": problem.classes, "transform": problem.transform}
+    return f"{zlib.crc32(text(said).encode()):08x}"
+
+
+def _numbers(data: FederatedData) -> Any:
+    assert data.numbers is not None
+    return data.numbers
+
+
+def _counts(data: FederatedData, of: Sequence[Any]) -> list[int]:
+    return [len(one) for one in of] if len(of) else [0] * len(data.clients)

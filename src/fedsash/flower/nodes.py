@@ -1,0 +1,194 @@
+"""The server half: clients on the nodes of a Flower federation, and the executor that reaches them over a `Grid`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..basics.arrays import Ints, Vectors
+from ..basics.errors import check_count, shortened
+from ..basics.fingerprint import text
+from ..data.federated import FederatedData, Problem
+from ..evaluation import Evaluation
+from ..exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
+from ..executors import Training
+from . import forms, wire
+from .client import fingerprint
+from .roll_call import RollCall, Roster, Waiting
+from .scores import agreed, checked
+from .settings import NamedModel, encoded
+
+
+@dataclass(frozen=True, eq=False)
+class FlowerClients:
+    """Clients on the nodes of a Flower federation, reached over the `grid` of a ServerApp.
+
+        model = NamedModel("mlp", {"hidden": [32]}, shape=(64,), outputs=10)
+        clients = FlowerClients(grid, problem, 100, model)
+        federation = Federation(model.build(), clients, method=Scaffold(), averages={"wima": Window(100)})
+
+    `problem` is what is learned, with the server's test set. There are `count` clients; the nodes say in a roll call
+    which of them they hold, when this object is made. `model` names the model for the nodes; without it they need one
+    of their own. `evaluation` and `seed` are those of the federation. With `remember`, clients keep their own state on
+    their node, by version; without it their state travels in both directions.
+
+    Raises `RunError` if a client has no node in time.
+    """
+
+    grid: Any
+    problem: Problem
+    count: int
+    model: NamedModel | None = None
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    seed: int = 0
+    waiting: Waiting = field(default_factory=Waiting)
+    remember: bool = True
+    data: FederatedData | None = field(default=None, init=False)
+    roll_call: RollCall = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        check_count("FlowerClients.count", self.count)
+        own = self.evaluation
+        asked = {"held_out": own.held_out, "client_test": own.client_test, "seed": self.seed}
+        object.__setattr__(self, "roll_call", RollCall(self.grid, Roster(self.count), self.waiting, asked))
+        self.roll_call.wait()
+
+    @property
+    def sizes(self) -> Ints:
+        return self.roll_call.roster.counts["sizes"]
+
+    @property
+    def held(self) -> bool:
+        return bool(self.roll_call.roster.counts["held"].any())
+
+    def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        nodes = len(set(self.roll_call.roster.nodes.values()))
+        return OnGrid(self, training), [f"{self.count} clients on {nodes} nodes of Flower"]
+
+    def settled(self, began: Mapping[str, Any]) -> FlowerClients:
+        return self
+
+    def fingerprint(self) -> dict[str, str]:
+        return {"clients": f"{self.count} on nodes, with samples {text(self.sizes)}"}
+
+
+class OnGrid(Executor):
+    """Lets the clients of a request answer on their nodes, each node in one message for all its clients.
+
+    Replies are given on in the round's order, one client each. Who does not answer in time, fails, or sends what can't
+    be used is missing, with the reason.
+    """
+
+    def __init__(self, clients: FlowerClients, training: Training) -> None:
+        own = clients.evaluation
+        self._grid, self._call, self._training = clients.grid, clients.roll_call, training
+        self._waiting, self.minimum = clients.waiting, clients.waiting.minimum
+        self._settings = encoded(training, clients.model, own.held_out, own.client_test)
+        self._fingerprint = fingerprint(training)
+
+    def work(self, request: Request) -> Answers:
+        answers, found, following = self._answers(request), dict[int, Answer](), 0
+        for answer in agreed(answers) if request.job in SCORES else answers:
+            if isinstance(answer, Missing):
+                yield answer
+            found |= dict.fromkeys(answer.places.tolist(), answer)
+            while following in found:
+                ready = found.pop(following)
+                if isinstance(ready, Reply):
+                    yield ready
+                following += 1
+
+    def _answers(self, request: Request) -> Iterator[Reply | Missing]:
+        """The answers as they come: one reply for each client, and who is missing. Each place is answered once."""
+        pending: dict[str, Ints] = {}
+        for message, places in self._pushed(request):
+            if isinstance(message, Missing):
+                yield message
+            else:
+                pending[message] = places
+        until, over = time.monotonic() + self._waiting.deadline, False
+        while pending and not over:
+            over = time.monotonic() >= until  # what lies there at the deadline is in time
+            for reply in list(self._grid.pull_messages(list(pending))):
+                asked = pending.pop(reply.metadata.reply_to_message_id, None)
+                if asked is not None:
+                    yield from self._read(request, asked, reply)
+            if pending and not over:
+                time.sleep(min(self._waiting.poll, max(until - time.monotonic(), 0)))
+        for places in pending.values():
+            yield Missing(places, f"late: no answer within {self._waiting.deadline:g} s")
+
+    def _pushed(self, request: Request) -> Iterator[tuple[str | Missing, Ints]]:
+        """Send one message to each node of a request; gives its id, or why it was not sent, and its places."""
+        from flwr.app import Message
+
+        live, owners, messages = self._call.look(), self._call.roster.nodes, []
+        of_node: dict[int, list[int]] = {}
+        for place, client in enumerate(request.ids.tolist()):
+            of_node.setdefault(owners[client], []).append(place)
+        there: list[Ints] = []
+        model, server = wire.packed({"w": request.sent}), wire.packed(request.server_state)
+        for node, places in ((node, np.array(own)) for node, own in of_node.items()):
+            if node not in live:
+                yield Missing(places, "away: its node has left"), places
+                continue
+            content = wire.asked(request.only(places), model, server, self._settings)
+            ttl = 2 * self._waiting.deadline + 60  # it must not expire before it is late
+            kind, group = wire.ACTIONS[request.job], str(request.round + 1)
+            messages.append(Message(content, node, kind, ttl=ttl, group_id=group))
+            there.append(places)
+        sent = self._grid.push_messages(messages) if messages else []
+        for message, places in zip_longest(sent, there):  # none is sent if they are too large together
+            yield message or Missing(places, "lost: the message could not be sent"), places
+
+    def _read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:
+        """The replies in a message, or its clients as missing: whatever a node sends must not end the run."""
+        try:
+            if message.has_error():
+                raise wire.WireError(f"failed: {_said(message.error.reason)}")
+            content = message.content
+            said = content[wire.SAID]
+            if "failed" in said:
+                raise wire.WireError(f"failed: {_said(said['failed'])}")
+            if said.get("fingerprint") != self._fingerprint:
+                raise wire.WireError("failed: it trains another model, or with other settings")
+            yield from list(self._replies(request, places, content))
+        except Exception as error:  # of any class: records may hold anything
+            why = str(error) if isinstance(error, wire.WireError) else f"failed: {_said(error)}"
+            yield Missing(places, why)
+
+    def _replies(self, request: Request, places: Ints, content: Any) -> Iterator[Reply]:
+        asked, training = request.only(places), self._training
+        device = request.sent.device
+        if request.job in SCORES:
+            uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self._call.roster.counts)
+        else:
+            right = forms.of_uploads(training, request, len(places))
+            uploads = _on(device, wire.unpacked(content[wire.UPLOAD], right))
+        own = _on(device, wire.unpacked(content[wire.CLIENTS], forms.of_states(training, asked, len(places))))
+        for row, place in enumerate(places.tolist()):
+            upload = {name: value[row : row + 1] for name, value in uploads.items()}
+            one = request.only(np.array([place]))
+            effort = training.effort(one, self._call.roster.counts["sizes"][one.ids])
+            yield Reply(
+                places=np.array([place]),
+                upload=upload,
+                client_state={name: value[row : row + 1] for name, value in own.items()},
+                norms=largest_norms(upload, 1),
+                effort=effort,
+            )
+
+
+def _on(device: torch.device, vectors: Vectors) -> Vectors:
+    return {name: value.to(device) for name, value in vectors.items()}
+
+
+def _said(why: object) -> str:
+    """What a node says, in one line that is not too long."""
+    return shortened(" ".join(str(why).split()), 200)

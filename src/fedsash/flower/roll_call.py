@@ -1,0 +1,176 @@
+"""The roll call: which node holds which clients, and how many samples they have."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..basics.arrays import Ints
+from ..basics.errors import RunError, check_count, check_positive, one_line, shortened
+from ..basics.typed import typed
+from . import wire
+
+log = logging.getLogger("fedsash")
+
+COUNTS = ("sizes", "held", "tested")
+"""What a node says of each client: its numbers of training samples, held-out samples and test samples."""
+
+
+@dataclass(frozen=True)
+@typed
+class Waiting:
+    """How long the server waits for nodes, in seconds, and for how many.
+
+    - `deadline`: how long after a request was sent its answers are waited for;
+    - `roll_call`: how long the beginning of a run waits until every client has a node;
+    - `poll`: how often it looks for answers;
+    - `minimum`: a round with fewer usable uploads is skipped;
+    - `most`: no client has more training samples than this; a node that says so is refused.
+    """
+
+    deadline: float = 600.0
+    roll_call: float = 120.0
+    poll: float = 0.5
+    minimum: int = 1
+    most: int = 10_000_000
+
+    def __post_init__(self) -> None:
+        for name in ("deadline", "roll_call", "poll"):
+            check_positive(f"Waiting.{name}", getattr(self, name), "in seconds")
+        check_count("Waiting.minimum", self.minimum)
+        check_count("Waiting.most", self.most)
+
+
+@dataclass(eq=False)
+class Roster:
+    """The clients of a federation and their nodes.
+
+    `clients` is their number N; `nodes` has the node of each client that one has named. `counts` `[N]` of each of
+    `COUNTS` are those of the roll call: a client's sizes do not change while a run goes on.
+    """
+
+    clients: int
+    counts: dict[str, Ints] = field(default_factory=dict)
+    nodes: dict[int, int] = field(default_factory=dict)
+    _claims: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.counts = {name: np.zeros(self.clients, dtype=np.int64) for name in COUNTS}
+
+    @property
+    def missing(self) -> list[int]:
+        """The clients that no node has named."""
+        return [client for client in range(self.clients) if client not in self.nodes]
+
+    def unknown(self, live: set[int]) -> list[int]:
+        """The nodes among those that are `live` that have not said which clients they hold."""
+        return sorted(live - self._claims.keys())
+
+    def refuse(self, node: int) -> None:
+        """Ask this node for nothing any more."""
+        self._claims[node] = {}
+
+    def heard(self, node: int, said: Any, most: int) -> None:
+        """Note what a node says in a roll call. Raises `WireError` for what it can't be."""
+        try:
+            table = json.loads(said["numbers"])
+            columns = zip(table["clients"], *(table[name] for name in COUNTS), strict=True)
+            claims = {int(client): tuple(map(int, counts)) for client, *counts in columns}
+        except Exception as error:  # of any class: a stranger says what it likes
+            raise wire.WireError(f"does not say which clients it holds: {error}") from error
+        for client, counts in claims.items():
+            if not 0 <= client < self.clients:
+                raise wire.WireError(f"holds client {client}, and there are {self.clients}, from 0")
+            if not (1 <= counts[0] <= most and all(0 <= count <= most for count in counts)):
+                raise wire.WireError(f"says that client {client} has {counts[0]} samples: must be 1 to {most:,}")
+        self._claims[node] = claims
+
+    def settle(self, live: set[int]) -> list[str]:
+        """Give each client its node among those that are live, and return lines about the nodes that are refused.
+
+        Who has a client first keeps it as long as it is live. So a node that was started again gets its client back
+        once its predecessor has gone, under whatever id, if its numbers of samples are the same.
+        """
+        notes = []
+        for node, claims in self._claims.items():
+            for client, counts in claims.items() if node in live else ():
+                owner = self.nodes.get(client)
+                known = tuple(int(self.counts[name][client]) for name in COUNTS)
+                if owner == node or (owner is not None and owner in live):
+                    if owner != node:
+                        notes.append(f"node {node} says that it holds client {client}, as node {owner} does: not asked")
+                elif owner is not None and known != counts:
+                    said = f"client {client} with {counts} samples instead of {known}"
+                    notes.append(f"node {node} holds {said}: not asked")
+                else:
+                    self.nodes[client] = node
+                    for name, count in zip(COUNTS, counts, strict=True):
+                        self.counts[name][client] = count
+        return notes
+
+
+@dataclass(eq=False)
+class RollCall:
+    """Asks the nodes of a grid who they are. `asked` is what they must know to count their samples."""
+
+    grid: Any
+    roster: Roster
+    waiting: Waiting
+    asked: dict[str, Any]
+    _pending: dict[str, int] = field(default_factory=dict)
+    _said: set[str] = field(default_factory=set)
+
+    def look(self) -> set[int]:
+        """Ask the nodes that have come since the last look, and hear those that have answered; returns who is live."""
+        live = set(self.grid.get_node_ids())
+        new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
+        self._pending |= self._ask(new)
+        for reply in list(self.grid.pull_messages(list(self._pending))) if self._pending else ():
+            node = self._pending.pop(reply.metadata.reply_to_message_id)
+            try:
+                if reply.has_error():
+                    raise wire.WireError(f"failed: {shortened(str(reply.error.reason), 200)}")
+                said = reply.content[wire.SAID]
+                if "failed" in said:
+                    raise wire.WireError(f"failed: {shortened(str(said['failed']), 200)}")
+                self.roster.heard(node, said, self.waiting.most)
+            except Exception as error:  # of any class: a stranger says what it likes
+                self.roster.refuse(node)
+                self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
+        for line in self.roster.settle(live):
+            self._tell(line)
+        return live
+
+    def wait(self) -> None:
+        """Look until every client has a node. Raises `RunError`, which names who is missing, if that takes too long."""
+        until = time.monotonic() + self.waiting.roll_call
+        over = False
+        while True:
+            self.look()
+            if not (missing := self.roster.missing):
+                return
+            if over:
+                some = ", ".join(map(str, missing[:10])) + (f" and {len(missing) - 10} more" if missing[10:] else "")
+                raise RunError(f"no node has come for the clients {some} within {self.waiting.roll_call:g} s")
+            time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
+            over = time.monotonic() >= until
+
+    def _ask(self, nodes: list[int]) -> dict[str, int]:
+        from flwr.app import ConfigRecord, Message, RecordDict
+
+        if not nodes:
+            return {}
+        content = RecordDict({wire.ASKED: ConfigRecord({"numbers": json.dumps(self.asked)})})
+        messages = [Message(content, node, wire.ROLL_CALL, ttl=self.waiting.roll_call) for node in nodes]
+        sent = zip(self.grid.push_messages(messages), nodes, strict=False)
+        return {message: node for message, node in sent if message is not None}
+
+    def _tell(self, line: str) -> None:
+        if line not in self._said:
+            log.warning(line)
+        self._said.add(line)

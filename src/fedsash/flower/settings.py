@@ -1,0 +1,156 @@
+"""What a node must know to train, as a text that travels with each request: registered names and plain values.
+
+A node builds what has a name in fedsash's registries. Code of one's own is named by its place, `"package.module:name"`,
+and the node's owner says whether it may be imported (see `basics.resolve`). Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from torch import nn
+
+from .. import models
+from ..aggregation import WeightedMean
+from ..basics.errors import SettingError, check
+from ..basics.layout import Layout
+from ..basics.resolve import Allowed, allowed_only, resolve
+from ..basics.sharing import Personal, Sharing
+from ..data import TRANSFORMS
+from ..data.federated import Problem
+from ..evaluation import FineTuning, Goal
+from ..executors import Training
+from ..local import OPTIMISERS, LocalTraining
+from ..methods import METHODS
+from ..schedules import LOCAL_SCHEDULES, SCHEDULES
+from ..tasks import METRICS, TASKS, Criterion, OnlyLoss
+
+CLASS, FUNCTION = "class", "function"
+"""The keys of a dataclass's name and of a function's place."""
+
+REGISTERED: dict[str, Any] = {
+    thing.__name__: thing
+    for registry in (METHODS, OPTIMISERS, SCHEDULES, LOCAL_SCHEDULES, TASKS, METRICS, TRANSFORMS)
+    for thing in registry.values()
+} | {thing.__name__: thing for thing in (LocalTraining, Personal, FineTuning, Criterion, OnlyLoss)}
+"""All classes that a node builds without its owner's leave."""
+
+
+@dataclass(frozen=True, eq=False)
+class NamedModel:
+    """A model by its name, so that every node can build it.
+
+    `name` and `options` are those of an experiment file's `[model]`, `shape` is that of one input without the batch,
+    and `outputs` the number of outputs. Initial values, also those of frozen parameters, depend on `seed`.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    shape: tuple[int, ...]
+    outputs: int
+    seed: int = 0
+
+    def build(self) -> nn.Module:
+        """The model. Raises `SettingError` or `ModelError` as `models.build` does."""
+        return models.build(self.name, self.options, shape=self.shape, classes=self.outputs, seed=self.seed)
+
+
+def encoded(training: Training, model: NamedModel | None, held_out: float, client_test: bool) -> str:
+    """The settings of a training as a text. Without a `model` by name, nodes need one of their own.
+
+    Raises `SettingError` for a setting that has no name, such as a lambda.
+    """
+    problem, goal = training.problem, training.goal
+    return json.dumps(
+        {
+            "model": None if model is None else {name: _plain(value, name) for name, value in vars(model).items()},
+            "problem": {name: _plain(value, name) for name, value in vars(problem).items() if name != "test"},
+            "loss": None if goal.loss == goal.task.loss_of else _plain(goal.loss, "loss"),
+            "metrics": _plain(goal.metrics, "metrics"),
+            "criterion": _plain(goal.criterion, "criterion"),
+            "buffers": training.sharing.buffers,
+            "personal": _plain(training.sharing.personal, "personal"),
+            "held_out": held_out,
+            "client_test": client_test,
+            **{name: _plain(getattr(training, name), name) for name in _OTHERS},
+        },
+        sort_keys=True,
+    )
+
+
+_OTHERS = ("method", "local", "seed", "batch", "asked", "fine_tuning")
+
+
+@dataclass(frozen=True, eq=False)
+class Decoded:
+    """The settings of a training at a node: the training, and how it holds out samples of its clients."""
+
+    training: Training
+    held_out: float
+    client_test: bool
+
+
+def decoded(text: str, module: nn.Module | None, allowed: Allowed) -> Decoded:
+    """The settings in a text, with a `module` of the node's own, or the model that the text names.
+
+    The aggregation is the server's own affair. Raises `SettingError` for names that are not registered, and not among
+    the `allowed` places.
+    """
+    with allowed_only(allowed):
+        table = json.loads(text)
+        parts = {name: _made(table[name]) for name in (*_OTHERS, "metrics", "criterion", "personal")}
+        named, problem = table["model"], Problem(test=None, **{n: _made(v) for n, v in table["problem"].items()})
+        right = "the server names no model: the node needs one of its own, client_app(data, model=...)"
+        check(named is not None or module is not None, "model", None, right)
+        if module is None:
+            module = NamedModel(**{name: _made(value) for name, value in named.items()}).build()
+        task, loss = problem.task, _made(table["loss"])
+    goal = Goal(task, task.loss_of if loss is None else loss, parts.pop("metrics"), parts.pop("criterion"))
+    sharing = Sharing(Layout(module), table["buffers"], parts.pop("personal"))
+    training = Training(
+        module=module, problem=problem, goal=goal, aggregation=WeightedMean(), sharing=sharing, sample=(), **parts
+    )
+    return Decoded(training, float(table["held_out"]), bool(table["client_test"]))
+
+
+def _plain(value: Any, place: str) -> Any:
+    """A setting as plain values; raises `SettingError`, naming its place, if it has none."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, tuple | list):
+        return [_plain(one, place) for one in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(one, place) for key, one in value.items()}
+    if is_dataclass(value) and not isinstance(value, type):
+        cls = type(value)
+        name = cls.__name__ if REGISTERED.get(cls.__name__) is cls else f"{cls.__module__}:{cls.__qualname__}"
+        return {CLASS: name} | {f.name: _plain(getattr(value, f.name), f.name) for f in fields(value) if f.init}
+    home = f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', '')}"
+    named = callable(value) and "<" not in home and not home.endswith(":")
+    check(named, place, value, "has no name by which a node could find it: use a registered one, or a named function")
+    return {FUNCTION: home}
+
+
+def _made(value: Any) -> Any:
+    """The setting that plain values describe; lists become tuples."""
+    if isinstance(value, list):
+        return tuple(map(_made, value))
+    if not isinstance(value, dict):
+        return value
+    if FUNCTION in value:
+        return resolve(str(value[FUNCTION]))
+    inner = {str(name): _made(one) for name, one in value.items() if name != CLASS}
+    if CLASS not in value:
+        return inner
+    name = str(value[CLASS])
+    make = REGISTERED.get(name)
+    if make is None:
+        check(":" in name, CLASS, name, "must be registered in fedsash, or the place of a class, package.module:Class")
+        make = resolve(name)
+    try:
+        return make(**inner)
+    except TypeError as error:
+        raise SettingError("", CLASS, name, f"can't be made of {', '.join(inner)}: {error}") from error

@@ -1,0 +1,109 @@
+"""The state of a node's clients on its disk, by version: the server says which version counts."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Vectors
+from ..exchange import Request
+
+RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
+"""What the id of a run may be: it names a folder."""
+
+
+class NoVersion(LookupError):
+    """A version of a client's state is not here. The text says which."""
+
+
+@dataclass(frozen=True)
+class Versions:
+    """The states of clients in `folder`, each in a file `run/client/version-from.safetensors`.
+
+    `run` is the id of the run of fedsash that made the version, and not Flower's, which changes when a run is resumed.
+    A client that trains in round r starts `from` the version that the request names, and writes version r + 1. Whether
+    that version counts the server says with the next request. So nothing needs to be put back when an upload was
+    refused, late or lost, or when the server was set back: the file is ignored, and written again.
+    """
+
+    folder: Path
+
+    def read(self, request: Request, start: Vectors) -> Vectors:
+        """The state `[C, ...]` of the clients of a request, from the versions that it names; 0 stands for the `start`.
+
+        Raises `NoVersion` if one is not here.
+        """
+        clients = zip(request.ids.tolist(), request.last.tolist(), strict=True)
+        rows = [self._one(request, client, version, start) for client, version in clients]
+        return {name: torch.stack([row[name] for row in rows]) for name in start}
+
+    def write(self, request: Request, client_state: Vectors) -> None:
+        """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""
+        version = request.round + 1
+        for place, (client, before) in enumerate(zip(request.ids.tolist(), request.last.tolist(), strict=True)):
+            folder = self._of(request, version, client)
+            folder.mkdir(parents=True, exist_ok=True)
+            _save({name: rows[place] for name, rows in client_state.items()}, folder / _name(version, before))
+            for other in _files(folder):
+                if other.name.startswith(f"{version:08d}-") and other.name != _name(version, before):
+                    other.unlink(missing_ok=True)
+            self._prune(folder, before, request.oldest)
+
+    def _one(self, request: Request, client: int, version: int, start: Vectors) -> Vectors:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+
+        if version == 0:
+            return start
+        found = sorted(self._of(request, version, client).glob(f"{version:08d}-*.safetensors"))
+        try:
+            own = load_file(found[0])
+        except (IndexError, OSError, SafetensorError) as error:
+            raise NoVersion(f"client {client} has no state of round {version} here") from error
+        if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in start.items()}:
+            raise NoVersion(f"client {client} has the state of another method or model of round {version}")
+        return {name: own[name].to(value) for name, value in start.items()}
+
+    def _of(self, request: Request, version: int, client: int) -> Path:
+        run = request.run_of(version) or "run"
+        if not RUN.fullmatch(run):
+            raise NoVersion(f"{run[:80]!r} can't be the id of a run")
+        return self.folder / run / f"{int(client)}"
+
+    def _prune(self, folder: Path, newest: int, oldest: int) -> None:
+        """Remove the versions before the one that counted in round `oldest`, to which the server may be set back.
+
+        It is found from the `newest` that counts, since each version names the one before it.
+        """
+        before = {int(file.name[:8]): int(file.stem[9:]) for file in _files(folder)}
+        while newest > oldest and newest in before:
+            newest = before[newest]
+        for file in _files(folder):
+            if int(file.name[:8]) < newest:
+                file.unlink(missing_ok=True)
+
+
+def _name(version: int, before: int) -> str:
+    return f"{version:08d}-{before:08d}.safetensors"
+
+
+def _files(folder: Path) -> list[Path]:
+    """The versions in a client's folder, without what a killed process was writing."""
+    return sorted(folder.glob("[0-9]*-[0-9]*.safetensors"))
+
+
+def _save(vectors: dict[str, Tensor], path: Path) -> None:
+    """Write the file completely or not at all."""
+    from safetensors.torch import save
+
+    writing = path.with_name(f".{path.name}.{os.getpid()}")
+    with writing.open("wb") as file:
+        file.write(save({name: value.detach().cpu().contiguous() for name, value in vectors.items()}))
+        file.flush()
+        os.fsync(file.fileno())
+    writing.replace(path)

@@ -1,0 +1,171 @@
+"""What travels: tensors, requests and replies as records of Flower.
+
+Nothing is pickled. A tensor is an `Array` with the bytes of `numpy.save`, so that Flower's own tools can read it; types
+that NumPy does not have, such as bfloat16, are integers of the same width there, and the array names the type.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..basics.arrays import Vectors
+from ..exchange import Reply, Request
+
+ASKED, MODEL, SERVER, CLIENTS = "request", "model", "server_state", "client_state"
+"""The records of a request: its numbers, the model, the method's vectors, and the clients' state if it travels."""
+
+SAID, UPLOAD = "reply", "upload"
+"""The records of a reply: what it says, and the uploads; the clients' state as in a request."""
+
+ACTIONS = {"train": "train", "probe": "train.probe", "evaluate": "evaluate", "tune": "evaluate.tune"}
+"""The type of Flower's message for each job."""
+
+ROLL_CALL = "query.roll_call"
+"""The type of the message that asks a node who it is."""
+
+_AS_INTEGERS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
+
+
+class WireError(ValueError):
+    """A record does not hold what it should hold. The text says what is wrong."""
+
+
+class Form(NamedTuple):
+    """The shape and the type of a tensor."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> Form:
+        """The form of a tensor."""
+        return cls(tuple(tensor.shape), tensor.dtype)
+
+    def __str__(self) -> str:
+        return f"{_name(self.dtype)} {list(self.shape)}"
+
+
+Forms = Mapping[str, Form]
+"""The forms of some tensors by name."""
+
+
+def packed(vectors: Vectors) -> Any:
+    """Tensors by name as an `ArrayRecord`."""
+    from flwr.app import ArrayRecord
+
+    return ArrayRecord({name: _array(value) for name, value in vectors.items()})
+
+
+def unpacked(record: Any, forms: Forms | None = None) -> Vectors:
+    """The tensors of an `ArrayRecord`, as new tensors on the CPU.
+
+    Raises `WireError` for bytes that are no array, and unless names, shapes and types are those of `forms`.
+    """
+    if forms is not None and record.keys() != forms.keys():
+        raise WireError(f"sent {_listed(record)}: must be {_listed(forms)}")
+    return {name: _tensor(name, array, None if forms is None else forms[name]) for name, array in record.items()}
+
+
+def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
+    """A request as a `RecordDict`; `model` and `server` are the packed vectors that all nodes of a round receive.
+
+    `settings` is what a node must know to answer it (see `settings.py`).
+    """
+    from flwr.app import ConfigRecord, RecordDict
+
+    numbers = {
+        "job": request.job,
+        "round": request.round,
+        "ids": request.ids.tolist(),
+        "last": request.last.tolist(),
+        "oldest": request.oldest,
+        "lineage": request.lineage,
+        "keeps": request.client_state is None,
+    }
+    own = packed(request.client_state or {})
+    said = ConfigRecord({"numbers": json.dumps(numbers), "settings": settings})
+    return RecordDict({ASKED: said, MODEL: model, SERVER: server, CLIENTS: own})
+
+
+def request_of(content: Any) -> tuple[Request, str]:
+    """The request in a `RecordDict`, and its settings."""
+    said = content[ASKED]
+    numbers = json.loads(said["numbers"])
+    request = Request(
+        job=numbers["job"],
+        round=int(numbers["round"]),
+        ids=np.array(numbers["ids"], dtype=np.int64),
+        sent=unpacked(content[MODEL])["w"],
+        server_state=unpacked(content[SERVER]),
+        client_state=None if numbers["keeps"] else unpacked(content[CLIENTS]),
+        last=np.array(numbers["last"], dtype=np.int64),
+        oldest=int(numbers["oldest"]),
+        lineage=tuple((int(first), str(run)) for first, run in numbers["lineage"]),
+    )
+    return request, str(said["settings"])
+
+
+def replied(replies: list[Reply], fingerprint: str) -> Any:
+    """The replies of a node's clients, in the order of its request, as one `RecordDict`."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    def joined(parts: list[Vectors]) -> Any:
+        return packed({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
+
+    said = ConfigRecord({"fingerprint": fingerprint})
+    uploads, own = joined([reply.upload for reply in replies]), joined([reply.client_state for reply in replies])
+    return RecordDict({SAID: said, UPLOAD: uploads, CLIENTS: own})
+
+
+def refused(why: str) -> Any:
+    """The answer of a node that can't do what it was asked, and why, as a `RecordDict`."""
+    from flwr.app import ConfigRecord, RecordDict
+
+    return RecordDict({SAID: ConfigRecord({"failed": why})})
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _listed(names: Mapping[str, Any]) -> str:
+    return ", ".join(sorted(names)) or "nothing"
+
+
+def _array(tensor: Tensor) -> Any:
+    from flwr.app import Array
+
+    own = tensor.detach().cpu().contiguous()
+    if own.dtype not in _AS_INTEGERS:
+        return Array(own.numpy())
+    made = Array(own.view(_AS_INTEGERS[own.dtype]).numpy())
+    return Array(dtype=_name(own.dtype), shape=made.shape, stype=made.stype, data=made.data)
+
+
+def _tensor(name: str, array: Any, form: Form | None) -> Tensor:
+    """The tensor in an array. Its header is read first, so that no memory is taken for a form that is not right."""
+    dtype = getattr(torch, str(array.dtype), None)
+    if not isinstance(dtype, torch.dtype):
+        raise WireError(f"{name} is {str(array.dtype)[:40]!r}, which is no type of PyTorch")
+    stream = BytesIO(array.data)
+    try:
+        np.lib.format.read_magic(stream)
+        shape, fortran, kind = np.lib.format.read_array_header_1_0(stream)
+        plain = torch.from_numpy(np.empty(0, dtype=kind)).dtype
+    except (ValueError, TypeError) as error:
+        raise WireError(f"{name} is not an array: {error}") from error
+    found = Form(tuple(shape), dtype)
+    if form is not None and found != form:
+        raise WireError(f"{name} is {found}: must be {form}")
+    whole = int(np.prod(shape, dtype=object)) * kind.itemsize == len(array.data) - stream.tell()
+    if not whole or fortran or plain != _AS_INTEGERS.get(dtype, dtype):
+        raise WireError(f"{name} is not an array: its bytes are not those of {found}")
+    values = np.frombuffer(array.data, dtype=kind, offset=stream.tell()).reshape(shape).copy()
+    return torch.from_numpy(values).view(dtype)

@@ -1,0 +1,160 @@
+"""`fedsash flower`: serve an experiment file to the nodes of a Flower federation, and start a node."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ...basics.errors import LibraryError, RunError, library
+from .. import terminal
+from .common import OK, WRONG, Commands, add_set, check_out, finished, load_given
+
+if TYPE_CHECKING:
+    from ..config import Experiment
+
+LOOK = 5.0
+"""How often Flower is asked whether the run goes on, in seconds."""
+
+
+def add(commands: Commands) -> None:
+    """Add the commands."""
+    flower = commands.add_parser("flower", help="train over the nodes of a Flower federation", epilog=EXAMPLES)
+    group = flower.add_subparsers(title="commands", metavar="COMMAND", required=True)
+
+    serve = group.add_parser("serve", help="serve the experiment in a file to the nodes, or go on with its run")
+    serve.add_argument("experiment", type=Path, help="experiment file (TOML)")
+    serve.add_argument("--out", type=Path, required=True, help="folder for the run, on the SuperLink's machine")
+    serve.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
+    serve.add_argument("--superlink", default="", metavar="NAME", help="its name in Flower's configuration")
+    line = "seconds that a round waits for answers (default: 600)"
+    serve.add_argument("--deadline", type=float, default=600.0, metavar="S", help=line)
+    line = "seconds that the beginning waits for nodes (default: 120)"
+    serve.add_argument("--roll-call", type=float, default=120.0, metavar="S", help=line)
+    line = "skip a round with fewer usable uploads (default: 1)"
+    serve.add_argument("--minimum", type=int, default=1, metavar="N", help=line)
+    add_set(serve)
+    serve.set_defaults(command=_serve, federation="")
+
+    node = group.add_parser("node", help="start a node on its own data")
+    line = "file with [data]; with a [partition], this node has its share of the samples"
+    node.add_argument("data", type=Path, help=line)
+    node.add_argument("--number", type=int, required=True, metavar="I", help="the number of this node's client, from 0")
+    node.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
+    node.add_argument("--state", type=Path, help="folder for the client's state (default: ~/.fedsash/clients)")
+    line = "other options of flower-supernode, as one text: --supernode='--insecure'"
+    node.add_argument("--supernode", default="", metavar="OPTIONS", help=line)
+    node.set_defaults(command=_node)
+
+
+def _serve(given: argparse.Namespace) -> int:
+    from ...flower import Waiting
+    from ..flower_apps import write_app
+
+    check_out(given.out, new=False)
+    experiment = load_given(given)
+    waiting = Waiting(deadline=given.deadline, roll_call=given.roll_call, minimum=given.minimum)
+    with tempfile.TemporaryDirectory(prefix="fedsash-") as temporary:
+        folder = Path(temporary)
+        write_app(folder, experiment, given.out, given.clients, waiting)
+        number = _submitted(folder, given.superlink)
+        terminal.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
+        try:
+            ended = _followed(folder, given.superlink, number)
+        except KeyboardInterrupt:
+            _flwr("stop", str(number), given.superlink)
+            raise
+    return _told(given, experiment, ended)
+
+
+def _told(given: argparse.Namespace, experiment: Experiment, ended: dict[str, Any]) -> int:
+    """Print how a run ended; returns the exit code."""
+    from .. import files
+    from ..table import tables
+
+    if ended["code"] != OK:
+        terminal.complain(f"fedsash: {ended['line']}")
+        return int(ended["code"])
+    summary = files.table(given.out / "summary.json")
+    for shown in tables(summary, experiment.evaluation):
+        terminal.say()
+        terminal.show(shown)
+    terminal.say(f"\nmetrics, models and the picture of the curves: {given.out}")
+    return finished(summary)
+
+
+def _submitted(folder: Path, superlink: str) -> int:
+    """Submit the app in a folder; returns the number of Flower's run."""
+    answer = _flwr("run", str(folder), superlink)
+    if not answer.get("success"):
+        raise RunError(f"flwr run was refused: {answer.get('error-message') or answer}")
+    return int(answer["run-id"])
+
+
+def _followed(folder: Path, superlink: str, number: int) -> dict[str, Any]:
+    """Wait until the run has ended; returns what its process has said, its exit code and a line."""
+    from ..flower_apps import ENDED
+
+    looked = time.monotonic()
+    while True:
+        time.sleep(0.2)
+        if (folder / ENDED).exists():
+            return dict(json.loads((folder / ENDED).read_text()))
+        if time.monotonic() - looked > LOOK:
+            looked = time.monotonic()
+            runs = _flwr("list", superlink, "--run-id", str(number)).get("runs") or [{}]
+            status = str(runs[0].get("status", ""))
+            if status.startswith("finished") and not (folder / ENDED).exists():
+                return {"code": WRONG, "line": f"the server's process has ended: {status}; the same command goes on"}
+
+
+def _flwr(*arguments: str) -> dict[str, Any]:
+    """What a command of Flower answers."""
+    command = [_program("flwr"), *filter(None, arguments), "--format", "json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        return dict(json.loads(done.stdout[done.stdout.index("{") :]))
+    except ValueError:
+        return {"success": False, "error-message": (done.stderr or done.stdout).strip()[-500:]}
+
+
+def _node(given: argparse.Namespace) -> int:
+    from ..flower_apps import data_of
+
+    data_of(given.data, given.number)
+    config = {"partition-id": given.number, "data": str(given.data.absolute())}
+    if given.state is not None:
+        config["state"] = str(given.state.absolute())
+    text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
+    program = _program("flower-supernode")
+    more = shlex.split(given.supernode)
+    os.execv(program, [program, "--superlink", given.superlink, "--node-config", text, *more])
+
+
+def _program(name: str) -> str:
+    """The path of one of Flower's commands: beside this Python, or where the shell finds it."""
+    with library("Flower", "fedsash flower", "fedsash[flower]"):
+        import flwr  # noqa: F401
+    beside = Path(sys.executable).parent / name
+    found = str(beside) if beside.exists() else shutil.which(name)
+    if found is None:
+        raise LibraryError(f"the command {name} is missing: pip install 'fedsash[flower]'")
+    return found
+
+
+EXAMPLES = """\
+examples:
+  flower-superlink --insecure --disable-runtime-dependency-installation
+  fedsash flower node mine.toml --number 0 --superlink 127.0.0.1:8000 --supernode=--insecure
+  fedsash flower serve experiment.toml --out runs/f --clients 4 --superlink local
+
+The same command goes on with a run whose server was stopped or killed.
+"""

@@ -1,0 +1,159 @@
+"""What runs in Flower's processes: an experiment file served to nodes, and a node with its own data."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tomli_w
+
+from ..basics.errors import FedsashError, one_line
+from ..data.federated import FederatedData
+from ..data.source import Source
+from ..federation import Federation
+from ..flower import FlowerClients, NamedModel, Waiting, client_app
+from . import files
+from .config import ConfigError, Experiment, load, parse
+from .config.errors import located
+from .config.files import read
+from .runs import resume, run
+from .runs.folder import RunFolder
+
+ENDED = "ended.json"
+"""The file in which a server's process says how it ended: the exit code, and a line."""
+
+PYPROJECT: Mapping[str, Any] = {
+    "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment of fedsash"},
+    "tool": {
+        "flwr": {"app": {"publisher": "fedsash", "components": {"serverapp": "app:server", "clientapp": "app:client"}}}
+    },
+}
+"""Flower's description of the app that is sent to the nodes."""
+
+APP = """\
+from fedsash.lab.flower_apps import node_app, server_app
+
+server = server_app()
+client = node_app()
+"""
+"""The code of that app: the server and each node have fedsash themselves, and nothing else is sent."""
+
+
+def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting) -> None:
+    """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`."""
+    config = {
+        "experiment": json.dumps(experiment.table()),
+        "out": str(out.absolute()),
+        "ended": str((folder / ENDED).absolute()),
+        "clients": count,
+        "waiting": json.dumps(vars(waiting)),
+    }
+    table: dict[str, Any] = json.loads(json.dumps(PYPROJECT))
+    table["project"]["dependencies"] = ["fedsash[flower]"]
+    table["tool"]["flwr"]["app"]["config"] = config
+    (folder / "pyproject.toml").write_text(tomli_w.dumps(table))
+    (folder / "app.py").write_text(APP)
+
+
+def server_app() -> Any:
+    """The `ServerApp` that runs or resumes the experiment that its configuration holds, and says how it ended."""
+    from flwr.serverapp import ServerApp
+
+    def main(grid: Any, context: Any) -> None:
+        config, code, line = context.run_config, 1, ""
+        try:
+            serve(grid, config)
+            code = 0
+        except (FedsashError, OSError) as error:
+            code, line = 2, one_line(error)
+            raise
+        except BaseException:
+            line = traceback.format_exc()
+            raise
+        finally:
+            ended = Path(config["ended"])
+            if ended.parent.exists():  # else nobody follows the run any more
+                files.write(ended.parent, [(ended.name, files.json_of({"code": code, "line": line}))])
+
+    app = ServerApp()
+    app.main()(main)
+    return app
+
+
+def serve(grid: Any, config: Mapping[str, Any]) -> None:
+    """Run the experiment over the nodes of a grid, or go on with its run."""
+    experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
+    out = Path(config["out"])
+    waiting = Waiting(**json.loads(config["waiting"]))
+    federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
+    settings = experiment.settings(federation)
+    if RunFolder(out).begun:
+        resume(federation, experiment.rounds, out, progress=False, **settings)
+    else:
+        run(federation, experiment.rounds, out=out, progress=False, **settings)
+
+
+def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) -> Federation:
+    """The federation of an experiment whose `count` clients are on the nodes of a grid.
+
+    Of the experiment's data the server uses the test set, and the form of the samples. Its partition is not used: the
+    nodes hold what they hold. Raises `RunError` if a client has no node in time, and `ConfigError`.
+    """
+    source = experiment.source()
+    whole = everything_of_one(source)
+    module = experiment.model.build(whole, experiment.seed)
+    named = NamedModel(
+        experiment.model.name,
+        experiment.model.options,
+        shape=experiment.model.shape(whole),
+        outputs=whole.problem.task.width(whole.train.y, whole.classes),
+        seed=experiment.seed,
+    )
+    with located(""):
+        clients = FlowerClients(
+            grid,
+            whole.problem,
+            count,
+            named,
+            evaluation=experiment.evaluation,
+            seed=experiment.seed,
+            waiting=waiting,
+        )
+    return experiment.around(module, clients)
+
+
+def node_app() -> Any:
+    """The `ClientApp` of a node whose configuration names the file of its data, as `fedsash flower node` writes it."""
+
+    def data(context: Any) -> FederatedData:
+        config = context.node_config
+        return data_of(Path(str(config["data"])), int(config["partition-id"]))
+
+    return client_app(data)
+
+
+def data_of(file: Path, number: int) -> FederatedData:
+    """The data of client `number` in a file with `[data]`, and `[transform]` and `[partition]` if there are any.
+
+    Without a partition all training samples are this client's. With one, the file is that of a simulation, and the
+    client has its share of it. Raises `ConfigError`.
+    """
+    experiment = load(file)
+    if "partition" not in read(file):
+        return replace(everything_of_one(experiment.source()), numbers=np.array([number], dtype=np.int64))
+    data = experiment.federated_data()
+    if not 0 <= number < len(data.clients):
+        raise ConfigError(
+            f"partition: makes {len(data.clients)} clients, and this node is number {number}", file=str(file)
+        )
+    return data.shard([number])
+
+
+def everything_of_one(source: Source) -> FederatedData:
+    """All samples of a source as those of a single client."""
+    return FederatedData(**vars(source), clients=[np.arange(len(source.train))])

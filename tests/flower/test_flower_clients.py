@@ -1,0 +1,133 @@
+"""Clients on the nodes of a grid: whatever is trained, the numbers are those of the simulation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+pytest.importorskip("flwr")
+
+from fedsash.aggregation import Adaptive, Private
+from fedsash.averages import EMA, Window
+from fedsash.broadcast import Broadcast
+from fedsash.evaluation import Evaluation, FineTuning
+from fedsash.flower import FlowerClients, client_app
+from fedsash.local import Adam, LocalTraining
+from fedsash.methods import FedAvg, Mime, Scaffold
+from fedsash.sampling import Poisson, Uniform
+from fedsash.testing import check_clients
+from support.choices import AGGREGATIONS, METHODS, SAMPLINGS, SERVERS
+from support.flower import WAITING, assert_same, both, grid, here, there
+from support.worlds import SIZES, data, mlp
+
+AVERAGES = {"w": Window(3), "ema": EMA(0.9)}
+
+
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_trains_bitwise_as_in_the_simulation(name: str, remember: bool, tmp_path: Path) -> None:
+    assert_same(*both(tmp_path, 4, remember, method=METHODS[name], averages=AVERAGES))
+
+
+@pytest.mark.parametrize("method", ["fedavg", "scaffold-II", "feddyn"])
+@pytest.mark.parametrize("name", [*AGGREGATIONS][1:])
+def test_every_aggregation_gets_the_same_uploads_and_efforts(name: str, method: str, tmp_path: Path) -> None:
+    assert_same(*both(tmp_path, 3, aggregation=AGGREGATIONS[name], method=METHODS[method], averages=AVERAGES))
+
+
+@pytest.mark.parametrize("name", [*SERVERS][1:])
+def test_every_server_optimiser_moves_alike(name: str, tmp_path: Path) -> None:
+    broadcast = Broadcast("w", 2)
+    assert_same(*both(tmp_path, 4, server=SERVERS[name], method=Scaffold(), averages=AVERAGES, broadcast=broadcast))
+
+
+@pytest.mark.parametrize("name", [*SAMPLINGS][1:])
+def test_every_sampling_asks_the_same_clients(name: str, tmp_path: Path) -> None:
+    assert_same(*both(tmp_path, 4, sampling=SAMPLINGS[name], method=Scaffold()))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"model": mlp(dropout=0.3)},
+        {"local": LocalTraining(lr=0.01, batch=5, epochs=(1, 3), stragglers=0.5, optimiser=Adam(), keep_moments=True)},
+        {"aggregation": Private(1.0, 0.5), "method": FedAvg(weighting="uniform"), "sampling": Poisson(0.5)},
+        {
+            "aggregation": Private(1.0, 0.5, Adaptive(noise=1.0)),
+            "method": FedAvg(weighting="uniform"),
+            "sampling": Uniform(4),
+        },
+        {"personal": "classifier", "method": Scaffold()},
+        {"evaluation": Evaluation(held_out=0.3)},
+    ],
+    ids=["dropout", "moments", "private", "adaptive", "personal", "held out"],
+)
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+def test_other_settings_of_a_training_reach_the_nodes(settings: dict[str, Any], remember: bool, tmp_path: Path) -> None:
+    assert_same(*both(tmp_path, 4, remember, averages=AVERAGES, **settings))
+
+
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+@pytest.mark.parametrize("buffers", ["average", "local", "local_norm"])
+def test_statistics_of_batch_norm_travel_or_stay_as_in_the_simulation(
+    buffers: str, remember: bool, tmp_path: Path
+) -> None:
+    model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 3)).double()
+    settings = {"model": model, "buffers": buffers, "local": LocalTraining(batch="full")}
+    samples = data((7, 12, 3, 20, 9, 2))
+    assert_same(*both(tmp_path, 3, remember, method=Scaffold(), averages=AVERAGES, data=samples, **settings))
+
+
+EVALUATIONS = {
+    "clients": Evaluation(clients=True),
+    "held out": Evaluation(held_out=0.3, fine_tuning=FineTuning(2)),
+    "test": Evaluation(client_test=True, clients=True, fine_tuning=FineTuning(steps=3)),
+}
+
+
+@pytest.mark.parametrize("part", [(), "classifier"], ids=["common", "personal"])
+@pytest.mark.parametrize("name", EVALUATIONS)
+def test_clients_score_models_as_in_the_simulation(name: str, part: Any, tmp_path: Path) -> None:
+    samples = data().deal_test(3)
+    simulated = here(evaluation=EVALUATIONS[name], averages=AVERAGES, personal=part, data=samples)
+    with simulated, there(grid(tmp_path, samples), simulated) as world:
+        state, expected = world.start(), simulated.start()
+        for _ in range(3):
+            state, _ = world.round(state)
+            expected, _ = simulated.round(expected)
+        found, right = world.evaluate(state), simulated.evaluate(expected)
+    assert [(m.model, m.split) for m in found] == [(m.model, m.split) for m in right]
+    for one, other in zip(found, right, strict=True):
+        assert one.loss == pytest.approx(other.loss, rel=1e-13), one.split
+        assert one["accuracy"] == pytest.approx(other["accuracy"], rel=1e-13)
+
+
+@pytest.mark.parametrize("method", [FedAvg(), Scaffold(), Mime(0.5)], ids=str)
+@pytest.mark.parametrize("remember", [True, False])
+def test_they_keep_the_contract_of_clients(method: Any, remember: bool, tmp_path: Path) -> None:
+    local = LocalTraining(lr=0.1, batch=5)
+    nodes = grid(tmp_path)
+    clients = FlowerClients(nodes, data().problem, len(SIZES), waiting=WAITING, remember=remember)
+    check_clients(clients, mlp(), method=method, local=local)
+
+
+def test_several_clients_of_a_node_travel_in_one_message(tmp_path: Path) -> None:
+    simulated = here(method=Scaffold(), sampling=Uniform(6))
+    nodes = grid(tmp_path)
+    shares = {8: [4, 0], 9: [1, 2, 3], 10: [5]}
+    apps = {node: client_app(data().shard(own), model=mlp(), folder=tmp_path) for node, own in shares.items()}
+    nodes.app = lambda message, context: apps[context.node_id](message, context)
+    nodes.configs = {node: {} for node in shares}
+    sent: list[int] = []
+    nodes.fault = lambda message: sent.append(message.metadata.dst_node_id) or ""
+    with there(nodes, simulated) as world, simulated:
+        state, expected = world.start(), simulated.start()
+        sent.clear()
+        for _ in range(3):
+            state, _ = world.round(state)
+            expected, _ = simulated.round(expected)
+    assert sorted(sent) == [8, 8, 8, 9, 9, 9, 10, 10, 10]
+    assert_same(state, expected)

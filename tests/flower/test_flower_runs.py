@@ -1,0 +1,100 @@
+"""Runs on nodes: their files are those of a simulation, and a killed server goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+
+from fedsash.averages import EMA, Window
+from fedsash.basics.errors import RunError
+from fedsash.evaluation import Evaluation
+from fedsash.federation import Federation
+from fedsash.flower import client_app
+from fedsash.lab.runs import Callback, Checkpoint, resume, run
+from fedsash.methods import FedAvg, Method, Scaffold
+from fedsash.testing.grid import InProcessGrid
+from support.flower import assert_same, grid, here, there
+from support.worlds import SIZES, data, mlp
+
+EVERY = Evaluation(every=2, last=1)
+ROUNDS = 8
+
+
+def world_of(nodes: InProcessGrid | None, method: Method, remember: bool = True) -> Federation:
+    simulated = here(method=method, averages={"w": Window(3), "ema": EMA(0.5)}, evaluation=EVERY)
+    return simulated if nodes is None else there(nodes, simulated, remember)
+
+
+def trained(world: Federation, out: Path, **how: Any) -> Any:
+    return run(world, ROUNDS, out=out, progress=False, checkpoint=Checkpoint(every=2), **how)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+class Killed(Callback):
+    """Ends the process, as it were, in the middle of a round."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def round(self, run: Any, report: Any) -> None:
+        if report.round + 1 == self.after:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("method", [FedAvg(), Scaffold()], ids=str)
+def test_the_records_and_models_of_a_run_are_those_of_the_simulation(method: Method, tmp_path: Path) -> None:
+    found = trained(world_of(grid(tmp_path / "nodes"), method), tmp_path / "there")
+    right = trained(world_of(None, method), tmp_path / "here")
+    assert_same(found.state, right.state)
+    assert rows(tmp_path / "there") == rows(tmp_path / "here")
+    for model in ("model", "w", "ema"):
+        one, other = (tmp_path / place / "models" / f"{model}.safetensors" for place in ("there", "here"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+@pytest.mark.parametrize("after", [1, 3, 4, 7])
+def test_a_server_that_was_killed_goes_on_with_the_bytes_of_an_undisturbed_run(
+    after: int, remember: bool, tmp_path: Path
+) -> None:
+    """By then its nodes have gone on, have been started again, and have other ids."""
+    nodes = grid(tmp_path / "nodes")
+    with pytest.raises(KeyboardInterrupt):
+        trained(world_of(nodes, Scaffold(), remember), tmp_path / "a", callbacks=[Killed(after)])
+    lost = max(
+        map(int, (path.name for path in (tmp_path / "a" / "state").iterdir() if path.name.isdecimal())), default=0
+    )
+    newest = tmp_path / "a" / "state" / f"{lost:08d}"
+    if lost % 2:  # the state that an interrupt saves: a kill saves none
+        shutil.rmtree(newest)
+    started = client_app(data(), model=mlp(), folder=tmp_path / "nodes")
+    again = InProcessGrid(started, {500 + client: {"partition-id": client} for client in range(len(SIZES))})
+    found = resume(world_of(again, Scaffold(), remember), ROUNDS, tmp_path / "a", progress=False)
+    right = trained(world_of(grid(tmp_path / "others"), Scaffold(), remember), tmp_path / "b")
+    assert_same(found.state, right.state)
+    assert rows(tmp_path / "a") == rows(tmp_path / "b")
+
+
+def test_a_run_does_not_go_on_with_clients_of_other_sizes(tmp_path: Path) -> None:
+    trained(world_of(grid(tmp_path / "nodes"), FedAvg()), tmp_path / "a")
+    other = grid(tmp_path / "nodes", data((7, 12, 3, 20, 9, 2)))
+    with pytest.raises(RunError, match="clients is 6 on nodes, with samples"):
+        resume(world_of(other, FedAvg()), ROUNDS + 2, tmp_path / "a", progress=False)
+
+
+def test_who_missed_a_round_and_why_is_recorded(tmp_path: Path) -> None:
+    nodes = grid(tmp_path / "nodes")
+    nodes.fault = lambda message: "late" if message.metadata.group_id == "3" else ""
+    trained(world_of(nodes, FedAvg()), tmp_path / "a")
+    (guard,) = [row for row in rows(tmp_path / "a") if row["split"] == "guard"]
+    assert guard["round"] == 3 and guard["skipped"] == "no client answered" and len(guard["missing"]) == 4
+    assert set(guard["missing"].values()) == {"late: no answer within 0.01 s"}

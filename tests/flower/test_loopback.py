@@ -1,0 +1,170 @@
+"""Real processes: a SuperLink and SuperNodes, started as users start them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytest.importorskip("flwr")
+
+from fedsash.lab.config import load
+from fedsash.lab.runs import run
+from support import certificates
+from support.faults import run_of
+from support.loopback import Loopback, content, loopback
+
+PARTITION: dict[str, Any] = {"name": "iid", "clients": 2}
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def files(home: Path, **tables: Any) -> tuple[Path, Path]:
+    """The experiment file, and the file of a node's data, whose partition is the experiment's."""
+    experiment, data = home / "experiment.toml", home / "mine.toml"
+    experiment.write_text(content(partition=PARTITION, **tables))
+    data.write_text('seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = 2\n')
+    return experiment, data
+
+
+def simulated(experiment: Path, out: Path) -> None:
+    found = load(experiment)
+    driver = found.driver()
+    run(driver, found.rounds, out=out, progress=False, **found.settings(driver))
+
+
+def served(flower: Loopback, experiment: Path, out: Path, *more: str) -> int:
+    process = flower.serve(experiment, out, 2, "--roll-call", "60", *more)
+    return process.wait(240)
+
+
+@pytest.mark.timeout(300)
+def test_an_experiment_that_is_served_to_nodes_gives_the_bytes_of_its_simulation(tmp_path: Path) -> None:
+    experiment, data = files(tmp_path)
+    with started(tmp_path, data) as flower:
+        assert served(flower, experiment, tmp_path / "there") == 0, flower.logs()
+    simulated(experiment, tmp_path / "here")
+    assert rows(tmp_path / "there") == rows(tmp_path / "here")
+    for model in ("model", "w"):
+        one, other = (tmp_path / place / "models" / f"{model}.safetensors" for place in ("there", "here"))
+        assert one.read_bytes() == other.read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_node_killed_in_mid_round_is_missing_by_name_and_comes_back(tmp_path: Path) -> None:
+    experiment, data = files(tmp_path, rounds=6)
+    out = tmp_path / "there"
+    with started(tmp_path, data) as flower:
+        process = flower.serve(experiment, out, 2, "--deadline", "15")
+        wait(lambda: after(out, 1), flower)
+        flower.kill("node1")
+        time.sleep(1)
+        flower.node(1, data, "--insecure")
+        assert process.wait(280) == 0, flower.logs()
+    missing = {row["round"] - 1: row["missing"] for row in rows(out) if row["split"] == "guard"}
+    assert missing and all(set(who) == {"1"} for who in missing.values()) and len(missing) < 5
+    assert_run_of(experiment, out, 6, lambda t, client: not (client == 1 and t in missing))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_server_killed_in_mid_round_goes_on_with_the_bytes_of_an_undisturbed_run(tmp_path: Path) -> None:
+    experiment, data = files(tmp_path, rounds=4)
+    out = tmp_path / "there"
+    with started(tmp_path, data) as flower:
+        process = flower.serve(experiment, out, 2, "--deadline", "60")
+        wait(lambda: after(out, 2), flower)
+        flower.kill_server()
+        assert process.wait(60) == 2, flower.logs()
+        assert "the same command goes on" in flower.logs()
+        assert served(flower, experiment, out) == 0, flower.logs()
+    simulated(experiment, tmp_path / "here")
+    assert rows(out) == rows(tmp_path / "here")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_node_whose_uploads_are_not_finite_is_refused_in_every_round(tmp_path: Path) -> None:
+    experiment, data = files(tmp_path, method={"name": "fedavg"})
+    lines = [
+        ",".join([*(f"x{i}" for i in range(64)), "label"]),
+        *[",".join(["3e38"] * 64 + [str(i)]) for i in range(10)],
+    ]
+    (tmp_path / "bad.csv").write_text("\n".join(lines))
+    bad = tmp_path / "bad.toml"
+    bad.write_text(f'[data]\nname = "table"\npath = "{tmp_path / "bad.csv"}"\ntest = 0.0\n')
+    out = tmp_path / "there"
+    with started(tmp_path, data, bad) as flower:
+        assert served(flower, experiment, out) == 0, flower.logs()
+    assert [row["refused"] for row in rows(out) if row["split"] == "guard"] == [[1], [1]]
+    assert_run_of(experiment, out, 2, lambda t, client: client == 0)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_over_tls_only_registered_nodes_are_asked(tmp_path: Path) -> None:
+    experiment, data = files(tmp_path)
+    keys = tmp_path / "keys"
+    tls = certificates.write(keys, 3)
+    out = tmp_path / "there"
+    with loopback(tmp_path / "home") as flower:
+        flower.configure(f'root-certificates = "{keys / "ca.crt"}"')
+        flower.superlink(*tls, "--enable-supernode-auth")
+        for number in range(2):
+            assert flower.register(keys / f"node{number}.pub"), flower.logs()
+        for number in range(3):  # the third is not registered, and says that it holds a client, too
+            how = [
+                "--root-certificates",
+                str(keys / "ca.crt"),
+                "--auth-supernode-private-key",
+                str(keys / f"node{number}"),
+            ]
+            own = [*how, *(tls if flower.one_port else [])]
+            flower.node(number % 2, data, *own, "--max-retries", "2", name=f"node{number}")
+        flower.node(0, data, "--insecure", "--max-retries", "2", name="plain")
+        assert served(flower, experiment, out) == 0, flower.logs()
+        for name in ("node2", "plain"):
+            assert flower.processes[name].wait(30) != 0, flower.logs()
+    simulated(experiment, tmp_path / "here")
+    assert rows(out) == rows(tmp_path / "here")
+
+
+@contextmanager
+def started(home: Path, *data: Path) -> Iterator[Loopback]:
+    """A SuperLink and two nodes with these files of data, without TLS."""
+    with loopback(home / "home") as flower:
+        flower.configure("insecure = true")
+        flower.superlink("--insecure")
+        for number in range(2):
+            flower.node(number, data[number % len(data)], "--insecure")
+        yield flower
+
+
+def after(out: Path, round: int) -> bool:
+    """Whether a run has recorded this round."""
+    return (out / "metrics.jsonl").exists() and any(row["round"] == round for row in rows(out))
+
+
+def wait(until: Callable[[], bool], flower: Loopback, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end, flower.logs()
+        time.sleep(0.1)
+
+
+def assert_run_of(experiment: Path, out: Path, rounds: int, accepted: Callable[[int, int], bool]) -> None:
+    """The model of the run is that of the simulation in which only those train whose uploads were accepted."""
+    world = load(experiment).federation()
+    views = world.layout.views(run_of(world, accepted, rounds).w)
+    for name, value in load_file(out / "models" / "model.safetensors").items():
+        torch.testing.assert_close(value, views[name], rtol=0, atol=1e-6)

@@ -1,0 +1,172 @@
+"""The roll call: every client has one node, and who is missing, false or absurd is named."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("flwr")
+from flwr.app import ConfigRecord
+
+from fedsash.basics.errors import RunError, SettingError
+from fedsash.exchange import Request
+from fedsash.federation import Federation
+from fedsash.flower import Waiting, client_app, wire
+from fedsash.methods import Scaffold
+from fedsash.sampling import Uniform
+from fedsash.testing.grid import InProcessGrid
+from support.flower import assert_same, grid, here, there
+from support.worlds import SIZES, data, mlp
+
+
+def lying(number: int, **said: Any) -> Any:
+    """A mod by which the node of a client says something else in the roll call."""
+
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ROLL_CALL and context.node_config["partition-id"] == number:
+            table = json.loads(reply.content[wire.SAID]["numbers"]) | said
+            reply.content[wire.SAID] = ConfigRecord({"numbers": json.dumps(table)})
+        return reply
+
+    return mod
+
+
+def world_of(nodes: InProcessGrid, **settings: Any) -> Federation:
+    return there(nodes, here(method=Scaffold(), sampling=Uniform(6), **settings), roll_call=0.02)
+
+
+def test_every_client_is_counted_and_found_by_its_number_whatever_its_nodes_id_is(tmp_path: Path) -> None:
+    world = world_of(grid(tmp_path))
+    assert world.sizes.tolist() == list(SIZES)
+
+
+def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
+    nodes = grid(tmp_path)
+    for client in (2, 5):
+        del nodes.configs[100 - 7 * client]
+    with pytest.raises(RunError, match=r"no node has come for the clients 2, 5 within 0.02 s"):
+        world_of(nodes)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ({"sizes": [10**12]}, "says that client 3 has 1000000000000 samples: must be 1 to 10,000,000"),
+        ({"sizes": [0]}, "must be 1 to"),
+        ({"sizes": [-4]}, "must be 1 to"),
+        ({"held": [10**12]}, "must be 1 to"),
+        ({"clients": [17]}, "holds client 17, and there are 6, from 0"),
+        ({"clients": [3, 3]}, "does not say which clients it holds"),
+        ({"clients": "all"}, "does not say which clients it holds"),
+        ({"sizes": ["many"]}, "does not say which clients it holds"),
+        ({"sizes": [1e400]}, "does not say which clients it holds"),
+    ],
+)
+def test_a_node_that_says_what_can_not_be_is_refused_and_named(
+    said: dict[str, Any], why: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING), pytest.raises(RunError, match="for the clients 3 within"):
+        world_of(grid(tmp_path, mods=[lying(3, **said)]))
+    assert why in caplog.text
+
+
+def test_a_second_node_with_the_same_number_is_refused_as_long_as_the_first_is_there(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes, asked = grid(tmp_path), []
+    nodes.fault = lambda message: asked.append(message.metadata.dst_node_id) or ""
+    with world_of(nodes) as world, caplog.at_level(logging.WARNING):
+        state, _ = world.round(world.start())
+        nodes.configs[999] = {"partition-id": 3}
+        asked.clear()
+        state, report = world.round(state)
+        assert 999 in asked[:1] and 999 not in asked[1:] and not report.missing
+        del nodes.configs[100 - 7 * 3]
+        asked.clear()
+        state, report = world.round(state)
+    assert 999 in asked and not report.missing
+    assert "node 999 says that it holds client 3, as node 79 does: not asked" in caplog.text
+
+
+def test_a_node_that_left_is_missing_at_once_and_found_again_under_its_new_id(tmp_path: Path) -> None:
+    nodes = grid(tmp_path)
+    with world_of(nodes) as world:
+        state, _ = world.round(world.start())
+        config = nodes.configs.pop(100 - 7 * 3)
+        state, report = world.round(state)
+        assert report.missing == {3: "away: its node has left"}
+        nodes.configs[5] = config
+        state, report = world.round(state)
+    assert not report.missing and state.last.tolist()[3] == 3
+
+
+def test_a_restarted_node_with_other_samples_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes = grid(tmp_path)
+    with world_of(nodes) as world, caplog.at_level(logging.WARNING):
+        nodes.configs.pop(100 - 7 * 3)
+        other = client_app(data(tuple(n + 1 for n in SIZES)), model=mlp(), folder=tmp_path)
+        first = nodes.app
+        nodes.app = lambda message, context: (other if context.node_id == 5 else first)(message, context)
+        nodes.configs[5] = {"partition-id": 3}
+        _, report = world.round(world.start())
+    assert report.missing == {3: "away: its node has left"}
+    assert "node 5 holds client 3 with (21, 0, 0) samples instead of (20, 0, 0): not asked" in caplog.text
+
+
+@pytest.mark.parametrize("config", [{}, {"partition-id": 6}, {"partition-id": -1}, {"partition-id": "one"}])
+def test_a_node_that_does_not_know_its_number_is_named(
+    config: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = grid(tmp_path)
+    nodes.configs[100 - 7 * 3] = config
+    with caplog.at_level(logging.WARNING), pytest.raises(RunError, match="for the clients 3 within"):
+        world_of(nodes)
+    assert "node 79 failed: SettingError: partition-id" in caplog.text
+
+
+def test_a_node_of_one_client_needs_no_other_number_than_its_partition_id(tmp_path: Path) -> None:
+    shards = [data().shard([client]) for client in range(len(SIZES))]
+    apps = {n: client_app(shard, model=mlp(), folder=tmp_path) for n, shard in enumerate(shards)}
+    nodes = InProcessGrid(None, {n: {"partition-id": n} for n in apps})
+    nodes.app = lambda message, context: apps[context.node_id](message, context)
+    simulated = here(method=Scaffold())
+    with there(nodes, simulated) as world, simulated:
+        assert_same(world.round(world.start())[0], simulated.round(simulated.start())[0])
+
+
+def test_a_node_with_another_model_is_missing_by_name(tmp_path: Path) -> None:
+    with world_of(grid(tmp_path, model=mlp(dropout=0.5))) as world:
+        _, report = world.round(world.start())
+    assert set(report.missing.values()) == {"failed: it trains another model, or with other settings"}
+
+
+def test_messages_that_can_not_be_pushed_are_named(tmp_path: Path) -> None:
+    nodes = grid(tmp_path)
+    with world_of(nodes) as world:
+        state, push = world.start(), nodes.push_messages
+        nodes.push_messages = lambda messages: [None, *push(messages[1:])]  # type: ignore[method-assign,list-item]
+        state, report = world.round(state)
+        assert [*report.missing.values()] == ["lost: the message could not be sent"]
+        nodes.push_messages = lambda messages: []  # type: ignore[method-assign]
+        state, report = world.round(state)
+    assert len(report.missing) == 6 and report.skipped == "no client answered"
+
+
+@pytest.mark.parametrize("field", ["deadline", "roll_call", "poll", "minimum", "most"])
+def test_waiting_refuses_what_can_not_be(field: str) -> None:
+    with pytest.raises(SettingError, match=f"Waiting.{field}"):
+        Waiting(**{field: 0})
+
+
+def test_an_answer_that_lies_there_at_the_deadline_is_in_time(tmp_path: Path) -> None:
+    """Nothing was pulled before the deadline, which is over after the push."""
+    nodes = grid(tmp_path)
+    with there(nodes, here(sampling=Uniform(6)), deadline=1e-9) as world:
+        request: Request = world.ask(world.start())
+        answers = list(world.executor.work(request))
+    assert len(answers) == 6 and not any(hasattr(answer, "why") for answer in answers)

@@ -13,6 +13,7 @@ from torch import Tensor
 from ...basics.errors import RunError, check, check_choice, one_line
 from ...basics.fingerprint import differences
 from ...basics.layout import Layout
+from ...basics.saved import place, saved_rounds
 from ...data.samples import Samples
 from ...federation import Federation
 from ...network import Synchronous
@@ -49,13 +50,13 @@ class OpenRun:
     @property
     def rounds(self) -> list[int]:
         """The rounds whose states are saved, ascending."""
-        return checkpoints.saved_rounds(self.folder / "state")
+        return saved_rounds(self.folder / "state")
 
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
         if round not in self.rounds:
             raise RunError(f"{self.folder} has no state of round {round}; {self._saved()}")
-        return checkpoints.load(checkpoints.place(self.folder / "state", round), self.federation.start())
+        return checkpoints.load(place(self.folder / "state", round), self.federation.start())
 
     def model(self, name: str) -> Tensor:
         """The model `[D]` of that name.
@@ -123,8 +124,8 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
     `"package.module:function"`. Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be
     built, and `RunError` if it is a run of another federation.
     """
-    folder, place = Path(folder), federation if isinstance(federation, str) else ""
-    experiment = load_run(folder, own_code=own_code, federation=place)
+    folder, function = Path(folder), federation if isinstance(federation, str) else ""
+    experiment = load_run(folder, own_code=own_code, federation=function)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
     if isinstance(federation, str):
@@ -137,8 +138,8 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
 
 def _check_same(folder: Path, federation: Federation) -> None:
     """Raise `RunError` if the newest saved state is of another federation."""
-    for round in checkpoints.saved_rounds(folder / "state")[-1:]:
-        saved = checkpoints.fingerprint(checkpoints.place(folder / "state", round))
+    for round in saved_rounds(folder / "state")[-1:]:
+        saved = checkpoints.fingerprint(place(folder / "state", round))
         if other := differences(federation.fingerprint, saved):
             raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}")
 

@@ -7,6 +7,7 @@ from . import (
     evaluation as evaluation,
     exchange as exchange,
     executors as executors,
+    flower as flower,
     local as local,
     methods as methods,
     models as models,

@@ -1,0 +1,1 @@
+from .averaged import Averaged as Averaged

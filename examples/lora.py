@@ -3,14 +3,18 @@
     pip install 'fedsash[vit]'
     python examples/lora.py data/shakespeare runs/lora
     python examples/lora.py data/shakespeare runs/lora --clients adamw --seeds 0
+    python examples/lora.py data/shakespeare runs/lora --clients adamw --rounds 10 --rates 0.001 0.003 0.01
 
 The roles with most text train the model at one place, and it is saved in runs/lora/pretrained. Other roles are the
 clients. They train the adapters only, so these are all that is sent and averaged. Any causal model of transformers fits
 in: put its folder in the place of runs/lora/pretrained, and token ids of its tokenizer in the place of characters.
+
+With `--rates` it compares learning rates instead, on a tenth of each client's samples, on which no client then trains.
 """
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean, stdev
 
@@ -90,6 +94,17 @@ def federation(data: fs.FederatedData, folder: Path, clients: str, seed: int) ->
     )
 
 
+def compare(f: fs.Federation, rates: Sequence[float], rounds: int) -> str:
+    """Accuracies in per cent after so many rounds with each learning rate, on held-out samples of the clients."""
+    lines = []
+    for rate in rates:
+        evaluation = fs.Evaluation(every=rounds, last=1, held_out=0.1)
+        result = fs.run(replace(f, local=replace(f.local, lr=rate), evaluation=evaluation), rounds)
+        found = {row["model"]: row["accuracy"] for row in result.history if row["split"] == "held_out"}
+        lines.append(f"lr = {rate:<8g}{100 * found['model']:.2f} %")
+    return "\n".join(lines)
+
+
 def table(clients: str, runs: list[dict[str, float]]) -> str:
     """Accuracies in per cent: mean over the seeds, and the deviation if there are several."""
     lines = []
@@ -107,10 +122,14 @@ def main(given: Sequence[str] | None = None) -> None:
     parser.add_argument("--clients", nargs="+", choices=CLIENTS, default=list(CLIENTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--rates", nargs="+", type=float)
     a = parser.parse_args(given)
     train, data = roles(a.data)
     if not (a.out / "pretrained").exists():
         pretrain(train, data.classes, a.out / "pretrained")
+    if a.rates:
+        print(compare(federation(data, a.out / "pretrained", a.clients[0], a.seeds[0]), a.rates, a.rounds))
+        return
     for clients in a.clients:
         found = []
         for seed in a.seeds:

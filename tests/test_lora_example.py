@@ -112,6 +112,15 @@ def test_factors_are_averaged_and_only_with_a_frozen_factor_this_is_the_mean_of_
     assert torch.allclose(windows, sum(products) / 2, rtol=1e-4, atol=1e-7) == frozen
 
 
+def test_its_command_compares_rates_on_held_out_samples_and_leaves_no_run(
+    lora: ModuleType, play: Path, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lora.main([str(play), str(folder.parent), "--clients", "sgd", "--rounds", "2", "--rates", "0", "0.3"])
+    none, some = capsys.readouterr().out.splitlines()[-2:]
+    assert none.startswith("lr = 0 ") and some.startswith("lr = 0.3 ") and none.split()[-2] != some.split()[-2]
+    assert not (folder.parent / "sgd-0").exists()
+
+
 def test_its_command_prints_a_table_and_leaves_runs(
     lora: ModuleType, play: Path, folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

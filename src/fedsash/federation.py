@@ -110,16 +110,16 @@ class Federation(Reached, Shown):
         derive("goal", self.evaluation.goal(problem.task, self.loss, self.metrics))
         if data is not None:
             try_out(self.module, problem, data.train, self.goal)
-            check_single(self.module, problem, data.train, self.local.batching.single(self.sizes))
+            check_single(self.module, problem, data.train, *self.local.single(self.sizes, self.method))
         if self.broadcast is not None:
             self.broadcast.fits(self.averages, self.clients.held, private)
         self.aggregation.fits(self.method, self.sampling, len(self.sizes), self.buffers)
-        observers = {name: Observer.of(a, self.layout, self.sharing.stays) for name, a in self.averages.items()}
+        observers = {name: Observer.of(a, self.layout, self.sharing.own_names) for name, a in self.averages.items()}
         derive("observers", Observers(observers, self.broadcast.apart if self.broadcast else ()))
         derive("_broadcaster", Broadcaster(self.broadcast, self.observers))
         derive("_method", WholeMethod(self.method, self.sharing))
         derive("remembers", bool(self.local.client_state(self._method, self.layout.flatten(self.module))))
-        tested = None if self.sharing.keeps and self.evaluation.tests_clients(self.clients.held) else problem.test
+        tested = None if self.sharing.own_size and self.evaluation.tests_clients(self.clients.held) else problem.test
         scorer = Scorer(self.module, self.goal, replace(problem, test=tested), self.evaluation.batch)
         derive("_evaluator", Evaluator(scorer, len(self.sizes), self.evaluation.asked(self.clients.held)))
         calibrated = [name for name, average in self.averages.items() if average.buffers == "re-estimate"]
@@ -214,7 +214,7 @@ class Federation(Reached, Shown):
         report = sums.report(request.round, probed)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        heard = replace(request, sent=self.sharing.head(request.sent))
+        heard = replace(request, sent=self.sharing.common_of(request.sent))
         mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
@@ -254,11 +254,11 @@ class Federation(Reached, Shown):
         """
 
         def ask(request: Request) -> Answers:
-            if not self.sharing.keeps:
+            if not self.sharing.own_size:
                 return self.executor.work(request)
             if state is not None and self.clients.remember:
                 return self.executor.work(replace(request, client_state=None, last=state.last.numpy()))
-            own = state.client_state[OWN] if state else self.sharing.kept_by(len(request.ids), w)
+            own = state.client_state[OWN] if state else self.sharing.own_of_all(len(request.ids), w)
             return self.executor.work(replace(request, client_state={OWN: own}))
 
         with threads(self._lazy.current.threads):

@@ -178,11 +178,11 @@ class WholeServer(Server):
     sharing: Sharing
 
     def init(self, w: Tensor) -> Vectors:
-        return self.server.init(self.sharing.head(w))
+        return self.server.init(self.sharing.common_of(w))
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
-        head, state = self.server.step(self.sharing.head(sent), self.sharing.head(delta), state)
-        return self.sharing.with_head(head, sent + delta), state
+        common, state = self.server.step(self.sharing.common_of(sent), self.sharing.common_of(delta), state)
+        return self.sharing.with_common(common, sent + delta), state
 
 
 SERVERS: dict[str, type[Server]] = {"sgd": ServerSGD, "adagrad": FedAdagrad, "adam": FedAdam, "yogi": FedYogi}

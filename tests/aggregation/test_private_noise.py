@@ -48,7 +48,7 @@ def test_what_stays_with_the_clients_gets_no_noise_in_a_round_without_clients_ei
     with world:
         begun = world.start().w
         state, report = world.round(world.start())
-    shared = world.sharing.shared
+    shared = world.sharing.common_size
     assert len(report.clients) == 0 and torch.equal(state.w[shared:], begun[shared:])
     assert (state.w[:shared] != begun[:shared]).all()
 

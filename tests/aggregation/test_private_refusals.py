@@ -15,7 +15,7 @@ from fedsash.basics.errors import LibraryError
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.methods import METHODS, FedAvg
-from fedsash.sampling import FixedClients, Weighted
+from fedsash.sampling import FixedClients, Uniform, Weighted
 from fedsash.testing.examples import examples
 from support.norms import batch_norm_model
 from support.private import UNIFORM
@@ -48,6 +48,10 @@ def test_a_setting_that_cannot_be_is_refused_with_one_line(make: Any, line: str)
     ({"method": FedAvg()}, "method.weighting = 'samples': must be 'uniform': the update of every client counts"),
     ({"sampling": Weighted(3)}, "sampling = 'Weighted': must be Poisson or Uniform"),
     ({"sampling": FixedClients(((0, 1),))}, "sampling = 'FixedClients': must be Poisson or Uniform"),
+    (
+        {"data": data((9,)), "sampling": Uniform(1)},
+        "Private.delta = None: must be given for a federation of one client: the default, N^-1.1, is 1",
+    ),
     ({"buffers": "average"}, "Federation.buffers = 'average': must not be 'average': Private does not clip statistics"),
     (
         {"aggregation": Private(1.0, 0.8, Adaptive())},
@@ -72,7 +76,7 @@ def test_what_it_does_not_go_with_is_refused(settings: dict[str, Any], line: str
 def test_an_average_with_new_statistics_of_the_clients_samples_is_refused(settings: dict[str, Any]) -> None:
     own = {"model": batch_norm_model(), "data": data((4, 4, 4, 4)), "averages": {"w": Window(2, buffers="re-estimate")}}
     federation(**own | settings)
-    with pytest.raises(ValueError, match="averages: buffers = 're-estimate': can't be 're-estimate': the statistics"):
+    with pytest.raises(ValueError, match=r"averages\.w\.buffers = 're-estimate': must be 'average' or 'latest': the"):
         federation(**{"aggregation": CLIPPED, "method": UNIFORM} | own | settings)
 
 

@@ -18,7 +18,7 @@ from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.lab.checkpoints import load, save
 from fedsash.local import LocalTraining
-from fedsash.methods import FedSAM, Mime, Scaffold
+from fedsash.methods import FedMoSWA, FedSAM, Mime, MimeLite, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical
@@ -221,6 +221,15 @@ def test_a_batch_of_one_sample_is_refused_where_batch_norm_has_no_variance() -> 
     assert with_norm(data=data((6, 12)), local=local, sampling=Uniform(2)).layout.norms == ("1",)
     with pytest.raises(ModelError, match=r"clients \[1\]"):
         with_norm(data=data((6, 1)), local=local, sampling=Uniform(2))
+
+
+@pytest.mark.parametrize("method", [Scaffold(option="I"), FedMoSWA(option="I"), Mime(), MimeLite()])
+def test_drop_last_does_not_drop_the_single_sample_of_a_full_gradient(method: Any) -> None:
+    settings: dict[str, Any] = {"method": method, "sampling": Uniform(2)}
+    local = LocalTraining(batch=5, drop_last=True)
+    with pytest.raises(ModelError, match=r"one sample of clients \[0\]: set another local.batch, and give every"):
+        with_norm(data=data((6, 12)), local=local, **settings)
+    assert after(with_norm(data=data((6, 12)), local=replace(local, batch=4), **settings), 1).round == 1
 
 
 @pytest.mark.slow

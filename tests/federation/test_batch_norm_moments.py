@@ -28,7 +28,7 @@ def test_one_client_is_central_training_by_an_optimiser_that_goes_on(buffers: An
     local = LocalTraining(lr=0.01, batch="full", steps=4, optimiser=AdamW(epsilon=EPSILON), keep_moments=True)
     world = alone(model, local=local, buffers=buffers, engine=ENGINES[engine])
     state = after(world, 3)
-    assert state.client_state["optimiser_m"].shape == (1, world.layout.trained)
+    assert state.client_state["adamw_m"].shape == (1, world.layout.trained)
     if buffers != "average":
         state.w[world.sharing.own] = state.client_state["own"][0]
     trained = world.module_of(state.w).state_dict()

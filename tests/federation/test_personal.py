@@ -95,7 +95,7 @@ def test_one_client_is_central_training(part: Any, engine: str, optimiser: Any, 
         state = world.start()
         for _ in range(3):
             state, _ = world.round(state)
-    whole = world.sharing.whole(world.sharing.arranged(state.w, state.client_state["own"][0]))
+    whole = world.sharing.from_clients(world.sharing.to_clients(state.w, state.client_state["own"][0]))
     plain = centrally(three_layers(), world, [(["0", "2", "4"], 3)], make, 3)
     assert close(whole, world.layout.flatten(plain), 1e-12)
 
@@ -244,7 +244,7 @@ def test_a_copy_that_is_fine_tuned_has_the_part_which_trains_with_the_rest(part:
         before = state.client_state["own"].clone()
     samples, losses = world.training_data.train, []
     for own, members, held in zip(before, world.training_data.clients, world.training_data.held, strict=True):
-        model = world.module_of(world.sharing.whole(world.sharing.arranged(state.w, own)))
+        model = world.module_of(world.sharing.from_clients(world.sharing.to_clients(state.w, own)))
         optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
         for _ in range(2):
             optimiser.zero_grad()

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fedsash.averages import Window
+from fedsash.basics.errors import SettingError
 from fedsash.basics.sharing import OWN
 from fedsash.evaluation import Evaluation, FineTuning, Metrics
 from fedsash.federation import Federation
@@ -50,6 +51,11 @@ def close(one: dict[tuple[str, str], Metrics], other: dict[tuple[str, str], Metr
         if found.each is not None and other[key].each is not None:
             np.testing.assert_allclose(found.each, other[key].each, rtol=0, atol=tolerance)
         assert found.loss == pytest.approx(other[key].loss, rel=0, abs=tolerance), key
+
+
+def test_a_number_in_its_place_is_refused_and_told_what_would_be_right() -> None:
+    with pytest.raises(SettingError, match=r"fine_tuning = 2: must be a FineTuning, such as FineTuning\(epochs=2\)$"):
+        Evaluation(client_test=True, fine_tuning=2)  # type: ignore[arg-type]
 
 
 def test_all_clients_tune_by_the_same_amount_whatever_they_train_by() -> None:

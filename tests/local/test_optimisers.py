@@ -34,8 +34,8 @@ def torchs(optimiser: Optimiser, parameters: Any, lr: float) -> torch.optim.Opti
     match o:
         case SGD():
             return torch.optim.SGD(momentum=o.momentum, dampening=o.dampening, nesterov=o.nesterov, **every)
-        case Adam() | AdamW():
-            kind = torch.optim.Adam if isinstance(o, Adam) else torch.optim.AdamW
+        case Adam():
+            kind = torch.optim.AdamW if isinstance(o, AdamW) else torch.optim.Adam
             return kind(betas=(o.beta1, o.beta2), eps=o.epsilon, **every)
         case Adagrad():
             initial = o.initial

@@ -11,8 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash import ConfigError
+from fedsash import ConfigError, Fork
 from fedsash.aggregation import FedNova
+from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab.config import parse
 from fedsash.local import OPTIMISERS, SGD, Adagrad, Adam, AdamW, LocalTraining, Optimiser, RMSprop
@@ -39,7 +40,7 @@ def training(name: str, **settings: Any) -> LocalTraining:
 def pytorchs(f: Federation, client: int, steps: int) -> Tensor:
     """The model `[D]` after full-batch steps of PyTorch's optimiser on one client's samples."""
     o: Any = f.local.optimiser
-    betas = {"betas": (o.beta1, o.beta2)} if isinstance(o, Adam | AdamW) else {}
+    betas = {"betas": (o.beta1, o.beta2)} if isinstance(o, Adam) else {}
     words = {"epsilon": "eps", "initial": "initial_accumulator_value"}
     rest = {words.get(k, k): v for k, v in vars(o).items() if k not in ("beta1", "beta2")}
     module = f.model
@@ -104,14 +105,14 @@ def test_absent_clients_keep_their_moments_bitwise(engine: str) -> None:
         state, _ = f.round(state)
         taken[present] += f.local.workload(f.sizes[present]).steps
         assert all(torch.equal(rows[absent], before[name][absent]) for name, rows in state.client_state.items())
-        np.testing.assert_array_equal(state.client_state["optimiser_steps"][:, 0].numpy(), taken)
+        np.testing.assert_array_equal(state.client_state["adam_steps"][:, 0].numpy(), taken)
     f.close()
 
 
 def test_kept_moments_and_a_methods_client_state_do_not_mix() -> None:
     local = training("adamw")
     both = after(federation(method=Scaffold("raw"), local=replace(local, keep_moments=True)), 3)
-    assert set(both.client_state) == {"c", "optimiser_m", "optimiser_v", "optimiser_steps"}
+    assert set(both.client_state) == {"c", "adamw_m", "adamw_v", "adamw_steps"}
     assert set(after(federation(method=Scaffold("raw"), local=local), 1).client_state) == {"c"}
 
 
@@ -127,6 +128,15 @@ def test_a_resumed_run_with_kept_moments_is_the_unbroken_one_to_the_byte(
     start(observed(**settings), 2, halves)
     go_on(observed(**settings), 4, halves)
     assert final(halves) == final(whole)
+
+
+def test_a_fork_with_kept_moments_keeps_its_optimiser(tmp_path: Path) -> None:
+    """Both have one moment `v` of the same shape, which means something else in each."""
+    adagrad, rmsprop = (LocalTraining(optimiser=one, keep_moments=True) for one in (Adagrad(), RMSprop()))
+    start(observed(local=adagrad), 2, tmp_path / "source")
+    with pytest.raises(RunError, match="is of another experiment: client_state/rmsprop_v is missing there"):
+        start(observed(local=rmsprop), 4, tmp_path / "fork", fork=Fork(tmp_path / "source", 2))
+    assert not (tmp_path / "fork" / "metrics.jsonl").exists()
 
 
 NEED_SGD: list[Method] = [

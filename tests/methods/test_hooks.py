@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from fedsash.basics.arrays import Vectors
-from fedsash.methods import METHODS, FedAvg, FedSAM, LocalRun, Method, Mime
+from fedsash.local.trainer import Trainer
+from fedsash.methods import METHODS, FedAvg, FedMoSWA, FedSAM, LocalRun, Method, Mime, MimeLite, Scaffold
 from support.worlds import ENGINES, after, federation
 
 
@@ -34,6 +35,20 @@ def test_a_class_knows_the_hooks_that_it_overrides() -> None:
 @pytest.mark.parametrize("name", METHODS)
 def test_only_mime_probes(name: str) -> None:
     assert ("probe" in METHODS[name].overridden) == (name == "mime")
+
+
+OTHERWISE = (Scaffold(option="I"), Scaffold(option="raw"), FedMoSWA(option="I"), Mime(beta=0), MimeLite(beta=0))
+"""Methods with other settings, on which their gradients over all samples depend."""
+
+
+@pytest.mark.parametrize("method", [*(make() for make in METHODS.values()), *OTHERWISE], ids=repr)
+def test_a_method_says_whether_it_takes_gradients_over_all_samples(
+    method: Method, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, real = [], Trainer._full_gradient
+    monkeypatch.setattr(Trainer, "_full_gradient", lambda *given: taken.append(True) or real(*given))
+    after(federation(method=method), 1)
+    assert bool(taken) == method.full_gradients
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -198,7 +198,8 @@ def test_examples_are_complete_and_say_how_they_are_run(path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_examples_run(path: Path, tmp_path: Path) -> None:
-    result = load(path, ["rounds=20"]).run(tmp_path / "run")
+    experiment = load(path, ["rounds=20"])
+    result = (experiment.study if experiment.stateless else experiment.run)(tmp_path / "run")
     assert result.summary["rounds"] == 20
 
 

@@ -22,6 +22,13 @@ class Halved(Method):
         return step.grad(step.w) / self.by
 
 
+@dataclass(frozen=True)
+class Named(Halved):
+    """One with a field that a file can't set."""
+
+    name: str = "mine"
+
+
 def linear(features: int, classes: int = 10, **more: Any) -> nn.Module:
     """A user's own model, which takes any option."""
     return nn.Linear(features, classes, **more)

@@ -88,6 +88,8 @@ class Private(Aggregation):
         check(method.weighting == "uniform", "method.weighting", method.weighting, right)
         right = "has uploads of its own, which Private does not clip: use a method like fedavg, fedprox or fedsam"
         check(not method.overridden & {"probe", "upload"}, "method", type(method).__name__, right)
+        right = "must be given for a federation of one client: the default, N^-1.1, is 1"
+        check(self.delta is not None or clients > 1, "Private.delta", self.delta, right)
         expected = known(sampling).expected(clients)
         if self.adaptive is not None:
             sigma, least = self.adaptive.sigma(expected), self.noise / 2

@@ -55,10 +55,11 @@ class Personal:
 class Sharing:
     """How the clients of a federation share a model `[D]` of `layout`.
 
-    Clients have the model in another order, that of the layout `local`: first the `shared` common parameters, which are
-    all that methods, aggregations and server optimisers see; then the entries `own`, which stay with each client, as
-    client state; then statistics, whose mean over the clients' uploads is the model's. The entries up to `trained` are
-    parameters, the others are statistics. If nothing is personal, both orders are the same.
+    Clients have the model in another order, that of `clients_layout`: first the common parameters, `common_size` of
+    them, which are all that methods, aggregations and server optimisers see; then the entries `own`, `own_size` of
+    them, which stay with each client, as client state; then statistics, whose mean over the clients' uploads is the
+    model's. The entries up to `trained` are parameters, the others are statistics. If nothing is personal, both orders
+    are the same.
 
     Raises `SettingError` if the model has no such part, and `ModelError` if there are statistics that are not personal,
     and `buffers` is `"refuse"`.
@@ -70,26 +71,27 @@ class Sharing:
 
     def __post_init__(self) -> None:
         if self.buffers == "refuse" and self._ends[PERSONAL_STATISTICS] < self.layout.size:
-            left = {n.rpartition(".")[0] for n in self.local.names if n not in self.stays}
+            left = {n.rpartition(".")[0] for n in self.clients_layout.names if n not in self.own_names}
             norms = ", ".join(name or "the model itself" for name in self.layout.norms if name in left)
             raise ModelError(
                 f"BatchNorm tracks statistics of each client's data: {shortened(norms)}; set buffers to 'average', "
                 "'local' or 'local_norm', or convert the model with fedsash.models.group_norm(module)"
             )
         right = "must leave something to share if it first trains alone"
-        check(not self.personal.alone or self.shared > 0, "Personal.part", self.personal.part, right)
+        check(not self.personal.alone or self.common_size > 0, "Personal.part", self.personal.part, right)
 
     def notes(self, tested: bool) -> list[str]:
         """Lines about what clients keep, if they keep anything; `tested`: whether they have samples to score it on."""
-        if not self.keeps:
+        if not self.own_size:
             return []
         scored = "they score models with it, on samples of their own"
         right = "set evaluation.client_test or evaluation.held_out to score models with it"
         unscored = f"a test set meets what the start had of it: {right}"
-        return [f"clients keep {self._kept}: {scored if tested else unscored}; exported models have that of the start"]
+        then = f"{scored if tested else unscored}; exported models have that of the start"
+        return [f"clients keep {self._own_in_words}: {then}"]
 
     @property
-    def shared(self) -> int:
+    def common_size(self) -> int:
         """The number of common parameters."""
         return self._ends[COMMON if self.buffers == "local_norm" else AFFINE]
 
@@ -102,37 +104,38 @@ class Sharing:
     def own(self) -> slice:
         """The entries, in the clients' order, that stay with each client."""
         stop = self._ends[PERSONAL_STATISTICS] if self.buffers in ("refuse", "average") else self.layout.size
-        return slice(self.shared, stop)
+        return slice(self.common_size, stop)
 
     @property
-    def keeps(self) -> int:
+    def own_size(self) -> int:
         """How many entries stay with each client."""
         return int(self.own.stop - self.own.start)
 
     @property
-    def stays(self) -> set[str]:
-        """The names of the tensors that stay with the clients."""
-        return set(self.local.between(self.own.start, self.own.stop).names) if self.keeps else set()
+    def own_names(self) -> set[str]:
+        """The names of the tensors that stay with each client."""
+        return set(self.clients_layout.between(self.own.start, self.own.stop).names) if self.own_size else set()
 
     @cached_property
-    def local(self) -> Layout:
+    def clients_layout(self) -> Layout:
         """The layout of a model in the clients' order."""
         return self.layout.permuted(self._order)
 
     @cached_property
     def common(self) -> Layout:
         """The layout of the common parameters."""
-        return self.local.between(0, self.shared)
+        return self.clients_layout.between(0, self.common_size)
 
-    def head(self, w: Tensor) -> Tensor:
+    def common_of(self, w: Tensor) -> Tensor:
         """The common parameters of a model `[..., D]`."""
-        return w if self.shared == self.layout.size else self.arranged(w)[..., : self.shared]
+        return w if self.common_size == self.layout.size else self.to_clients(w)[..., : self.common_size]
 
-    def with_head(self, head: Tensor, w: Tensor) -> Tensor:
+    def with_common(self, common: Tensor, w: Tensor) -> Tensor:
         """A model `[D]` with other common parameters."""
-        return self.whole(torch.cat([head, self.arranged(w)[self.shared :]])) if self.shared < len(w) else head
+        rest = self.to_clients(w)[self.common_size :]
+        return self.from_clients(torch.cat([common, rest])) if len(rest) else common
 
-    def arranged(self, w: Tensor, own: Tensor | None = None) -> Tensor:
+    def to_clients(self, w: Tensor, own: Tensor | None = None) -> Tensor:
         """A model `[..., D]` in the clients' order, with the entries `own` `[..., d]` if they are given."""
         w = _taken(w, self.layout, self._order)
         if own is None:
@@ -141,40 +144,40 @@ class Sharing:
         lead = own.shape[:-1]
         return torch.cat([before.expand(*lead, -1), own, after.expand(*lead, -1)], dim=-1)
 
-    def whole(self, local: Tensor) -> Tensor:
+    def from_clients(self, local: Tensor) -> Tensor:
         """A model `[..., D]` from one in the clients' order."""
-        return _taken(local, self.local, self._back)
+        return _taken(local, self.clients_layout, self._back)
 
     def with_own(self, w: Tensor, own: Tensor) -> Tensor:
         """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
-        return self.whole(self.arranged(w, own))
+        return self.from_clients(self.to_clients(w, own))
 
-    def kept(self, local: Tensor) -> Vectors:
+    def own_state(self, local: Tensor) -> Vectors:
         """What stays with a client, from a model `[..., D]` in the clients' order: client state."""
-        return {OWN: local[..., self.own].clone()} if self.keeps else {}
+        return {OWN: local[..., self.own].clone()} if self.own_size else {}
 
-    def kept_by(self, clients: int, w: Tensor) -> Tensor:
+    def own_of_all(self, clients: int, w: Tensor) -> Tensor:
         """What so many clients keep `[clients, d]` if all of them have the model `w` `[D]`."""
-        return self.arranged(w)[self.own].expand(clients, -1).clone()
+        return self.to_clients(w)[self.own].expand(clients, -1).clone()
 
-    def uploaded(self, local: Tensor, sent: Tensor) -> Vectors:
+    def statistics_upload(self, local: Tensor, sent: Tensor) -> Vectors:
         """The changes of the statistics `[C, s]` in an upload, from models `[C, D]` in the clients' order."""
         stop = self.own.stop
-        return {STATISTICS: local[:, stop:] - self.arranged(sent)[stop:]} if stop < self.layout.size else {}
+        return {STATISTICS: local[:, stop:] - self.to_clients(sent)[stop:]} if stop < self.layout.size else {}
 
-    def change(self, delta: Tensor, upload: Vectors) -> Tensor:
+    def model_change(self, delta: Tensor, upload: Vectors) -> Tensor:
         """The change of whole models `[..., D]`: `delta` of the common parameters, and the statistics of an upload.
 
         What stays with the clients does not change.
         """
-        if self.shared == self.layout.size:
+        if self.common_size == self.layout.size:
             return delta
-        zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.keeps)
+        zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.own_size)
         statistics = [upload[STATISTICS]] if STATISTICS in upload else []
-        return self.whole(torch.cat([delta, zeros, *statistics], dim=-1))
+        return self.from_clients(torch.cat([delta, zeros, *statistics], dim=-1))
 
     @property
-    def _kept(self) -> str:
+    def _own_in_words(self) -> str:
         """What clients keep, in words."""
         part = self.personal.part
         named = part if isinstance(part, str) else shortened(", ".join(part))

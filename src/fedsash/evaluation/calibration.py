@@ -42,10 +42,11 @@ class Calibration:
         self._module, self._layout = copy.deepcopy(module), Layout(module)
         self._data, self._evaluation = data, evaluation
         self._names = frozenset(names if self._layout.norms else ())
-        right = "can't be 're-estimate': the clients' samples are not in this process"
-        check(not self._names or data is not None, "averages: buffers", "re-estimate", right)
-        right = "can't be 're-estimate': the statistics of the clients' samples have no noise, as Private needs"
-        check(not (self._names and private), "averages: buffers", "re-estimate", right)
+        place = f"averages.{min(self._names, default='')}.buffers"
+        right = "must be 'average' or 'latest': the clients' samples are not in this process"
+        check(not self._names or data is not None, place, "re-estimate", right)
+        right = "must be 'average' or 'latest': the statistics of the clients' samples have no noise, as Private needs"
+        check(not (self._names and private), place, "re-estimate", right)
         right = "must be at least 2, and so must all training samples: BatchNorm has no variance over one"
         check(not self._names or self._count > 1, "evaluation.calibration", evaluation.calibration, right)
 

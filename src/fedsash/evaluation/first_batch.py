@@ -78,8 +78,11 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
 
 
 @torch.no_grad()
-def check_single(module: nn.Module, problem: Problem, samples: Samples, clients: Ints) -> None:
-    """Raise `ModelError` if `clients` have a batch of one sample, and the module can't be trained on one."""
+def check_single(module: nn.Module, problem: Problem, samples: Samples, clients: Ints, right: str) -> None:
+    """Raise `ModelError` if `clients` have a batch of one sample, and the module can't be trained on one.
+
+    `right` says what to set instead.
+    """
     if not len(clients) or not mixes_samples(module):
         return
     try:
@@ -88,7 +91,7 @@ def check_single(module: nn.Module, problem: Problem, samples: Samples, clients:
     except ValueError as error:  # PyTorch's own
         raise ModelError(
             f"BatchNorm has no variance over the batches of one sample of clients {brief(clients[:10].tolist())}: set "
-            f"local.drop_last or another local.batch, and give every client two samples ({one_line(error)})"
+            f"{right}, and give every client two samples ({one_line(error)})"
         ) from error
 
 

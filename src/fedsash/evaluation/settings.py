@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Literal, TypeAlias
 
@@ -80,7 +80,7 @@ class Evaluation:
     target: float | None = None
     clients: bool = False
     client_test: bool = False
-    fine_tuning: FineTuning | None = None
+    fine_tuning: FineTuning | None = field(default=None, metadata={"example": "FineTuning(epochs=2)"})
     batch: int = 500
     held_out: float = 0.0
     calibration: int = 1000

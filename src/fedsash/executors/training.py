@@ -86,7 +86,7 @@ class ClientWork:
         make = Stacked if stacked else OneByOne
         gradient = make(
             module=t.module,
-            layout=t.sharing.local,
+            layout=t.sharing.clients_layout,
             loss=t.goal.loss,
             method=t.method,
             memory_format=memory_format,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import log, sqrt
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -92,8 +93,14 @@ class Adam(Optimiser):
     epsilon: float = 1e-8
     weight_decay: float = 0.0
 
+    decoupled: ClassVar[bool] = False
+
     def __post_init__(self) -> None:
-        _check_adam(self)
+        name = type(self).__name__
+        _check_fraction(f"{name}.beta1", self.beta1)
+        _check_fraction(f"{name}.beta2", self.beta2)
+        check_positive(f"{name}.epsilon", self.epsilon)
+        check_strength(f"{name}.weight_decay", self.weight_decay)
 
     @property
     def counted(self) -> bool:
@@ -103,34 +110,26 @@ class Adam(Optimiser):
         return {"m": torch.zeros_like(w), "v": torch.zeros_like(w)}
 
     def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
-        _adam(self, w, moments, _decayed(g, w, self.weight_decay), lr, n)
+        if self.decoupled:
+            w.mul_(1 - lr * self.weight_decay)
+        else:
+            g = _decayed(g, w, self.weight_decay)
+        m = moments["m"].lerp_(g, 1 - self.beta1)
+        v = moments["v"].mul_(self.beta2).addcmul_(g, g, value=1 - self.beta2)
+        share = _share(self.beta2, n)
+        root = share.sqrt() if isinstance(share, Tensor) else sqrt(share)
+        _move(w, m / ((v.sqrt() / root).add_(self.epsilon)), lr / _share(self.beta1, n))
 
 
 @dataclass(frozen=True)
-class AdamW(Optimiser):
+class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019; as `torch.optim.AdamW`).
 
     w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
     """
 
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-8
     weight_decay: float = 0.01
-
-    def __post_init__(self) -> None:
-        _check_adam(self)
-
-    @property
-    def counted(self) -> bool:
-        return True
-
-    def moments(self, w: Tensor) -> Vectors:
-        return {"m": torch.zeros_like(w), "v": torch.zeros_like(w)}
-
-    def advance(self, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
-        w.mul_(1 - lr * self.weight_decay)
-        _adam(self, w, moments, g, lr, n)
+    decoupled: ClassVar[bool] = True
 
 
 @dataclass(frozen=True)
@@ -221,15 +220,6 @@ def _move(w: Tensor, direction: Tensor, lr: Scalar) -> None:
         w.sub_(direction, alpha=lr)
 
 
-def _adam(settings: Adam | AdamW, w: Tensor, moments: Vectors, g: Tensor, lr: Scalar, n: Scalar) -> None:
-    """The step of Adam along g, without weight decay, in place."""
-    m = moments["m"].lerp_(g, 1 - settings.beta1)
-    v = moments["v"].mul_(settings.beta2).addcmul_(g, g, value=1 - settings.beta2)
-    share = _share(settings.beta2, n)
-    root = share.sqrt() if isinstance(share, Tensor) else sqrt(share)
-    _move(w, m / ((v.sqrt() / root).add_(settings.epsilon)), lr / _share(settings.beta1, n))
-
-
 def _share(beta: float, n: Scalar) -> Scalar:
     """1 - beta^n, for a tensor in a way that is exact in float32, too."""
     return -torch.expm1(n * log(beta)) if isinstance(n, Tensor) and beta else 1 - beta**n
@@ -237,11 +227,3 @@ def _share(beta: float, n: Scalar) -> Scalar:
 
 def _check_fraction(field: str, value: float) -> None:
     check(0 <= value < 1, field, value, "must be at least 0 and below 1")
-
-
-def _check_adam(settings: Adam | AdamW) -> None:
-    name = type(settings).__name__
-    _check_fraction(f"{name}.beta1", settings.beta1)
-    _check_fraction(f"{name}.beta2", settings.beta2)
-    check_positive(f"{name}.epsilon", settings.epsilon)
-    check_strength(f"{name}.weight_decay", settings.weight_decay)

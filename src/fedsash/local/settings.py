@@ -20,15 +20,6 @@ from ..schedules import Constant, Flat, LocalSchedule, Schedule
 from .batches import Batching, Workload
 from .optimisers import SGD, Optimiser
 
-KEPT = "optimiser_"
-"""Before the names of kept moments among the client state."""
-
-STEPS = f"{KEPT}steps"
-"""How many steps a client has taken since its kept moments began, `[1]`; only if the optimiser counts them.
-
-If a personal part trains alone, its steps are counted apart, `[2]`, since it has moments of its own.
-"""
-
 Amount: TypeAlias = int | tuple[int, int]
 """A number of epochs or steps, or a range [least, most]."""
 
@@ -96,6 +87,12 @@ class LocalTraining:
         """The same, counted in whole passes."""
         return replace(self.batching, by_steps=False)
 
+    def single(self, sizes: Ints, method: Method) -> tuple[Ints, str]:
+        """The clients with `sizes` `[N]` samples that have a batch of one sample, and which settings prevent it."""
+        if method.full_gradients:  # they are over all samples, in batches of this size
+            return replace(self.batching, drop_last=False).single(sizes), "another local.batch"
+        return self.batching.single(sizes), "local.drop_last or another local.batch"
+
     @property
     def equal(self) -> bool:
         """Whether all clients train by the same amount in a round, the same number of epochs or of steps."""
@@ -156,18 +153,27 @@ class LocalTraining:
         if not self.keep_moments:
             return method.client_state(w)
         trained, parts = w[: method.sharing.trained], 2 if method.sharing.personal.alone else 1
-        moments = {KEPT + name: own[0] for name, own in self.optimiser.moments(trained.unsqueeze(0)).items()}
-        return method.client_state(w) | moments | ({STEPS: w.new_zeros(parts)} if self.optimiser.counted else {})
+        moments = {self._kept(name): own[0] for name, own in self.optimiser.moments(trained.unsqueeze(0)).items()}
+        steps = {self._kept("steps"): w.new_zeros(parts)} if self.optimiser.counted else {}
+        return method.client_state(w) | moments | steps
 
     def recalled(self, w: Tensor, client_state: Vectors) -> Vectors:
         """The moments `[C, D]` before the first step of a round, as new tensors, for models `w` `[C, D]`."""
         begun = self.optimiser.moments(w)
-        return {name: client_state[KEPT + name].clone() for name in begun} if self.keep_moments else begun
+        return {name: client_state[self._kept(name)].clone() for name in begun} if self.keep_moments else begun
+
+    def steps_before(self, client_state: Vectors) -> Tensor | None:
+        """How many steps clients have taken since their kept moments began, `[C, 1]`; None if nobody counts them.
+
+        If a personal part trains alone, its steps are counted apart, `[C, 2]`, since it has moments of its own.
+        """
+        return client_state.get(self._kept("steps"))
 
     def remembered(self, moments: Vectors, steps: Tensor, client_state: Vectors) -> Vectors:
-        """The client state of the moments after so many more `steps`, as in `STEPS`; empty if they begin anew."""
-        kept = {KEPT + name: own for name, own in moments.items()} if self.keep_moments else {}
-        return kept | ({STEPS: client_state[STEPS] + steps} if STEPS in client_state else {})
+        """The client state of the moments after so many more `steps`, see `steps_before`; empty if they begin anew."""
+        kept = {self._kept(name): own for name, own in moments.items()} if self.keep_moments else {}
+        before = self.steps_before(client_state)
+        return kept if before is None else kept | {self._kept("steps"): before + steps}
 
     def advance(self, w: Tensor, moments: Vectors, direction: Tensor, lr: Scalar, n: Scalar) -> None:
         """Clip the direction `[C, D]`, and take step `n` of the optimiser along it (see `Optimiser.advance`)."""
@@ -175,6 +181,10 @@ class LocalTraining:
             norm = torch.linalg.vector_norm(direction, dim=1, keepdim=True)
             direction = direction * (self.clip / norm).clamp(max=1.0)
         self.optimiser.advance(w, moments, direction, lr, n)
+
+    def _kept(self, name: str) -> str:
+        """The name of a kept moment in the client state: `adamw_m`, so no optimiser takes the moments of another."""
+        return f"{type(self.optimiser).__name__.lower()}_{name}"
 
     @property
     def _range(self) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from ..exchange import Effort, Reply, Request, largest_norms
 from ..methods import FedAvg, LocalRun, Method, Upload
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
-from .settings import STEPS, LocalTraining
+from .settings import LocalTraining
 from .steps import Draws, Gradient, LocalSteps, StepInputs
 
 
@@ -69,8 +69,8 @@ class Trainer:
         )
         self._local_steps = steps(method=method, layout=sharing.common)
         self.steps: Callable[[StepInputs], None] = self._local_steps
-        own = sharing.local.between(sharing.shared, sharing.trained)
-        self.steps_alone: Callable[[StepInputs], None] = steps(method=FedAvg(), layout=own, start=sharing.shared)
+        own = sharing.clients_layout.between(sharing.common_size, sharing.trained)
+        self.steps_alone: Callable[[StepInputs], None] = steps(method=FedAvg(), layout=own, start=sharing.common_size)
         self.padded = 0
         self._local_at = lru_cache(maxsize=1)(local.at)
         self._kept_numbers = lru_cache(maxsize=64)(self._numbers)
@@ -83,15 +83,17 @@ class Trainer:
         An exception, for example of the model or the loss, is raised again with a note that names the clients and the
         round.
         """
-        jobs = {"train": self.train, "probe": self.probe, "evaluate": self.evaluate, "tune": self.tune}
+        work, doing = {
+            "train": (self.train, "training"),
+            "probe": (self.probe, "probing"),
+            "evaluate": (self.evaluate, "evaluating"),
+            "tune": (self.tune, "fine-tuning"),
+        }[request.job]
         try:
-            upload, clients = jobs[request.job](request)
+            upload, clients = work(request)
             norms, effort = largest_norms(upload, len(places)), self.effort(request)
             return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
         except Exception as error:
-            doing = {"train": "training", "probe": "probing", "evaluate": "evaluating", "tune": "fine-tuning"}[
-                request.job
-            ]
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
@@ -125,8 +127,8 @@ class Trainer:
         upload, kept = self.method.upload(run)
         kept = kept | self.local.remembered(moments, taken, remembered)
         trained = w if statistics is None else torch.cat([w, statistics], dim=1)
-        upload = upload | self._sharing.uploaded(trained, request.sent)
-        return _first(count, upload), _first(count, kept | self._sharing.kept(trained))
+        upload = upload | self._sharing.statistics_upload(trained, request.sent)
+        return _first(count, upload), _first(count, kept | self._sharing.own_state(trained))
 
     def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
@@ -158,7 +160,7 @@ class Trainer:
             return self.evaluate(request)
         own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
         upload, kept = self.tuner.train(replace(request, server_state={}, client_state=own))
-        models = request.sent + self._sharing.change(upload["delta"], upload)
+        models = request.sent + self._sharing.model_change(upload["delta"], upload)
         if OWN in kept:
             models = self._sharing.with_own(models, kept[OWN])
         return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
@@ -179,17 +181,17 @@ class Trainer:
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
         own, trained = (request.client_state or {}).get(OWN), self._sharing.trained
-        w = self._sharing.arranged(request.sent, own).expand(len(request.ids), -1)
-        parts = (part.clone(memory_format=torch.contiguous_format) for part in (w[:, :trained], w[:, trained:]))
-        return next(parts), next(parts) if trained < w.shape[1] else None
+        w = self._sharing.to_clients(request.sent, own).expand(len(request.ids), -1)
+        parameters, statistics = (_copied(part) for part in (w[:, :trained], w[:, trained:]))
+        return parameters, statistics if statistics.shape[1] else None
 
     def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""
-        head = self._sharing.common.size
+        common = self._sharing.common_size
         return LocalRun(
             round=request.round,
-            w=w if w.shape[1] == head else w[:, :head],
-            sent=self._sharing.head(request.sent),
+            w=w if w.shape[1] == common else w[:, :common],
+            sent=self._sharing.common_of(request.sent),
             **numbers.columns,
             server_state=request.server_state,
             client_state={name: rows for name, rows in (request.client_state or {}).items() if name != OWN},
@@ -257,7 +259,8 @@ class Trainer:
         """The numbers of the next steps, as in `StepInputs`, after those in a column of what clients remember."""
         if not self.local.optimiser.counted:
             return None
-        before = remembered[STEPS][:, column : column + 1] if STEPS in remembered else None
+        kept = self.local.steps_before(remembered)
+        before = None if kept is None else kept[:, column : column + 1]
         if self.gradient.one:
             first = 1.0 if before is None else float(before) + 1
             return [first + k for k in range(steps)]
@@ -266,6 +269,11 @@ class Trainer:
 
     def _column(self, values: Ints | Floats) -> Tensor:
         return torch.from_numpy(values.copy()).to(self._like).unsqueeze(-1)
+
+
+def _copied(rows: Tensor) -> Tensor:
+    """A copy of rows, each in memory of its own."""
+    return rows.clone(memory_format=torch.contiguous_format)
 
 
 def _first(count: int, vectors: Vectors) -> Vectors:

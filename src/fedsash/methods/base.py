@@ -200,6 +200,11 @@ class Method:
         return ""
 
     @property
+    def full_gradients(self) -> bool:
+        """Whether clients take gradients over all their samples, `LocalRun.full_grad`. BatchNorm needs to know it."""
+        return False
+
+    @property
     def local_schedule(self) -> LocalSchedule | None:
         """The method's own schedule of the learning rate within a round, or None. `LocalTraining` may add another."""
         return None

@@ -81,6 +81,10 @@ class FedMoSWA(Method):
     def needs_sgd(self) -> str:
         return OPTION_II if self.option == "II" else ""
 
+    @property
+    def full_gradients(self) -> bool:
+        return self.option == "I"
+
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)}
 

@@ -44,6 +44,10 @@ class Mime(Method):
     def needs_sgd(self) -> str:
         return CENTRAL
 
+    @property
+    def full_gradients(self) -> bool:
+        return True
+
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)} if self.beta else {}
 
@@ -82,6 +86,10 @@ class MimeLite(Method):
     @property
     def needs_sgd(self) -> str:
         return CENTRAL
+
+    @property
+    def full_gradients(self) -> bool:
+        return self.beta > 0
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"m": zeros(w)} if self.beta else {}

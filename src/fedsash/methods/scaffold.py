@@ -44,6 +44,10 @@ class Scaffold(Method):
     def needs_sgd(self) -> str:
         return OPTION_II if self.option == "II" else ""
 
+    @property
+    def full_gradients(self) -> bool:
+        return self.option == "I"
+
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         return {"c": zeros(w)}
 

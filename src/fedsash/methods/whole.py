@@ -20,18 +20,18 @@ class WholeMethod:
 
     def server_state(self, w: Tensor) -> Vectors:
         """The server state before the first round, given the initial model `w` `[D]`."""
-        return self.method.server_state(self.sharing.head(w), self.sharing.common)
+        return self.method.server_state(self.sharing.common_of(w), self.sharing.common)
 
     def client_state(self, w: Tensor) -> Vectors:
         """The client state of one client before its first round: the method's, and what it keeps of the model."""
-        return self.method.client_state(self.sharing.head(w)) | self.sharing.kept(self.sharing.arranged(w))
+        return self.method.client_state(self.sharing.common_of(w)) | self.sharing.own_state(self.sharing.to_clients(w))
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         """The model `[D]` from which the clients of `round` start, and the vectors that they get with it."""
-        head, vectors = self.method.send(self.sharing.head(w), server_state, round)
-        return self.sharing.with_head(head, w), vectors
+        common, vectors = self.method.send(self.sharing.common_of(w), server_state, round)
+        return self.sharing.with_common(common, w), vectors
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         """The update `[D]` that the server optimiser gets, and the new server state."""
-        delta, found = self.method.server_update(replace(received, sent=self.sharing.head(received.sent)))
-        return self.sharing.change(delta, received.mean), found
+        delta, found = self.method.server_update(replace(received, sent=self.sharing.common_of(received.sent)))
+        return self.sharing.model_change(delta, received.mean), found

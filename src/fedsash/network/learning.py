@@ -149,7 +149,7 @@ class Learning:
             return None
         self.passed += int(reply.effort.samples.sum())
         return self.ledger.make(
-            w.double() + self.federation.sharing.change(reply.upload["delta"], reply.upload)[0].double()
+            w.double() + self.federation.sharing.model_change(reply.upload["delta"], reply.upload)[0].double()
         )
 
     def move(self, w: AnyModel) -> None:
@@ -165,7 +165,7 @@ def passed_over(local: LocalTraining, sharing: Sharing, sizes: Ints) -> Ints:
 
 def length(sharing: Sharing) -> int:
     """The size in bytes of what is sent of a model: all but what stays with the clients."""
-    return (sharing.layout.size - sharing.keeps) * sharing.layout.dtype.itemsize
+    return (sharing.layout.size - sharing.own_size) * sharing.layout.dtype.itemsize
 
 
 def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
 from fedsash import ConfigError, EarlyStopping, Evaluation, Fork, SettingError, load, run
 from fedsash.lab.cli import main
+from fedsash.lab.records import Records
 from fedsash.testing import check_callback
 from support.observing import final, go_on, observed, start
 from support.worlds import federation
@@ -64,9 +68,13 @@ def test_the_summary_says_why_and_a_resumed_run_stops_again(tmp_path: Path) -> N
 
 
 def test_values_that_are_no_numbers_never_count() -> None:
-    broken = federation(evaluation=HELD, local=federation().local.__class__(lr=1e9, batch=5, steps=2))
-    result = run(broken, 9, progress=False, callbacks=[EarlyStopping(patience=3, metric="loss")])
-    assert result.state.round <= 5
+    def odd(output: Tensor, y: Tensor) -> Tensor:
+        return torch.tensor(math.nan)
+
+    broken = federation(evaluation=HELD, metrics={"odd": odd})
+    result = run(broken, 9, progress=False, callbacks=[EarlyStopping(patience=3, metric="odd")])
+    assert result.state.round == 3
+    assert result.summary["ended_early"] == "model's odd on held-out data has not improved in 3 evaluations"
 
 
 def test_a_fork_counts_from_its_start(tmp_path: Path) -> None:
@@ -106,4 +114,7 @@ def test_an_experiment_file_names_it_and_errors_name_the_key(
     more = ["--set", "evaluation.held_out=0.3", "--set", "evaluation.every=1"]
     assert main([*command, *more]) == 0
     said = " ".join(capsys.readouterr().out.split())
-    assert "ended after round 4: model's loss on held-out data has not improved in 2 evaluations since" in said
+    losses = [row["loss"] for row in Records(tmp_path / "run").load() if row["split"] == "held_out"]
+    best = losses.index(max(losses)) + 1
+    line = f"ended after round {best + 2}: model's loss on held-out data has not improved in 2 evaluations since round"
+    assert f"{line} {best} ({max(losses):.3f})" in said and len(losses) == best + 2

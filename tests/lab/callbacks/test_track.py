@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from fedsash import Callback, Evaluation, Fork, LiveRun, MLflow, SettingError, TensorBoard, WandB, load
+from fedsash.exchange import RoundReport
 from fedsash.lab.callbacks import Track
 from fedsash.lab.callbacks.rows import Rows, numbers
 from fedsash.lab.config import ConfigError, parse
@@ -193,6 +195,34 @@ def test_mlflow_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
     points = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     assert alike({name: [(p.step, p.value) for p in of] for name, of in points.items()}, names)
     assert (run.info.status, run.info.run_name, run.data.params) == ("FINISHED", "run", {"local.lr": "0.1"})
+
+
+def test_a_training_goes_on_while_mlflow_fails_and_its_numbers_follow(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("sqlalchemy")
+    from mlflow import MlflowClient
+
+    store = tmp_path / "store.db"
+    uri = f"sqlite:///{store}?timeout=0.1"
+
+    class Busy(Callback):
+        """Another program locks the data base from round 2 to round 3."""
+
+        def round(self, run: LiveRun, report: RoundReport) -> None:
+            if run.round == 1:
+                self.other = sqlite3.connect(store)
+                self.other.execute("BEGIN EXCLUSIVE")
+            if run.round == 3:
+                self.other.close()
+
+    result = start(world(), 5, tmp_path / "run", callbacks=[Busy(), MLflow(uri=uri)])
+    assert "MLflow did not take the numbers, they are sent later: " in caplog.text
+    client = MlflowClient(uri)
+    (run,) = client.search_runs([client.get_experiment_by_name("fedsash").experiment_id])
+    points = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
+    assert alike({name: [(p.step, p.value) for p in of] for name, of in points.items()}, expected(result.history))
 
 
 def test_rows_are_given_once() -> None:

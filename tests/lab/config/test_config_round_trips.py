@@ -275,5 +275,6 @@ def test_the_table_of_an_experiment_is_complete(experiment: Experiment) -> None:
 def test_every_registered_thing_has_options_that_a_file_can_hold() -> None:
     for room in REGISTRIES.values():
         for name in room.things:
+            assert "name" not in room.options(name), "in a file, name chooses the thing"
             for option in room.options(name).values():
                 assert not describe(option.kind).startswith("of type"), (name, option)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from fedsash.lab.cli import main
-from fedsash.lab.config import parse
+from fedsash.lab.config import ConfigError, parse
 from fedsash.lab.records import Records
 from fedsash.lab.report.page import collect, document
 from support.pages import HOSTILE, chromium, figure, written
@@ -98,7 +98,10 @@ def test_the_numbers_are_in_a_table_and_the_command_is_that_of_the_network(folde
 
 
 def test_a_study_of_time_alone_has_no_metric_and_says_why_it_ended(tmp_path: Path) -> None:
-    parse(TIMED).run(tmp_path / "timed")
+    experiment = parse(TIMED)
+    with pytest.raises(ConfigError, match="nobody trains; call study"):
+        experiment.run(tmp_path / "timed")
+    experiment.study(tmp_path / "timed")
     text = page(tmp_path / "timed")
     assert "its simulated time was over" in text and "not finished" not in text
     assert "Who does what when" in text and "Accuracy over time and trips" not in text

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
-from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Fork, Window, run
+from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Personal, RunError, Window, run
 from fedsash.basics.saved import saved_rounds
 from fedsash.servers import FedAdam
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
-from support.worlds import mlp
+from support.personal import personal
+from support.worlds import federation, mlp
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +84,23 @@ def test_a_fork_of_a_round_that_is_not_saved_says_which_are(source: Path, tmp_pa
 def test_a_fork_of_another_experiment_is_refused(source: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is of another experiment: optimiser/m is missing there"):
         start(observed(server=FedAdam()), 8, tmp_path / "b", fork=Fork(source, 4))
+    assert not (tmp_path / "b" / "metrics.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("there", "here", "changed"),
+    [
+        (personal(("0.weight",)), personal(("2.weight",)), "personal is "),
+        (personal(), personal(Personal("classifier", alone=1)), "personal is "),
+        (federation(buffers="local"), federation(buffers="average"), "buffers is 'local' there and 'average' here"),
+    ],
+)
+def test_a_fork_keeps_what_stays_with_the_clients(
+    there: Federation, here: Federation, changed: str, tmp_path: Path
+) -> None:
+    start(there, 2, tmp_path / "a")
+    with pytest.raises(RunError, match=f"a fork must keep personal and buffers: {changed}"):
+        start(here, 4, tmp_path / "b", fork=Fork(tmp_path / "a", 2))
     assert not (tmp_path / "b" / "metrics.jsonl").exists()
 
 

@@ -20,7 +20,9 @@ def test_what_is_trained_is_said_before_the_engine(capsys: pytest.CaptureFixture
     samples, clients = int(found.federation.clients.sizes.sum()), len(found.federation.clients.sizes)
     assert f"{samples:,} samples" in lines[0] and f"clients: {clients} with" in lines[0]
     assert lines[1].startswith(f"model: Sequential of {found.state.w.numel():,} parameters")
+    local = found.federation.local
     assert "FedProx(mu=0.25)" in lines[2] and "ServerSGD" not in lines[2]
+    assert f"LocalTraining(lr={local.lr}, batch={local.batch}" in lines[2]
     assert "window Window(size=5), ema EMA(decay=0.9)" in lines[3]
     assert lines[4] == "device: cpu, rounds 1 to 2"
 

@@ -74,14 +74,14 @@ def test_an_interrupted_landscape_goes_on_to_the_same_bytes(run: Path) -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_leaves_what_the_same_command_goes_on_from(run: Path) -> None:
-    command = ["landscape", str(run), "--models", "model,w", "--points", "6001", "--samples", "50", "--name", "x"]
+    command = ["landscape", str(run), "--models", "model,w,ema", "--points", "77", "--samples", "50", "--name", "x"]
     command.append("--own-code")  # the run is a copy
     process = subprocess.Popen(
         [sys.executable, "-m", "fedsash", *command], stderr=subprocess.PIPE, text=True, cwd=runs_module(run)
     )
     until = time.monotonic() + 60
     while not (run / "analyses" / "x.npz").exists():
-        assert process.poll() is None and time.monotonic() < until
+        assert process.poll() is None and time.monotonic() < until, process.stderr and process.stderr.read()
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
     _, error = process.communicate(timeout=60)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,8 @@ from ...evaluation import Metrics
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
 from .rows import Rows, named
+
+log = logging.getLogger("fedsash")
 
 TAG = "fedsash.run"
 """The tag of a run of MLflow that holds the id of the run here."""
@@ -24,13 +28,14 @@ class MLflow(Callback):
     """Sends all recorded numbers and the settings to MLflow.
 
     A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `experiment` is
-    MLflow's word for a group of runs. The run is called `name`; empty: after its folder. `uri` is where MLflow keeps
-    them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A resumed run
-    goes on in the same run of MLflow.
+    MLflow's word for a group of runs. `run_name` is the run's name there; empty: that of its folder. `uri` is where
+    MLflow keeps them: a folder, a data base or a server; empty: what MLflow itself is set to (`MLFLOW_TRACKING_URI`). A
+    resumed run goes on in the same run of MLflow. If MLflow fails while the run goes on, a line says so, and the
+    numbers are sent after the next evaluation.
     """
 
     experiment: str = "fedsash"
-    name: str = ""
+    run_name: str = ""
     uri: str = ""
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _client: Any = field(default=None, init=False, repr=False, compare=False)
@@ -56,7 +61,8 @@ class MLflow(Callback):
     def end(self, run: LiveRun, result: Result | None) -> None:
         self._send(run)
         status = "FAILED" if result is None else "KILLED" if result.interrupted else "FINISHED"
-        self._client.set_terminated(self._id, status)
+        with self._forgiven():
+            self._client.set_terminated(self._id, status)
 
     def _found(self, run: LiveRun) -> str:
         """The id of MLflow's run: the one of an earlier session, or a new one with the settings as its parameters."""
@@ -67,7 +73,7 @@ class MLflow(Callback):
         place = client.create_experiment(self.experiment) if group is None else group.experiment_id
         if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
             return str(before[0].info.run_id)
-        name = self.name or (run.folder.resolve().name if run.folder else None)
+        name = self.run_name or (run.folder.resolve().name if run.folder else None)
         new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
         client.log_batch(new, params=[Param(key, value) for key, value in _flat(run.config)])
         return new
@@ -76,11 +82,24 @@ class MLflow(Callback):
         from mlflow.entities import Metric
 
         now = round(1000 * time.time())
-        found = [
-            Metric(name, value, now, row["round"]) for row in self._rows.new(run) for name, value in named(row).items()
-        ]
-        for first in range(0, len(found), MOST):
-            self._client.log_batch(self._id, metrics=found[first : first + MOST])
+        with self._forgiven():
+            found = [
+                Metric(n, value, now, row["round"]) for row in self._rows.new(run) for n, value in named(row).items()
+            ]
+            for first in range(0, len(found), MOST):
+                self._client.log_batch(self._id, metrics=found[first : first + MOST])
+
+    @contextmanager
+    def _forgiven(self) -> Iterator[None]:
+        """An error of MLflow here is a warning: it must not end the training. The rows are sent the next time."""
+        from mlflow import MlflowException
+
+        sent = self._rows.sent
+        try:
+            yield
+        except MlflowException as error:
+            self._rows.sent = sent
+            log.warning("MLflow did not take the numbers, they are sent later: %s", shortened(one_line(error), 250))
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:

@@ -16,13 +16,14 @@ from .rows import Rows, named
 class WandB(Callback):
     """Sends all recorded numbers and the settings to Weights & Biases; with `WANDB_MODE=offline` to a folder.
 
-    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. The run is called
-    `name`; empty: after its folder. Its files lie in the run's folder, if there is one. A resumed run goes on in the
-    same run of W&B. Entity, key and address come from W&B's own settings: `wandb login`, `WANDB_ENTITY` and so on.
+    A number is called `MODEL/SPLIT/METRIC`, such as `wima/test/accuracy`, and its step is the round. `run_name` is
+    the run's name there; empty: that of its folder. Its files lie in the run's folder, if there is one. A resumed run
+    goes on in the same run of W&B. Entity, key and address come from W&B's own settings: `wandb login`, `WANDB_ENTITY`
+    and so on.
     """
 
     project: str = "fedsash"
-    name: str = ""
+    run_name: str = ""
     _rows: Rows = field(default_factory=Rows, init=False, repr=False, compare=False)
     _there: Any = field(default=None, init=False, repr=False, compare=False)
 
@@ -33,7 +34,7 @@ class WandB(Callback):
     def begin(self, run: LiveRun) -> None:
         import wandb
 
-        name = self.name or (run.folder.resolve().name if run.folder else None)
+        name = self.run_name or (run.folder.resolve().name if run.folder else None)
         how: dict[str, Any] = {"id": run.id, "resume": "allow", "reinit": "create_new", "dir": run.folder}
         how["settings"] = wandb.Settings(quiet=True)
         try:

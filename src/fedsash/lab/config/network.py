@@ -66,6 +66,8 @@ class NetworkExperiment(Experiment):
         return self._go(runs.resume, callbacks, out=out, **how)
 
     def _go(self, go: Callable[..., runs.Result], callbacks: Sequence[Callback], **how: Any) -> runs.Result:
+        if self.stateless:
+            raise ConfigError("network.learning = False: nobody trains; call study() instead", "network.learning")
         driver = self.driver()
         settings = self.settings(driver)
         return go(

@@ -51,6 +51,8 @@ class Registry:
         make: Make = resolve(name)
         right = f"must be a dataclass that extends {self.base.__module__}.{self.base.__qualname__}"
         check(is_dataclass(make) and isinstance(make, type) and issubclass(make, self.base), "name", name, right)
+        right = "must have no field called name: in a file, name chooses the class"
+        check("name" not in options(make), "name", name, right)
         return make
 
     def options(self, name: Any) -> dict[str, Option]:

@@ -24,6 +24,7 @@ from typing import Any, Union, get_args, get_origin
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from ...basics.errors import shortened
 from ...basics.typed import hints_of, short, short_form
 from .errors import ConfigError, join, located
 from .files import SHORT
@@ -81,7 +82,7 @@ def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
         with located(place):
             default = short(kind, word)
         if default is MISSING:
-            raise _no_table(word, place, registry, short_form(kind))
+            raise _no_table(word, place, registry, short_form(kind), () if registry else options(kind))
         if not table:
             return default
     if registry is not None:
@@ -174,10 +175,13 @@ def _mapping(value: Any, place: str) -> Mapping[str, Any]:
     return value
 
 
-def _no_table(value: Any, place: str, registry: Registry | None = None, form: Any = None) -> ConfigError:
+def _no_table(
+    value: Any, place: str, registry: Registry | None = None, form: Any = None, keys: Iterable[str] = ()
+) -> ConfigError:
     name = f" with name = {shown(value)}" if isinstance(value, str) and registry else ""
+    inside = f", with the keys {shortened(', '.join(keys))}" if keys and not form else ""
     instead = f", or {describe(form)}" if form else ""
-    return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}{instead}", place)
+    return ConfigError(f"{place} = {shown(value)}: must be a table, [{place}]{name}{inside}{instead}", place)
 
 
 def _unknown(key: str, place: str, known: list[str], *inside: str) -> ConfigError:

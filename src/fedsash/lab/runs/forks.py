@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from ...basics.errors import RunError
+from ...basics.fingerprint import differences
 from ...basics.typed import typed
 from ...state import State
 
@@ -29,3 +31,9 @@ def renamed(state: State, names: Mapping[str, str]) -> State:
     past = {names[name]: models for name, models in state.past.items()}
     best = {names.get(name, name): best for name, best in state.best.items()}
     return replace(state, averages=averages, past=past, best=best)
+
+
+def check_sharing(here: Mapping[str, str], there: Mapping[str, str]) -> None:
+    """Raise `RunError` unless a fork, and the run that it goes on from, share a model alike; see `fingerprint`."""
+    if other := differences({name: here[name] for name in ("personal", "buffers")}, there):
+        raise RunError(f"a fork must keep personal and buffers: {'; '.join(other)}")

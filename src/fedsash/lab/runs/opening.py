@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...aggregation import WeightedMean
+from ...basics.fingerprint import text
 from ...basics.shown import brief
 from ...data.federated import FederatedData
 from ...servers import ServerSGD
@@ -18,6 +19,9 @@ from .driver import Driver
 PARTS = ("method", "local", "aggregation", "server", "sampling", "scheduler", "broadcast")
 USUAL = WeightedMean(), ServerSGD()
 """The parts that are named, in this order, and those that are not, since most runs have them."""
+
+ALWAYS = ("lr", "batch")
+"""Settings that are told even if they have their default."""
 
 
 def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]) -> Iterator[str]:
@@ -52,12 +56,14 @@ def _data(driver: Driver) -> str:
 
 
 def _told(thing: object) -> str:
-    """A part with the settings that differ from its defaults: `FedProx(mu=0.01)`."""
+    """A part with the settings that differ from its defaults, and those of `ALWAYS`: `FedProx(mu=0.01)`."""
     known: Any = thing
     if not hasattr(thing, "__dataclass_fields__"):
         return brief(thing)
-    changed = [f for f in fields(known) if f.init and getattr(known, f.name) != _default(f)]
-    settings = ", ".join(f"{f.name}={_told(getattr(known, f.name))}" for f in changed)
+    told = [
+        f for f in fields(known) if f.init and (f.name in ALWAYS or text(getattr(known, f.name)) != text(_default(f)))
+    ]
+    settings = ", ".join(f"{f.name}={_told(getattr(known, f.name))}" for f in told)
     return f"{type(thing).__name__}({settings})" if settings else type(thing).__name__
 
 

@@ -29,7 +29,7 @@ from .beyond import beyond
 from .callback import Callback, LiveRun
 from .driver import Driver
 from .folder import RunFolder
-from .forks import Fork, renamed
+from .forks import Fork, check_sharing, renamed
 from .interrupts import Stop, stop_flag
 from .opening import opening
 from .result import Result
@@ -125,6 +125,7 @@ class Session:
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(place(source / "state", round), renamed(state, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
+            check_sharing(self.federation.fingerprint, loaded.fingerprint)
             state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self._hold(state)

@@ -108,7 +108,7 @@ class Afterwards:
     @cached_property
     def _state(self) -> State | None:
         """The state after the round, if clients keep a part of the model: they score with what it has of them."""
-        return self.run.state(self.round) if self.run.federation.sharing.keeps else None
+        return self.run.state(self.round) if self.run.federation.sharing.own_size else None
 
     def _sum(self, round: int) -> RunningSum:
         return trajectory.read(self.folder, round) if round else RunningSum.empty(len(self._like))

@@ -48,7 +48,7 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
     check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
     ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
-    change = federation.sharing.change
+    change = federation.sharing.model_change
     w = torch.cat([request.sent + change(reply.upload["delta"], reply.upload)[rows] for reply, rows in good])
     return ClientModels(ids, w, weights(federation, ids))
 

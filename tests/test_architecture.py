@@ -123,9 +123,7 @@ def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
     assert {file: names for file, names in users.items() if names} == {
         "lab/runs/session.py": {"fedsash.lab.checkpoints"},
         "lab/runs/folder.py": {"fedsash.lab.checkpoints"},
-        "lab/sweeps/execute.py": {"fedsash.lab.checkpoints.saved_rounds"},
         "lab/studies/opened.py": {"fedsash.lab.checkpoints"},
-        "testing/equality.py": {"fedsash.lab.checkpoints.place", "fedsash.lab.checkpoints.saved_rounds"},
         "testing/federations.py": {"fedsash.lab.checkpoints"},
     }
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from fedsash.averages import Window
+from fedsash.basics.saved import saved_rounds
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.runs import Fork
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam

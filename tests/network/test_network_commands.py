@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Metrics
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, NetworkExperiment, load, parse
 from fedsash.lab.records import Records

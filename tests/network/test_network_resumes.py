@@ -19,7 +19,7 @@ import torch
 
 from fedsash import Broadcast, Evaluation, Federation, Fork
 from fedsash.aggregation import WeightedMean
-from fedsash.lab.checkpoints import saved_rounds
+from fedsash.basics.saved import saved_rounds
 from fedsash.lab.runs import Driver
 from fedsash.local import LocalTraining, Trainer
 from fedsash.methods import Mime, Scaffold

@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.averages import EMA, SWA, Window
+from fedsash.basics.saved import StateError, cut, saved_rounds
 from fedsash.evaluation import Evaluation
-from fedsash.lab.checkpoints import StateError, cut, load, load_newest, save, saved_rounds
+from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, ServerSGD
 from fedsash.state import Best, State

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.averages import Window
+from fedsash.basics.saved import StateError, UnreadableError, place
 from fedsash.basics.storage import Storage, client_rows, rows
-from fedsash.lab.checkpoints import StateError, UnreadableError, load, load_newest, place, save
+from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.methods import FedAvg, Scaffold
 from fedsash.state import State
 from support.worlds import after, bits, federation, identical, record

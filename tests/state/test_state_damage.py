@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 
 from fedsash.averages import Window
 from fedsash.basics.errors import RunError
+from fedsash.basics.saved import StateError, UnreadableError, saved_rounds
 from fedsash.federation import Federation
-from fedsash.lab.checkpoints import FORMAT, StateError, UnreadableError, load, load_newest, save, saved_rounds
+from fedsash.lab.checkpoints import FORMAT, load, load_newest, save
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.worlds import after, federation, identical, listing, record, trained

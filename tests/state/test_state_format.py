@@ -14,11 +14,12 @@ import torch
 from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
 from fedsash.basics.fingerprint import differences
+from fedsash.basics.saved import MANIFEST, place, saved_rounds
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Answers, Executor, Request
 from fedsash.executors import ClientWork, Engine, LocalEngine
-from fedsash.lab.checkpoints import MANIFEST, load, place, save, saved_rounds
+from fedsash.lab.checkpoints import load, save
 from fedsash.lab.runs import Fork
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, LocalRun, Scaffold, Step, Upload

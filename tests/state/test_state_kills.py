@@ -15,7 +15,8 @@ import pytest
 import torch
 
 from fedsash.averages.trajectory import Trajectory
-from fedsash.lab.checkpoints import cut, load, load_newest, place, save, saved_rounds
+from fedsash.basics.saved import cut, place, saved_rounds
+from fedsash.lab.checkpoints import load, load_newest, save
 from fedsash.state import State
 from support.script import Script, tell
 from support.worlds import identical

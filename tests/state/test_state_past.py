@@ -14,7 +14,8 @@ from torch import Tensor
 from fedsash import EMA, Broadcast, Checkpoint, Fork, Window, resume, run
 from fedsash.averages import Average, Pieces, Retention
 from fedsash.basics.arrays import Vectors
-from fedsash.lab.checkpoints import StateError, load, save
+from fedsash.basics.saved import StateError
+from fedsash.lab.checkpoints import load, save
 from support.worlds import after, federation, identical, trained
 
 QUIET: dict[str, Any] = {"progress": False}

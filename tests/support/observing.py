@@ -18,8 +18,8 @@ from torch.nn import functional as F
 
 from fedsash import EMA, SWA, Checkpoint, Evaluation, Federation, Window, resume, run
 from fedsash.averages import Average
+from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Metrics
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.runs import Callback, LiveRun
 from fedsash.tasks import Classification
 from fedsash.testing import small_data

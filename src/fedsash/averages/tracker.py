@@ -246,12 +246,12 @@ class Tracker(Shown):
         return str(name)
 
 
-def by_name(averages: Average | Mapping[str, Average]) -> dict[str, Average]:
-    """Averages by their names; one alone is called "average". Raises `SettingError` for a wrong one."""
+def by_name(averages: Average | Mapping[str, Average], owner: str = "Tracker") -> dict[str, Average]:
+    """Averages by their names; one alone is called "average". Raises `SettingError` of the `owner` for a wrong one."""
     several = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
     for average in several.values():
-        check(isinstance(average, Average), "Tracker.averages", average, "must be an average, such as Window(100)")
-    check(len(several) > 0, "Tracker.averages", averages, "must be at least one average")
+        check(isinstance(average, Average), f"{owner}.averages", average, "must be an average, such as Window(100)")
+    check(len(several) > 0, f"{owner}.averages", averages, "must be at least one average")
     check_names(several)
     return several
 

@@ -1,8 +1,20 @@
-"""Federations over Flower: nodes that train as clients of a `Federation`."""
+"""Federated learning on Flower (`pip install 'fedsash[flower]'`).
 
-from .client import client_app
-from .nodes import FlowerClients
-from .roll_call import Waiting
-from .settings import NamedModel
+What users import is listed in `__init__.pyi`, and Flower is imported with the first of these names.
+"""
 
-__all__ = ["FlowerClients", "NamedModel", "Waiting", "client_app"]
+from ..basics.lazy import LazyNames
+
+_names = LazyNames(__name__, __file__)
+
+__all__ = _names.public
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name."""
+    found = globals()[name] = _names.load(name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*_names]

@@ -90,7 +90,7 @@ def _join(name: str, key: str) -> str:
 
 def _files(folder: Path) -> Iterator[tuple[str, bytes]]:
     """The files of a run's folder that must be the same for a stopped and resumed run as for one without a stop."""
-    from ..lab.checkpoints import place, saved_rounds
+    from ..basics.saved import place, saved_rounds
 
     models, states = folder / "models", folder / "state"
     files = [folder / "metrics.jsonl", *(sorted(models.iterdir()) if models.is_dir() else ())]

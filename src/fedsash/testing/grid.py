@@ -16,6 +16,7 @@ class InProcessGrid:
 
     A message is answered when it is pushed. `fault(message)` says what befalls it. `pull_messages` returns the answers,
     and late ones when they are asked for a second time. Messages and answers are copies of their bytes, as on the wire.
+    A node's `Context.state` stays as long as the grid.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class InProcessGrid:
         identify()
         self.app, self.configs, self.fault = app, dict(configs), fault
         self._ids, self._answers = count(1), dict[str, Any]()
+        self._states = dict[int, Any]()
         self.run = None
 
     def get_node_ids(self) -> list[int]:
@@ -53,7 +55,7 @@ class InProcessGrid:
         fault = self.fault(message) if node in self.configs else "lost"
         if fault == "lost":
             return name
-        context = Context(1, node, dict(self.configs[node]), RecordDict(), {})
+        context = Context(1, node, dict(self.configs[node]), self._states.setdefault(node, RecordDict()), {})
         try:
             if fault == "failed":
                 raise RuntimeError("the node has failed")

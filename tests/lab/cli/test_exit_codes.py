@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.lab.checkpoints import saved_rounds
+from fedsash.basics.saved import saved_rounds
 from fedsash.lab.cli import main
 from fedsash.lab.cli.common import DIVERGED, OK, WRONG, ended
 from fedsash.lab.records import Records

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from fedsash import Broadcast, Evaluation, Federation, Fork
+from fedsash.basics.saved import saved_rounds
 from fedsash.exchange import RoundReport
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.records import Records
 from fedsash.lab.runs import Callback, LiveRun
 from fedsash.lab.runs.folder import RunFolder

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fedsash import EMA, Broadcast, Checkpoint, Evaluation, Federation, Fork, Personal, RunError, Window, run
-from fedsash.lab.checkpoints import saved_rounds
+from fedsash.basics.saved import saved_rounds
 from fedsash.servers import FedAdam
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupting, observed, rows, start
 from support.personal import personal

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 
 from fedsash import Broadcast, Federation, Fork, run
+from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Metrics
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import Evaluated, final, go_on, interrupting, observed, start

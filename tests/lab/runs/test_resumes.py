@@ -18,8 +18,9 @@ from fedsash import (
     LocalTraining,
     run,
 )
-from fedsash.lab import checkpoints
-from fedsash.lab.checkpoints import load_newest, saved_rounds
+from fedsash.basics import saved
+from fedsash.basics.saved import saved_rounds
+from fedsash.lab.checkpoints import load_newest
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
@@ -140,7 +141,7 @@ def test_a_state_of_another_version_is_resumed_with_a_line(
 ) -> None:
     start(observed(), 4, tmp_path / "whole")
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "version", lambda name: "0.0.1")
+        patch.setattr(saved, "version", lambda name: "0.0.1")
         start(observed(), 2, tmp_path / "halves")
     go_on(observed(), 4, tmp_path / "halves")
     assert [line for line in caplog.messages if "00000002 was saved by fedsash 0.0.1 and torch" in line]

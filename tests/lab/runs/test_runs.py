@@ -15,8 +15,8 @@ from fedsash import (
     Window,
     run,
 )
+from fedsash.basics.saved import saved_rounds
 from fedsash.evaluation import Metrics
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start

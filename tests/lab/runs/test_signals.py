@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from fedsash import run
+from fedsash.basics.saved import saved_rounds
 from fedsash.basics.signals import STOPS
 from fedsash.evaluation import Metrics
-from fedsash.lab.checkpoints import saved_rounds
 from fedsash.lab.cli import main
 from fedsash.lab.records import Records
 from fedsash.lab.runs import interrupts

@@ -20,8 +20,9 @@ from torch import Tensor
 
 from fedsash import SWA, Fork, RunError, RunningSums, Window, run
 from fedsash.averages.running import RunningSum
-from fedsash.lab.checkpoints import load_newest, saved_rounds
-from fedsash.lab.checkpoints import place as place_of_state
+from fedsash.basics.saved import place as place_of_state
+from fedsash.basics.saved import saved_rounds
+from fedsash.lab.checkpoints import load_newest
 from fedsash.lab.runs.running_sums import FOLDER, NAME, count, kept, place, read
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform

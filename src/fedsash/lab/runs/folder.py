@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...basics.errors import RunError, SettingError
+from ...basics.saved import cut, saved_rounds
 from ...evaluation import Curves
 from ...state import State
 from .. import checkpoints, files, own_code
@@ -87,7 +88,7 @@ class RunFolder:
         if clients:
             files.write(self.path, [(CLIENTS, files.json_of(clients))])
         checkpoints.save(state, self.states, keep)
-        return checkpoints.saved_rounds(self.states)[0]
+        return saved_rounds(self.states)[0]
 
     def write_beginning(
         self, federation: Driver, state: State, config: Mapping[str, Any], started: bool, history: list[Any]
@@ -108,7 +109,7 @@ class RunFolder:
         files.write(self.path, contents.items())
         if not self.begun:
             if state.forked is None:
-                checkpoints.cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
+                cut(self.states, -1)  # files of a run that was killed before it wrote its metrics
             self.records.create(history)
 
     def write_end(self, result: Result) -> None:

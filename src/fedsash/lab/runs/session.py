@@ -16,6 +16,7 @@ from uuid import uuid4
 from ...basics.errors import RunError, check, one_line
 from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
+from ...basics.saved import cut, place, prune, saved_rounds
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
@@ -107,7 +108,7 @@ class Session:
         The earlier states that must be kept for ever are copied as well.
         """
         source = Path(fork.folder)
-        saved = checkpoints.saved_rounds(source / "state")
+        saved = saved_rounds(source / "state")
         if fork.round not in saved:
             there = ", ".join(map(str, saved)) or "none"
             raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
@@ -120,9 +121,9 @@ class Session:
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
-            checkpoints.cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
+            cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            loaded = checkpoints.load(checkpoints.place(source / "state", round), renamed(state, names))
+            loaded = checkpoints.load(place(source / "state", round), renamed(state, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
             check_sharing(self.federation.fingerprint, loaded.fingerprint)
             state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
@@ -145,13 +146,13 @@ class Session:
             lines = "; ".join(other)
             raise RunError(f"{self.place} holds a run of another experiment: {lines}. To change it on purpose, fork")
         self.folder.records.cut(state.round, state.records if state.round else None)
-        checkpoints.cut(self.folder.states, state.round)
-        checkpoints.prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
+        cut(self.folder.states, state.round)
+        prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
         self.sums.cut(state)
-        state.oldest = min(checkpoints.saved_rounds(self.folder.states), default=0)
+        state.oldest = min(saved_rounds(self.folder.states), default=0)
         self.history = self.folder.records.load()
         self.mark = mark(self.history)
-        self.saved = state if checkpoints.saved_rounds(self.folder.states) else None
+        self.saved = state if saved_rounds(self.folder.states) else None
         self.federation = self.folder.settled(self.federation)
         return state
 

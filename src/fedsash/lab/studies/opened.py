@@ -13,6 +13,7 @@ from torch import Tensor
 from ...basics.errors import RunError, check, check_choice, one_line
 from ...basics.fingerprint import differences
 from ...basics.layout import Layout
+from ...basics.saved import place, saved_rounds
 from ...basics.shown import Shown
 from ...data.samples import Samples
 from ...federation import Federation
@@ -54,13 +55,13 @@ class OpenRun(Shown):
     @property
     def rounds(self) -> list[int]:
         """The rounds whose states are saved, ascending."""
-        return checkpoints.saved_rounds(self.folder / "state")
+        return saved_rounds(self.folder / "state")
 
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
         if round not in self.rounds:
             raise RunError(f"{self.folder} has no state of round {round}; {self._saved()}")
-        return checkpoints.load(checkpoints.place(self.folder / "state", round), self.federation.start())
+        return checkpoints.load(place(self.folder / "state", round), self.federation.start())
 
     def model(self, name: str) -> Tensor:
         """The model `[D]` of that name.
@@ -128,25 +129,25 @@ def open_run(folder: Path | str, own_code: bool = False, federation: Federation 
     `"package.module:function"`. Raises `FileNotFoundError` if the folder holds no run, `ConfigError` if it can't be
     built, and `RunError` if it is a run of another federation.
     """
-    folder, place = Path(folder), federation if isinstance(federation, str) else ""
-    experiment = load_run(folder, own_code=own_code, federation=place)
+    folder, function = Path(folder), federation if isinstance(federation, str) else ""
+    experiment = load_run(folder, own_code=own_code, federation=function)
     if experiment.stateless:
         raise RunError(f"{folder} holds a study of time, which has no models")
     if isinstance(federation, str):
         with prefixed(folder / "config.toml"):
             federation = experiment.federation()
     if isinstance(experiment, OwnExperiment):
-        _check_same(folder, federation, place)
+        _check_same(folder, federation, function)
     return OpenRun(folder, experiment, federation)
 
 
-def _check_same(folder: Path, federation: Federation, place: str) -> None:
-    """Raise `RunError` if the newest saved state is of another federation. `place` names the function that made it."""
-    for round in checkpoints.saved_rounds(folder / "state")[-1:]:
-        saved = checkpoints.fingerprint(checkpoints.place(folder / "state", round))
+def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
+    """Raise `RunError` if the newest saved state is of another federation; `built_by` is the function that made it."""
+    for round in saved_rounds(folder / "state")[-1:]:
+        saved = checkpoints.fingerprint(place(folder / "state", round))
         if other := differences(federation.fingerprint, saved):
-            call = f"fedsash resume {folder} --federation {place} --set options.NAME=VALUE"
-            how = f". If the function had other arguments, name them once: {call}" if place else ""
+            call = f"fedsash resume {folder} --federation {built_by} --set options.NAME=VALUE"
+            how = f". If the function had other arguments, name them once: {call}" if built_by else ""
             raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}{how}")
 
 

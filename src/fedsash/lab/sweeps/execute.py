@@ -10,8 +10,8 @@ from queue import SimpleQueue
 
 from ...basics.errors import RunError, check_count
 from ...basics.paths import check_folder
+from ...basics.saved import saved_rounds
 from .. import files
-from ..checkpoints import saved_rounds
 from ..config import ConfigError, Experiment, load_run
 from ..progress import Progress
 from ..runs.interrupts import on_stop

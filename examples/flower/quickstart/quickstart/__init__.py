@@ -1,0 +1,1 @@
+"""The smallest Flower app, with averages of its global models."""

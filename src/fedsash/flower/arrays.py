@@ -1,0 +1,80 @@
+"""Models as Flower's arrays, and as tensors that can be averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..averages import Pieces
+from ..basics.errors import ModelError, brief, library
+
+with library("flwr", "fedsash.flower", "fedsash[flower]"):
+    from flwr.app import Array, ArrayRecord
+
+Tensors = dict[str, Tensor]
+"""A model's arrays by their names, each with its shape. Whole numbers and truth values are float64."""
+
+
+class Form:
+    """Names, types and shapes of a model's arrays. All later models have those of the first one.
+
+    A strategy may change types: Flower's mean makes float64 of whole numbers, its FedAdam of float32.
+
+    Raises `ModelError` if the first model has no floating-point array, or a type that has no mean.
+    """
+
+    def __init__(self, first: ArrayRecord) -> None:
+        self._types = {name: _type(name, array) for name, array in first.items()}
+        self._shapes = {name: tuple(array.shape) for name, array in first.items()}
+        if not any(kind.kind == "f" for kind in self._types.values()):
+            found = ", ".join(sorted({str(kind) for kind in self._types.values()})) or "no array"
+            raise ModelError(f"Averaged: the first model has {found}, and only floating-point arrays can be averaged")
+
+    def about(self) -> dict[str, str]:
+        """Each array's type and shape, by its name."""
+        return {f"array {name}": f"{kind} {list(self._shapes[name])}" for name, kind in self._types.items()}
+
+    def tensors(self, model: ArrayRecord) -> Tensors:
+        """A model's arrays as tensors: copies. Raises `ModelError` if its names or shapes are not the first model's."""
+        names = [*self._types.keys() - model.keys(), *model.keys() - self._types.keys()]
+        if names:
+            raise ModelError(f"Averaged: the strategy's model differs from the first one in the arrays {brief(names)}")
+        found = {name: model[name].numpy() for name in self._types}
+        for name, array in found.items():
+            if array.shape != self._shapes[name]:
+                here, there = list(array.shape), list(self._shapes[name])
+                raise ModelError(f"Averaged: {name} has the shape {here} in the strategy's model and {there} at first")
+        return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in found.items()}
+
+    def record(self, tensors: Mapping[str, Tensor]) -> ArrayRecord:
+        """A model's arrays in the types of the first model; whole numbers are rounded."""
+        return ArrayRecord({name: Array(self._typed(name, tensors[name].numpy())) for name in self._types})
+
+    def _typed(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        kind = self._types[name]
+        whole = array if kind.kind == "f" else np.asarray(np.rint(array))  # of one number NumPy makes a scalar
+        return whole.astype(kind, copy=False)
+
+
+def finite(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether all values of a model are finite."""
+    return all(Pieces([tensor.reshape(-1)]).finite() for tensor in tensors.values())
+
+
+def _type(name: str, array: Array) -> np.dtype[Any]:
+    try:
+        kind: np.dtype[Any] = np.dtype(array.dtype)
+    except TypeError:
+        kind = np.dtype("V")
+    if kind.kind in "iub" or (kind.kind == "f" and kind.itemsize <= 8):
+        return kind
+    raise ModelError(f"Averaged: the array {name} has the type {array.dtype}, which has no average here")
+
+
+def _native(array: np.ndarray[Any, Any], kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """An array in a type of PyTorch that holds the values of `kind`."""
+    return array.astype(kind.newbyteorder("=") if kind.kind == "f" else np.float64, copy=False)

@@ -1,0 +1,95 @@
+"""Averages of models that are named tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor
+
+from ..averages import Average
+from ..averages.group import PAST, Group, grouped
+from ..basics.arrays import Vectors
+from ..basics.errors import brief, check
+from ..basics.saved import tensors as tensors_of
+from .arrays import Tensors
+
+STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+"""PyTorch's names of BatchNorm's statistics."""
+
+
+class ModelAverages:
+    """Averages by their names, of models like `first`. Tensors of one type are one vector, which lies in pieces.
+
+    An average's `part` is `"all"`, or names of arrays or modules. Its `buffers` say what becomes of arrays with
+    PyTorch's names of statistics. Raises `SettingError` if the model has no such part, or for `"re-estimate"`.
+    """
+
+    def __init__(self, averages: Mapping[str, Average], first: Tensors) -> None:
+        members = {name: _members(average, list(first)) for name, average in averages.items()}
+        kept = {name: tensor for name, tensor in first.items() if any(name in each for each in members.values())}
+        self._groups = grouped(kept, averages, members, every=0)
+
+    def observe(self, model: Tensors, round: int) -> None:
+        """Show the model of `round`, which is finite, to all averages."""
+        for group in self._groups:
+            group.observe(model, round)
+
+    def count(self, name: str) -> int:
+        """How many models are in an average."""
+        return max(group.observers.count(group, name) for group in self._groups if name in group.averages)
+
+    def value(self, name: str, model: Tensors) -> Tensors:
+        """The average; what it does not have is of the current model."""
+        return model | {n: tensor for group in self._groups for n, tensor in group.value(name, model).items()}
+
+    def state(self) -> Vectors:
+        """All that the averages remember but models of past rounds."""
+        return {
+            f"{i}/{name}/{key}": tensor
+            for i, group in enumerate(self._groups)
+            for name, state in group.averages.items()
+            for key, tensor in state.items()
+        }
+
+    def models(self) -> dict[str, Vectors]:
+        """The models of past rounds by the names of their files."""
+        return {
+            _file(i, f"{PAST}/{past.trajectory.name}/{round}"): {"w": w}
+            for i, group in enumerate(self._groups)
+            for past in group.past.values()
+            for round, w in past.items()
+        }
+
+    def load(self, state: Vectors, folder: Path) -> None:
+        """Fill in what `state` gave, and what `models` gave from the files in `folder`."""
+        for i, group in enumerate(self._groups):
+            _load(group, i, state, folder)
+
+
+def _load(group: Group, i: int, state: Vectors, folder: Path) -> None:
+    def saved(name: str) -> Tensor:
+        own = f"{i}/{name}"
+        return state[own] if own in state else tensors_of(folder / _file(i, name))["w"]
+
+    group.load(saved)
+
+
+def _file(i: int, name: str) -> str:
+    return f"{i}-{name.replace('/', '-')}.safetensors"
+
+
+def _members(average: Average, names: list[str]) -> set[str]:
+    """The names of the arrays that an average has."""
+    right = '"re-estimate" needs samples, which a strategy has not: re-estimate the statistics in evaluate_fn'
+    check(average.buffers != "re-estimate", "buffers", average.buffers, right)
+    asked = (average.part,) if isinstance(average.part, str) else average.part
+    unknown = [name for name in asked if name != "all" and not any(_belongs(each, name) for each in names)]
+    right = f"no array or module is called {brief(unknown)}; there are {brief(names)}"
+    check(bool(asked) and not unknown, "part", average.part, right)
+    chosen = {name for name in names if average.part == "all" or any(_belongs(name, each) for each in asked)}
+    return chosen if average.buffers == "average" else {n for n in chosen if n.split(".")[-1] not in STATISTICS}
+
+
+def _belongs(name: str, module: str) -> bool:
+    return f"{name}.".startswith(f"{module}.")

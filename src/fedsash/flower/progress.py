@@ -1,0 +1,94 @@
+"""What a training has come to: its newest model, its averages and its metrics; and all of it on disk."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import fields
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..averages import Average
+from ..basics import saved
+from ..basics.arrays import Vectors
+from ..basics.errors import RunError, library, shortened
+from .arrays import Form, finite
+from .memory import Memory
+from .model_averages import ModelAverages
+from .packing import pack, unpack
+
+with library("flwr", "fedsash.flower", "fedsash[flower]"):
+    from flwr.app import ArrayRecord, MetricRecord
+    from flwr.serverapp.strategy import Result
+
+FORMAT = 1
+METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")
+
+Rounds = dict[int, MetricRecord]
+
+
+class Progress:
+    """The state of a training after `round` finished rounds, beside what the strategy remembers.
+
+    `model` is the last good model, as the strategy gave it. `metrics` are those of a `Result`. Raises `ModelError` if
+    the first model can't be averaged, `SettingError` if an average does not fit it.
+    """
+
+    def __init__(self, averages: Mapping[str, Average], first: ArrayRecord) -> None:
+        self.form, self.model, self.round = Form(first), first, 0
+        self._tensors = self.form.tensors(first)
+        self._averages = ModelAverages(averages, self._tensors)
+        self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
+
+    def take(self, model: ArrayRecord, round: int) -> bool:
+        """Let the averages observe the model of `round`, unless it is not finite. Whether it was taken."""
+        tensors = self.form.tensors(model)
+        if not finite(tensors):
+            return False
+        self.model, self._tensors = ArrayRecord(dict(model.items())), tensors  # a strategy may change its own record
+        self._averages.observe(tensors, round)
+        return True
+
+    def begun(self, name: str) -> bool:
+        """Whether there is a model in the average."""
+        return self._averages.count(name) > 0
+
+    def value(self, name: str) -> ArrayRecord:
+        """The average, or the last good model for the name "model", in the types of the first model."""
+        return self.form.record(self._tensors if name == "model" else self._averages.value(name, self._tensors))
+
+    def note(self, kind: str, round: int, metrics: MetricRecord | None) -> None:
+        """Keep the metrics of a round, if there are any."""
+        if metrics is not None:
+            self.metrics[kind][round] = metrics
+
+    def save(self, folder: Path, about: Mapping[str, str], memory: Memory) -> None:
+        """Save it, with what the strategy remembers and the state of Python's random numbers, which draw the nodes."""
+        packed: Vectors = {}
+        rest = {"model": self.model, "metrics": self.metrics, "memory": memory, "random": random.getstate()}
+        facts = {"format": FORMAT, "round": self.round, "about": dict(about), "rest": pack(rest, packed)}
+        saved.save(folder, self.round, self._averages.state() | packed, self._averages.models(), facts)
+
+    def load(self, folder: Path, about: Mapping[str, str]) -> tuple[Memory, list[str]]:
+        """Go on from the newest state in `folder`, if there is one: what the strategy remembers, and lines about it.
+
+        Raises `RunError` if it is of another training, or can't be read.
+        """
+        memory, notes = saved.newest(folder, partial(self._load, about))
+        return memory or {}, notes
+
+    def _load(self, about: Mapping[str, str], path: Path) -> Memory:
+        facts, state = saved.read(path, FORMAT)
+        for name in (*about, *facts["about"]):
+            here, there = about.get(name, "nothing"), facts["about"].get(name, "nothing")
+            if here != there:
+                what = f"{name} is {shortened(there)} there and {shortened(here)} here"
+                raise RunError(f"{path} is of another training: {what}; take a new folder")
+        rest: dict[str, Any] = unpack(facts["rest"], state)
+        self._averages.load(state, path)
+        self.round, self.model, self.metrics = facts["round"], rest["model"], rest["metrics"]
+        self._tensors = self.form.tensors(self.model)
+        random.setstate(rest["random"])
+        memory: Memory = rest["memory"]
+        return memory

@@ -75,8 +75,6 @@ class Loopback:
         asked = ["flower", "node", str(data), "--number", str(number), "--superlink", address, "--state", state]
         self.start(
             name or f"node{number}",
-            sys.executable,
-            "-m",
             "fedsash",
             *asked,
             f"--supernode={shlex.join([*where, *more])}",
@@ -85,12 +83,14 @@ class Loopback:
     def serve(self, experiment: Path, out: Path, clients: int, *more: str) -> subprocess.Popen[bytes]:
         """Start `fedsash flower serve`."""
         asked = ["flower", "serve", str(experiment), "--out", str(out), "--clients", str(clients), *more]
-        return self.start("serve", sys.executable, "-m", "fedsash", *asked)
+        return self.start("serve", "fedsash", *asked)
 
-    def start(self, name: str, *command: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *command: str, folder: Path | None = None) -> subprocess.Popen[bytes]:
+        """Start a process, by default in `home`. The command `fedsash` is that of this source."""
+        words = [sys.executable, "-m", *command] if command[0] == "fedsash" else command
         with (self.home / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                command, env=self.environment, cwd=self.home, stdout=log, stderr=log, start_new_session=True
+                words, env=self.environment, cwd=folder or self.home, stdout=log, stderr=log, start_new_session=True
             )
         self.processes[name] = process
         return process

@@ -59,7 +59,8 @@ def client_app(
     only one in the data, or the one of this number.
 
     What is trained comes with each request. The node builds registered names only, and code of one's own as far as
-    `own_code` allows it: all (True) or these places. With a `model` of the node's own, the server's name of a model is
+    `own_code` allows it: all (True) or these places; without it, the places that the node's configuration lists as
+    `own-code`, with spaces between them. With a `model` of the node's own, the server's name of a model is
     not used. The clients' state is kept in `folder`, or in the one that the node's configuration names as `state`, or
     in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are Flower's.
 
@@ -77,7 +78,8 @@ def client_app(
             own = data if isinstance(data, FederatedData) else data(context)
             place = folder or context.node_config.get("state") or FOLDER
             shard = of_node(own, context.node_config.get("partition-id"))
-            nodes[context.node_id] = Node(shard, model, engine, own_code, Versions(Path(place)))
+            allowed = own_code or str(context.node_config.get("own-code", "")).split()
+            nodes[context.node_id] = Node(shard, model, engine, allowed, Versions(Path(place)))
         return nodes[context.node_id]
 
     def answered(message: Any, context: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,23 +12,21 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ..basics.errors import FedsashError, one_line
+from ..basics.errors import FedsashError, check, one_line
+from ..basics.resolve import Allowed
 from ..data.federated import FederatedData
 from ..data.source import Source
 from ..federation import Federation
 from ..flower import FlowerClients, NamedModel, Waiting, client_app
-from . import files
 from .config import ConfigError, Experiment, load, parse
 from .config.errors import located
 from .config.files import read
-from .runs import resume, run
+from .flower_news import Teller
+from .runs import Callback, resume, run
 from .runs.folder import RunFolder
 
-ENDED = "ended.json"
-"""The file in which a server's process says how it ended: the exit code, and a line."""
-
 PYPROJECT: Mapping[str, Any] = {
-    "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment of fedsash"},
+    "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment", "license": ""},
     "tool": {
         "flwr": {"app": {"publisher": "fedsash", "components": {"serverapp": "app:server", "clientapp": "app:client"}}}
     },
@@ -49,7 +47,7 @@ def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiti
     config = {
         "experiment": json.dumps(experiment.table()),
         "out": str(out.absolute()),
-        "ended": str((folder / ENDED).absolute()),
+        "news": str(folder.absolute()),
         "clients": count,
         "waiting": json.dumps(vars(waiting)),
     }
@@ -66,8 +64,9 @@ def server_app() -> Any:
 
     def main(grid: Any, context: Any) -> None:
         config, code, line = context.run_config, 1, ""
+        teller = Teller(Path(config["news"]))
         try:
-            serve(grid, config)
+            serve(grid, config, [teller])
             code = 0
         except (FedsashError, OSError) as error:
             code, line = 2, one_line(error)
@@ -76,22 +75,21 @@ def server_app() -> Any:
             line = traceback.format_exc()
             raise
         finally:
-            ended = Path(config["ended"])
-            if ended.parent.exists():  # else nobody follows the run any more
-                files.write(ended.parent, [(ended.name, files.json_of({"code": code, "line": line}))])
+            teller.ended(code, line)
 
     app = ServerApp()
     app.main()(main)
     return app
 
 
-def serve(grid: Any, config: Mapping[str, Any]) -> None:
-    """Run the experiment over the nodes of a grid, or go on with its run."""
+def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> None:
+    """Run the experiment over the nodes of a grid, or go on with its run; `callbacks` come after its own."""
     experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
     federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
     settings = experiment.settings(federation)
+    settings["callbacks"] += callbacks
     if RunFolder(out).begun:
         resume(federation, experiment.rounds, out, progress=False, **settings)
     else:
@@ -132,18 +130,21 @@ def node_app() -> Any:
 
     def data(context: Any) -> FederatedData:
         config = context.node_config
-        return data_of(Path(str(config["data"])), int(config["partition-id"]))
+        return data_of(Path(str(config["data"])), int(config["partition-id"]), str(config["own-code"]).split())
 
     return client_app(data)
 
 
-def data_of(file: Path, number: int) -> FederatedData:
+def data_of(file: Path, number: int, own_code: Allowed = False) -> FederatedData:
     """The data of client `number` in a file with `[data]`, and `[transform]` and `[partition]` if there are any.
+
+    The file may name code of one's own as far as `own_code` allows it.
 
     Without a partition all training samples are this client's. With one, the file is that of a simulation, and the
     client has its share of it. Raises `ConfigError`.
     """
-    experiment = load(file)
+    check(number >= 0, "--number", number, "must be the number of this node's client, from 0")
+    experiment = load(file, own_code=own_code)
     if "partition" not in read(file):
         return replace(everything_of_one(experiment.source()), numbers=np.array([number], dtype=np.int64))
     data = experiment.federated_data()

@@ -14,15 +14,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import LibraryError, RunError, library
+from ...basics.errors import LibraryError, RunError, check_count, library
 from .. import terminal
 from .common import OK, WRONG, Commands, add_set, check_out, finished, load_given
 
 if TYPE_CHECKING:
     from ..config import Experiment
 
-LOOK = 5.0
-"""How often Flower is asked whether the run goes on, in seconds."""
+LOOK = 15.0
+"""After so many seconds without news Flower is asked whether the run goes on, each time by a process of its own."""
+STOP = 60.0
+"""How long a stopped server's process is waited for, in seconds."""
 
 
 def add(commands: Commands) -> None:
@@ -50,6 +52,8 @@ def add(commands: Commands) -> None:
     node.add_argument("--number", type=int, required=True, metavar="I", help="the number of this node's client, from 0")
     node.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
     node.add_argument("--state", type=Path, help="folder for the client's state (default: ~/.fedsash/clients)")
+    line = "code of yours that the server may name; can be repeated"
+    node.add_argument("--own-code", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help=line)
     line = "other options of flower-supernode, as one text: --supernode='--insecure'"
     node.add_argument("--supernode", default="", metavar="OPTIONS", help=line)
     node.set_defaults(command=_node)
@@ -57,10 +61,16 @@ def add(commands: Commands) -> None:
 
 def _serve(given: argparse.Namespace) -> int:
     from ...flower import Waiting
+    from ..config import ConfigError
     from ..flower_apps import write_app
 
     check_out(given.out, new=False)
+    check_count("--clients", given.clients)
     experiment = load_given(given)
+    if experiment.simulated:
+        raise ConfigError(
+            "[network] and [scheduler] are for simulations: a federation has its own", file=str(given.experiment)
+        )
     waiting = Waiting(deadline=given.deadline, roll_call=given.roll_call, minimum=given.minimum)
     with tempfile.TemporaryDirectory(prefix="fedsash-") as temporary:
         folder = Path(temporary)
@@ -68,9 +78,10 @@ def _serve(given: argparse.Namespace) -> int:
         number = _submitted(folder, given.superlink)
         terminal.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
         try:
-            ended = _followed(folder, given.superlink, number)
-        except KeyboardInterrupt:
-            _flwr("stop", str(number), given.superlink)
+            ended = _followed(folder, given.superlink, number, experiment.rounds)
+        except KeyboardInterrupt as stop:
+            _stopped(given, number)
+            stop.add_note("the same command goes on")
             raise
     return _told(given, experiment, ended)
 
@@ -95,25 +106,49 @@ def _submitted(folder: Path, superlink: str) -> int:
     """Submit the app in a folder; returns the number of Flower's run."""
     answer = _flwr("run", str(folder), superlink)
     if not answer.get("success"):
-        raise RunError(f"flwr run was refused: {answer.get('error-message') or answer}")
+        raise RunError(f"flwr run was refused: {' '.join(str(answer.get('error-message') or answer).split())}")
     return int(answer["run-id"])
 
 
-def _followed(folder: Path, superlink: str, number: int) -> dict[str, Any]:
-    """Wait until the run has ended; returns what its process has said, its exit code and a line."""
-    from ..flower_apps import ENDED
+def _followed(folder: Path, superlink: str, number: int, rounds: int) -> dict[str, Any]:
+    """Show the run's progress until it has ended; returns its exit code and a line."""
+    from ..flower_news import Listener
+    from ..progress import Progress
 
-    looked = time.monotonic()
-    while True:
-        time.sleep(0.2)
-        if (folder / ENDED).exists():
-            return dict(json.loads((folder / ENDED).read_text()))
-        if time.monotonic() - looked > LOOK:
-            looked = time.monotonic()
-            runs = _flwr("list", superlink, "--run-id", str(number)).get("runs") or [{}]
-            status = str(runs[0].get("status", ""))
-            if status.startswith("finished") and not (folder / ENDED).exists():
-                return {"code": WRONG, "line": f"the server's process has ended: {status}; the same command goes on"}
+    listener, heard, over = Listener(folder), time.monotonic(), False
+    with Progress(rounds) as progress:
+        while True:
+            time.sleep(0.2)
+            for news in listener.news():
+                heard = time.monotonic()
+                if "code" in news:
+                    return news
+                if "note" in news:
+                    progress.say(news["note"])
+                else:
+                    progress.update(news["round"], news["values"])
+            if over:
+                return {"code": WRONG, "line": "the server's process has ended; the same command goes on"}
+            if time.monotonic() - heard > LOOK:
+                heard, over = time.monotonic(), _status(superlink, number).startswith("finished")
+
+
+def _status(superlink: str, number: int) -> str:
+    runs = _flwr("list", superlink, "--run-id", str(number)).get("runs") or [{}]
+    return str(runs[0].get("status", ""))
+
+
+def _stopped(given: argparse.Namespace, number: int) -> None:
+    """Stop a run of Flower, and wait until its process has let go of the folder."""
+    from ..runs.lock import InUseError, check_free
+
+    _flwr("stop", str(number), given.superlink)
+    until = time.monotonic() + STOP
+    while time.monotonic() < until:
+        try:
+            return check_free(given.out)
+        except InUseError:
+            time.sleep(0.2)
 
 
 def _flwr(*arguments: str) -> dict[str, Any]:
@@ -129,8 +164,8 @@ def _flwr(*arguments: str) -> dict[str, Any]:
 def _node(given: argparse.Namespace) -> int:
     from ..flower_apps import data_of
 
-    data_of(given.data, given.number)
-    config = {"partition-id": given.number, "data": str(given.data.absolute())}
+    data_of(given.data, given.number, given.own_code)
+    config = {"partition-id": given.number, "data": str(given.data.absolute()), "own-code": " ".join(given.own_code)}
     if given.state is not None:
         config["state"] = str(given.state.absolute())
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())

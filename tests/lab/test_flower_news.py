@@ -1,0 +1,42 @@
+"""What a served run tells the command that follows it."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+from fedsash.averages import Window
+from fedsash.evaluation import Evaluation
+from fedsash.lab.flower_news import FILE, Listener, Teller
+from fedsash.lab.runs import run
+from support.worlds import federation
+
+
+def test_each_round_is_told_once_with_the_values_of_the_last_evaluation(tmp_path: Path) -> None:
+    world = federation(averages={"w": Window(2)}, evaluation=Evaluation(every=2, last=1))
+    listener, teller = Listener(tmp_path), Teller(tmp_path)
+    run(world, 3, out=tmp_path / "run", progress=False, callbacks=[teller])
+    rounds = listener.news()
+    assert [news["round"] for news in rounds] == [0, 1, 2, 3]
+    assert [set(news["values"]) for news in rounds] == [set(), set(), {"model", "w"}, {"model", "w"}]
+    assert listener.news() == []
+    teller.ended(0, "")
+    assert listener.news() == [{"code": 0, "line": ""}]
+
+
+def test_warnings_are_told_and_a_line_that_is_half_written_waits(tmp_path: Path) -> None:
+    listener = Listener(tmp_path)
+    assert listener.news() == []
+    Teller(tmp_path)
+    logging.getLogger("fedsash").warning("node %d is strange", 7)
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"round": 1')
+        file.flush()
+        assert listener.news() == [{"note": "node 7 is strange"}]
+        file.write(', "values": {}}\n')
+    assert listener.news() == [{"round": 1, "values": {}}]
+
+
+def test_nothing_is_told_if_nobody_follows(tmp_path: Path) -> None:
+    Teller(tmp_path / "gone").ended(0, "")
+    assert not (tmp_path / "gone").exists()

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 pytest.importorskip("flwr")
 
@@ -131,3 +131,19 @@ def test_several_clients_of_a_node_travel_in_one_message(tmp_path: Path) -> None
             expected, _ = simulated.round(expected)
     assert sorted(sent) == [8, 8, 8, 9, 9, 9, 10, 10, 10]
     assert_same(state, expected)
+
+
+def own_loss(output: Tensor, y: Tensor) -> Tensor:
+    return nn.functional.cross_entropy(output, y, reduction="none", label_smoothing=0.1)
+
+
+def test_a_nodes_configuration_allows_code_of_its_owner(tmp_path: Path) -> None:
+    simulated = here(loss=own_loss, data=data())
+    missing = []
+    for allowed in ("elsewhere:own_loss", f"elsewhere:own_loss {__name__}:own_loss"):
+        nodes = grid(tmp_path)
+        nodes.configs = {node: {**config, "own-code": allowed} for node, config in nodes.configs.items()}
+        with there(nodes, simulated) as world:
+            missing.append(world.round(world.start())[1].missing)
+    assert len(missing[0]) == 4 and all("names code outside fedsash" in why for why in missing[0].values())
+    assert not missing[1]

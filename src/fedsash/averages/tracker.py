@@ -79,15 +79,22 @@ class Tracker(Shown):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`."""
+        """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`.
+
+        An average leaves out a model with a value that is not finite, with a warning.
+        """
         if self._applied:
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         tensors = self._live()
         if self._news(tensors):
             self._join()
-        for group in self._groups:
-            group.observe(tensors, self.round + 1)
-        self.round += 1
+        round, models = self.round + 1, [group.pieces(tensors) for group in self._groups]
+        left: set[str] = set()
+        for group, w in zip(self._groups, models, strict=True):
+            left |= group.not_finite(w, round, but=left)
+        for group, w in zip(self._groups, models, strict=True):
+            group.observe(w, round, but=left)
+        self.round = round
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
@@ -97,12 +104,17 @@ class Tracker(Shown):
     def window(self, size: int, at: int | None = None) -> dict[str, Tensor]:
         """The mean of the last `size` models after update `at` (None: the last sum), as `Window(size)` had it then.
 
-        It needs running sums at both ends. Raises `SettingError` that says which there are.
+        It needs running sums at both ends. Raises `RunError` if there is none yet, `SettingError` that says which there
+        are.
         """
-        first = self._groups[0].sums
-        if first is None:
+        if not self.trajectory_every:
             raise RunError("Tracker.window: there are no running sums; a tracker keeps them with trajectory_every = 10")
-        at = at if at is not None else max(first.rounds, default=0)
+        first = self._groups[0].sums
+        if first is None or not first.rounds:
+            raise RunError(
+                f"Tracker.window: there is no running sum yet; the first is after update {self.trajectory_every}"
+            )
+        at = at if at is not None else first.rounds[-1]
         begins, tensors = first.begins(size, at), self._live()
         return {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
 

@@ -111,7 +111,7 @@ class Asynchronous:
             raise Ended(site.why)
         ids = np.array(learning.trained, dtype=np.int64)
         return learning.state, RoundReport(
-            round=state.round, clients=ids, samples=learning.passed, refused=learning.left_out
+            round=state.round + 1, clients=ids, samples=learning.passed, refused=learning.left_out
         )
 
     def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:

@@ -12,16 +12,17 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ..basics.errors import FedsashError, one_line
+from ..basics.errors import FedsashError, check, one_line
 from ..data.federated import FederatedData
 from ..data.source import Source
 from ..federation import Federation
-from ..flower import FlowerClients, NamedModel, Waiting, client_app
+from ..flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
+from ..network import Asynchronous, Synchronous
 from . import files
-from .config import ConfigError, Experiment, load, parse
+from .config import ConfigError, Experiment, NetworkExperiment, load, parse
 from .config.errors import located
 from .config.files import read
-from .runs import resume, run
+from .runs import Driver, resume, run
 from .runs.folder import RunFolder
 
 ENDED = "ended.json"
@@ -44,14 +45,20 @@ client = node_app()
 """The code of that app: the server and each node have fedsash themselves, and nothing else is sent."""
 
 
-def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting) -> None:
-    """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`."""
+def write_app(
+    folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None = None
+) -> None:
+    """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
+
+    `limit` is that of `RealTime`, for an experiment with an asynchronous scheduler.
+    """
     config = {
         "experiment": json.dumps(experiment.table()),
         "out": str(out.absolute()),
         "ended": str((folder / ENDED).absolute()),
         "clients": count,
         "waiting": json.dumps(vars(waiting)),
+        "limit": limit or 0,
     }
     table: dict[str, Any] = json.loads(json.dumps(PYPROJECT))
     table["project"]["dependencies"] = ["fedsash[flower]"]
@@ -91,11 +98,12 @@ def serve(grid: Any, config: Mapping[str, Any]) -> None:
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
     federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
-    settings = experiment.settings(federation)
+    driver = in_real_time(experiment, federation, int(config["limit"]) or None)
+    settings = experiment.settings(driver)
     if RunFolder(out).begun:
-        resume(federation, experiment.rounds, out, progress=False, **settings)
+        resume(driver, experiment.rounds, out, progress=False, **settings)
     else:
-        run(federation, experiment.rounds, out=out, progress=False, **settings)
+        run(driver, experiment.rounds, out=out, progress=False, **settings)
 
 
 def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) -> Federation:
@@ -125,6 +133,19 @@ def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) 
             waiting=waiting,
         )
     return experiment.around(module, clients)
+
+
+def in_real_time(experiment: Experiment, federation: Federation, limit: int | None) -> Driver:
+    """The driver of an experiment over nodes: its scheduler in real time, or the federation for synchronous rounds.
+
+    The links and the clients of its simulated network are not used. Raises `SettingError` for a limit without an
+    asynchronous scheduler.
+    """
+    scheduler = experiment.scheduler if isinstance(experiment, NetworkExperiment) else Synchronous()
+    if isinstance(scheduler, Synchronous):
+        check(limit is None, "limit", limit, "needs an asynchronous scheduler: leave it out")
+        return federation
+    return Asynchronous(federation, RealTime(limit), scheduler)
 
 
 def node_app() -> Any:

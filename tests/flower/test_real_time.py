@@ -228,7 +228,7 @@ def test_without_any_node_the_run_ends_and_goes_on_when_they_are_back(tmp_path: 
                 nodes.configs.clear()
 
     ended = trained(driver(FedBuff(2), nodes), tmp_path / "a", callbacks=[Gone()])
-    assert ended.state.round == 4 and ended.summary["ended_early"] == "no node is there any more"
+    assert 4 <= ended.state.round < STEPS and ended.summary["ended_early"] == "no node is there any more"
     nodes.configs = configs
     assert resume(driver(FedBuff(2), nodes), STEPS, tmp_path / "a", progress=False).state.round == STEPS
 
@@ -262,5 +262,5 @@ def test_what_can_not_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
     trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
     with pytest.raises(RunError, match="the record of arrivals is of another run"):
         run(driver(FedWindow(ConstantWindow(2)), replay=tmp_path / "a"), STEPS, progress=False)
-    with pytest.raises(RunError, match=r"network is .*limit=None.* there and .*limit=3"):
+    with pytest.raises(RunError, match=r"limit=None\) there and .*limit=3\) here"):
         resume(driver(FedBuff(3), paced(tmp_path / "nodes"), limit=3), STEPS + 1, tmp_path / "a", progress=False)

@@ -10,7 +10,6 @@ import sys
 import optuna
 
 import fedsash as fs
-from fedsash.lab.config import parse
 
 
 class Pruning(fs.Callback):
@@ -27,7 +26,7 @@ class Pruning(fs.Callback):
 
 
 def objective(trial: optuna.Trial) -> float:
-    experiment = parse(
+    experiment = fs.parse(
         {
             "rounds": 60,
             "local": {"lr": trial.suggest_float("lr", 1e-3, 0.3, log=True)},

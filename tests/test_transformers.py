@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from fedsash import EMA, SWA, SettingError, Window
+from fedsash import EMA, SWA, RunError, SettingError, Window
 
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 pytest.importorskip("accelerate", reason="accelerate is not installed")
@@ -155,6 +155,27 @@ def test_a_checkpoint_without_averages_is_said_and_they_begin_there(tmp_path: Pa
     with pytest.warns(UserWarning, match="has no averages: they begin with the training that follows"):
         rest.train(resume_from_checkpoint=True)
     assert averages.tracker is not None and averages.tracker.count() == 6
+
+
+@pytest.mark.parametrize("keep", [0, 100, 400])
+def test_damaged_averages_of_a_checkpoint_are_named_in_one_line(tmp_path: Path, keep: int) -> None:
+    made = trainer(tmp_path)
+    Averages(made, EMA(0.9))
+    made.train()
+    file = tmp_path / "checkpoint-12" / "averages" / "tracker.safetensors"
+    file.write_bytes(file.read_bytes()[:keep])
+    rest = trainer(tmp_path, num_train_epochs=3)
+    Averages(rest, EMA(0.9))
+    with pytest.raises(RunError, match=r"tracker.safetensors can't be read: \w+ .*$"):
+        rest.train(resume_from_checkpoint=True)
+
+
+def test_to_add_it_to_the_callbacks_once_more_has_no_effect(tmp_path: Path) -> None:
+    made = trainer(tmp_path)
+    averages = Averages(made, SWA(start=1))
+    made.add_callback(averages)
+    made.train()
+    assert averages.tracker is not None and averages.tracker.count() == 12
 
 
 class Stream(torch.utils.data.IterableDataset):  # type: ignore[type-arg]

@@ -119,6 +119,7 @@ from .lab.config import (
     ConfigError as ConfigError,
     Experiment as Experiment,
     load as load,
+    parse as parse,
 )
 from .lab.runs import (
     BestRound as BestRound,

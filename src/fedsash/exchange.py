@@ -198,7 +198,7 @@ class Executor(ABC):
 class RoundReport:
     """The report of a round.
 
-    - `round`: its index, from 0; `clients` `[s]`: the numbers of the clients that were asked;
+    - `round`: its number, from 1; `clients` `[s]`: the numbers of the clients that were asked;
     - `samples`: how many samples they have trained on;
     - `refused`: the clients whose upload was refused; `missing`: the clients that did not answer, and why;
     - `skipped`: why the model did not move; empty if it did.

@@ -211,7 +211,7 @@ class Federation(Reached, Shown):
         self, state: State, request: Request, sums: UploadSums, probed: UploadSums | None = None
     ) -> tuple[State, RoundReport]:
         """The state after a round, from its request and its sums. Do not use the given state again."""
-        report = sums.report(request.round, probed, self._lazy.current.minimum)
+        report = sums.report(request.round + 1, probed, self._lazy.current.minimum)
         if report.skipped:
             return replace(state, round=state.round + 1), report
         heard = replace(request, sent=self.sharing.common_of(request.sent))

@@ -8,12 +8,13 @@ from functools import wraps
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from .averages import Average
 from .averages.callback import NONE, After, TrackerCallback
-from .basics.errors import ModelError, check, library
+from .basics.errors import ModelError, RunError, check, library, one_line
 
 with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -28,15 +29,16 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         averages = Averages(trainer, {"window": Window(100), "ema": EMA(0.999)})
         trainer.train()
 
-    The other arguments are those of `TrackerCallback`. It adds itself to the trainer's callbacks. A trainer tells its
-    callbacks of an evaluation when it is over, and of a checkpoint not where it lies: so this one also wraps the
-    trainer's `evaluation_loop` and `train`. After each evaluation the model is itself, bitwise.
+    The other arguments are those of `TrackerCallback`. It adds itself to the trainer's callbacks; to add it again has
+    no effect. A trainer tells its callbacks of an evaluation when it is over, and of a checkpoint not where it lies: so
+    this one also wraps the trainer's `evaluation_loop` and `train`. After each evaluation the model is itself, bitwise.
 
     A checkpoint gets a folder `averages`. `averages/NAME` has an average as a model, for `from_pretrained`. Its
     `tracker.safetensors` is what a resumed training needs to go on to the byte. With `load_best_model_at_end` the
     averages, too, are those of the best checkpoint afterwards. An epoch ends with its last step, before an evaluation.
 
-    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), `SettingError` for a wrong argument.
+    Raises `ModelError` if the model is sharded (FSDP, DeepSpeed), `SettingError` for a wrong argument, and `RunError`
+    when a training is resumed from a damaged checkpoint.
     """
 
     def __init__(
@@ -63,6 +65,9 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         @wraps(train)
         def resumed(resume_from_checkpoint: str | bool | None = None, *rest: Any, **more: Any) -> Any:
             self._resumed = resume_from_checkpoint
+            callbacks = trainer.callback_handler.callbacks
+            while callbacks.count(self) > 1:  # add_callback(averages), by habit
+                callbacks.remove(self)
             return train(resume_from_checkpoint, *rest, **more)
 
         @wraps(evaluation_loop)
@@ -118,7 +123,10 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
     def _load(self, checkpoint: Path) -> None:
         """Take up the averages of a checkpoint when the training begins or ends."""
         place = checkpoint / FOLDER / TRACKER
-        if place.is_file():
-            self._saved = load_file(place)
-        else:
+        if not place.is_file():
             warnings.warn(NONE.format(checkpoint), stacklevel=2)
+            return
+        try:
+            self._saved = load_file(place)
+        except SafetensorError as error:
+            raise RunError(f"{place} can't be read: {one_line(error)}") from error

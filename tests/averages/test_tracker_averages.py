@@ -91,7 +91,7 @@ def test_a_window_after_the_fact_is_the_window_that_was_kept(size: int) -> None:
 def test_a_window_that_no_sums_give_is_refused_with_those_there_are() -> None:
     model = make_model()
     tracker = Tracker(EMA(0.9), model, trajectory_every=3)
-    with pytest.raises(ValueError, match=r"^at = 0: there are running sums after the updates none"):
+    with pytest.raises(ValueError, match=r"^Tracker.window: there is no running sum yet; the first is after update 3$"):
         tracker.window(2)
     drift(model, 7, tracker)
     with pytest.raises(ValueError, match=r"^at = 7: there are running sums after the updates \[3, 6\]"):
@@ -124,6 +124,27 @@ def test_a_model_that_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture
     model.load_state_dict(own)
     assert all(map(equal, before, [tracker.value(name) for name in tracker.averages]))
     assert "round 4: the model is not finite; EMA leaves it out" in caplog.text
+
+
+def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytest.LogCaptureFixture) -> None:
+    model = make_model()
+    model[2].double()
+    tracker = Tracker({"window": Window(3), "ema": EMA(0.9), "head": Window(3, part="2")}, model, trajectory_every=1)
+    drift(model, 3, tracker)
+    before = {name: tracker.value(name) for name in tracker.averages}
+    own = copy.deepcopy(model.state_dict())
+    for p in model.parameters():
+        p.data += 1
+    model[0].bias.data[0] = math.nan
+    tracker.update()
+    head = tracker.value("head")
+    model.load_state_dict(own)
+    assert all(equal(before[name], tracker.value(name)) for name in ("window", "ema"))
+    assert not equal(head, before["head"]), "this average is of finite values only"
+    assert [caplog.text.count(f"; {kind} leaves it out") for kind in ("Window", "EMA")] == [1, 1]
+    drift(model, 1, tracker)
+    assert [tracker.count(name) for name in tracker.averages] == [3, 4, 3]
+    assert equal(tracker.window(3), tracker.value("window"))
 
 
 def test_the_average_of_the_average_is_refused() -> None:

@@ -1,4 +1,4 @@
-"""A tracker of modules that are wrapped, moved, of several types, or trained part by part."""
+"""A tracker of modules that are wrapped, moved, or of several types."""
 
 from __future__ import annotations
 
@@ -12,13 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import start_processes
 
-from fedsash.averages import EMA, SWA, Average, Tracker, Window
-from support.loops import equal, make_model, steps
-
-
-def mean_of(models: list[dict[str, Tensor]], name: str) -> Tensor:
-    """The mean of the models' tensors of one name, rounded once to their type."""
-    return torch.stack([m[name].double() for m in models]).mean(0).to(models[0][name].dtype)
+from fedsash.averages import EMA, Average, Tracker, Window
+from support.loops import equal, make_model, mean_of, steps
 
 
 @pytest.fixture
@@ -162,35 +157,6 @@ def test_a_module_that_is_moved_inside_applied_gets_its_own_values_back() -> Non
     assert equal({name: t.float() for name, t in model.state_dict().items()}, own)
 
 
-def test_parameters_that_are_frozen_by_now_go_on_in_a_resumed_tracker() -> None:
-    model = make_model()
-    tracker = Tracker({"all": Window(3), "part": EMA(0.5, part="0")}, model, trajectory_every=1)
-    steps(model, 4, tracker)
-    model[0].requires_grad_(False)
-    resumed = Tracker({"all": Window(3), "part": EMA(0.5, part="2")}, model, trajectory_every=1)
-    with pytest.raises(ValueError, match=r"^the saved state does not fit this tracker: part.part is '0' there and '2'"):
-        resumed.load_state_dict(tracker.state_dict())
-    model[0].requires_grad_(True)
-    resumed = Tracker(tracker.averages, model, trajectory_every=1)
-    model[0].requires_grad_(False)
-    resumed.load_state_dict(tracker.state_dict())
-    for each in (resumed, tracker):
-        each.update()
-    assert equal(resumed.state_dict(), tracker.state_dict())
-    assert equal(resumed.window(2), tracker.window(2))
-
-
-def test_a_tracker_that_began_with_frozen_parameters_takes_up_a_state_that_has_them() -> None:
-    model = make_model()
-    tracker = Tracker(Window(3), model)
-    steps(model, 4, tracker)
-    again = make_model()
-    again[0].requires_grad_(False)
-    resumed = Tracker(Window(3), again)
-    resumed.load_state_dict(tracker.state_dict())
-    assert equal(resumed.value(), tracker.value())
-
-
 def test_an_average_of_a_module_that_changed_its_type_is_resumed_in_the_type_that_it_has() -> None:
     model = make_model()
     tracker = Tracker(Window(3), model)
@@ -217,45 +183,6 @@ def test_an_average_of_nothing_that_trains_yet_has_no_models() -> None:
     tracker = Tracker(Window(3, part="1", buffers="latest"), model)
     tracker.update()
     assert tracker.count() == 0 and tracker.value() == {}
-
-
-@pytest.mark.parametrize("average", [Window(3), EMA(0.5), SWA(1)], ids=str)
-def test_a_parameter_that_is_unfrozen_later_is_averaged_from_the_next_update_on(average: Average) -> None:
-    model = make_model()
-    model[0].requires_grad_(False)
-    tracker = Tracker(average, model)
-    early = steps(model, 4, tracker)
-    assert set(tracker.value()) == {"2.weight", "2.bias"}
-    model[0].requires_grad_(True)
-    late = steps(model, 2, tracker)
-    alone = copy.deepcopy(model)
-    others = {"0.weight": late, "0.bias": late, "2.weight": early + late, "2.bias": early + late}
-    for name, models in others.items():
-        reference = Tracker(average, alone)
-        for state in models:
-            alone.load_state_dict(state)
-            reference.update()
-        assert torch.equal(tracker.value()[name], reference.value()[name])
-    resumed = Tracker(average, model)
-    resumed.load_state_dict(tracker.state_dict())
-    assert equal(resumed.state_dict(), tracker.state_dict())
-    resumed.update()
-    tracker.update()
-    assert equal(resumed.value(), tracker.value())
-
-
-def test_statistics_of_a_layer_that_is_unfrozen_later_join_too() -> None:
-    model = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5, affine=False), nn.Linear(5, 2))
-    model[1].eval()
-    tracker = Tracker(Window(2), model)
-    steps(model, 2, tracker)
-    assert "1.running_mean" not in tracker.value()
-    model.eval()
-    tracker.update()
-    assert "1.running_mean" not in tracker.value(), "in eval mode nothing says that the layer will train"
-    model.train()
-    late = steps(model, 3, tracker)
-    torch.testing.assert_close(tracker.value()["1.running_mean"], mean_of(late[-2:], "1.running_mean"))
 
 
 def test_a_module_without_values_is_refused_and_may_come_back() -> None:

@@ -187,7 +187,7 @@ def test_a_round_in_which_all_are_bad_or_nobody_answers_is_skipped() -> None:
     assert state.round == 1 and torch.equal(state.w, w) and f.models(state).keys() == {"model"}
     trace = np.zeros((1, 6), dtype=bool)
     state, outcome = federation(sampling=Uniform(4, trace=trace)).round(federation().start())
-    assert not outcome.moved and len(outcome.clients) == 0 and state.round == 1
+    assert not outcome.moved and len(outcome.clients) == 0 and outcome.round == state.round == 1
 
 
 @dataclass(frozen=True)

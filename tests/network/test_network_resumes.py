@@ -106,6 +106,15 @@ def test_a_run_stopped_several_times_is_the_run_that_was_not(name: str, tmp_path
     assert bool(refused) == ("guard" in name)
 
 
+@pytest.mark.parametrize("name", ["synchronous", "probes", "fedbuff"])
+def test_a_report_has_the_number_of_its_round(name: str) -> None:
+    with driver(name) as made:
+        state = made.start()
+        for number in (1, 2, 3):
+            state, report = made.round(state)
+            assert report.round == state.round == number
+
+
 FAULTS = [
     (Trainer, "answer", "before"),
     (Federation, "observe", "before"),

@@ -22,7 +22,7 @@ from support.worlds import SEQUENTIAL, data, federation, mlp
 WAITING = Waiting(deadline=0.01, roll_call=0.01, poll=0.001)
 """Nodes in this process answer at once."""
 
-logging.getLogger("flwr").setLevel(logging.ERROR)
+logging.getLogger("flwr").setLevel(logging.WARNING)
 
 
 def here(**settings: Any) -> Federation:

@@ -40,3 +40,8 @@ def steps(
 
 def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def mean_of(models: list[dict[str, Tensor]], name: str) -> Tensor:
+    """The mean of the models' tensors of one name, rounded once to their type."""
+    return torch.stack([m[name].double() for m in models]).mean(0).to(models[0][name].dtype)

@@ -94,7 +94,7 @@ class UploadSums:
         return self._rule.update(mean, self._single)
 
     def report(self, round: int, probed: UploadSums | None = None, least: int = 1) -> RoundReport:
-        """The report of the round, with the clients of a preceding probe (`probed`).
+        """The report of round `round`, counted from 1, with the clients of a preceding probe (`probed`).
 
         If fewer than `least` uploads can be used, it says why the round is skipped. A private rule moves without any.
         """

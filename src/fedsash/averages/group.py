@@ -72,11 +72,14 @@ class Group:
             raise ModelError("the module is on the device meta, which holds no values to average")
         return Pieces([(t if t.dtype == self.dtype else t.to(self.dtype)).reshape(-1) for t in own])
 
-    def observe(self, tensors: Mapping[str, Tensor], round: int) -> None:
-        """Show the tensors to all averages as the model of `round`; keep the running sum if it is time."""
-        w = self.pieces(tensors)
+    def not_finite(self, w: Pieces, round: int, but: set[str]) -> set[str]:
+        """The averages, except `but`, that leave out the model `w` `[d]` of `round`. Then all groups leave it out."""
+        return self.observers.not_finite(self.averages.keys() - but, w, round)
+
+    def observe(self, w: Pieces, round: int, but: set[str]) -> None:
+        """Show `w` `[d]` to all averages, except `but`, as the model of `round`; keep the running sum if it is time."""
         self._follow(w.pieces[0])
-        self.observers.observe(self, w, round)
+        self.observers.take([name for name in self.averages if name not in but], self, w, round)
         if self.sums is not None:
             self.sums.observe(self.averages[RUNNING], round)
 

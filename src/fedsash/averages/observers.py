@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -94,34 +94,39 @@ class Observers:
             for row in past.trajectory.forget():
                 row.zero_()
 
-    def _offer(self, names: Iterable[str], states: AverageStates, w: Pieces, round: int) -> None:
-        slices: dict[tuple[tuple[int, int], ...], _Slice] = {}
-        used: dict[Trajectory, Pieces] = {}
-        taking = [name for name in names if self._observers[name].average.observes(round)]
+    def not_finite(self, names: Collection[str], w: Pieces, round: int) -> set[str]:
+        """Which of the averages leave out the model `w` `[D]` of `round`, with a warning: their slice is not finite."""
+        taking = {name: tuple(self._observers[name].ranges) for name in self._taking(names, round)}
         thorough = any(self._observers[name].average.thorough for name in taking)
-        for name in taking:
+        finite = {ranges: w.cut(ranges).finite(thorough) for ranges in set(taking.values())}
+        left = {name for name, ranges in taking.items() if not finite[ranges]}
+        for name in sorted(left):
+            kind = type(self._observers[name].average).__name__
+            _log.warning("round %d: the model is not finite; %s leaves it out", round, kind)
+        return left
+
+    def take(self, names: Iterable[str], states: AverageStates, w: Pieces, round: int) -> None:
+        """Show the model `w` `[D]` of `round` to these averages, in place; their slices must be finite."""
+        used: dict[Trajectory, Pieces] = {}
+        for name in self._taking(names, round):
             observer, past = self._observers[name], states.past.get(name)
-            average, state, ranges = observer.average, states.averages[name], tuple(observer.ranges)
-            if ranges not in slices:
-                slices[ranges] = _Slice(w.cut(ranges), thorough)
-            if not slices[ranges].finite:
-                _log.warning("round %d: the model is not finite; %s leaves it out", round, type(average).__name__)
-                continue
-            average.take(state, slices[ranges].w, round, past or {})
+            average, state, own = observer.average, states.averages[name], w.cut(observer.ranges)
+            average.take(state, own, round, past or {})
             if past is not None:
                 past.rounds = average.needs(state)
-                used[past.trajectory] = slices[ranges].w
+                used[past.trajectory] = own
         for trajectory, piece in used.items():
             trajectory.forget()  # first, so that the new model can take a row that is no longer needed
             if trajectory.needs(round):
                 trajectory.put(round, piece)
 
+    def _taking(self, names: Iterable[str], round: int) -> list[str]:
+        """Those of the averages that observe the model of `round`."""
+        return [name for name in names if self._observers[name].average.observes(round)]
 
-class _Slice:
-    """A slice `w` `[d]` of a model, and whether it is finite (see `Pieces.finite`)."""
-
-    def __init__(self, w: Pieces, thorough: bool) -> None:
-        self.w, self.finite = w, w.finite(thorough)
+    def _offer(self, names: Sequence[str], states: AverageStates, w: Pieces, round: int) -> None:
+        left = self.not_finite(names, w, round)
+        self.take([name for name in names if name not in left], states, w, round)
 
 
 def _capacity(group: Iterable[Retention]) -> int:

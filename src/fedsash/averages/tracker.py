@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ..basics.arrays import Vectors
 from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line, shortened
 from ..basics.fingerprint import text
-from ..basics.layout import Layout
+from ..basics.layout import Layout, NamedPart
 from ..basics.norms import frozen_norms, re_estimate
 from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, sharded, unwrapped
@@ -42,8 +42,9 @@ class Tracker(Shown):
     An average's `buffers` says which running statistics it has.
 
     The parameters that train are averaged, each in its own type. One that is unfrozen later is averaged from the next
-    update on. `module` may be compiled, or wrapped for several processes or devices: each process averages the values
-    that it holds. If the module moves to another device, the averages follow with the next update.
+    update on. An average's `part` means the names that it has when the tracker is made. `module` may be compiled, or
+    wrapped for several processes or devices: each process averages the values that it holds. If the module moves to
+    another device, the averages follow with the next update.
 
     With `trajectory_every = k` it keeps the sum of all models after every k updates, 16 bytes a parameter each. Two of
     them give any `window` between them, exactly, after the fact.
@@ -60,6 +61,8 @@ class Tracker(Shown):
         self.round = 0
         self._applied = 0
         self._groups: list[Group] = []
+        layout = Layout(self.module, mixed=True)
+        self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
         self._join()
 
     def facts(self) -> dict[str, object]:
@@ -76,15 +79,22 @@ class Tracker(Shown):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`."""
+        """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`.
+
+        An average leaves out a model with a value that is not finite, with a warning.
+        """
         if self._applied:
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         tensors = self._live()
         if self._news(tensors):
             self._join()
-        for group in self._groups:
-            group.observe(tensors, self.round + 1)
-        self.round += 1
+        round, models = self.round + 1, [group.pieces(tensors) for group in self._groups]
+        left: set[str] = set()
+        for group, w in zip(self._groups, models, strict=True):
+            left |= group.not_finite(w, round, but=left)
+        for group, w in zip(self._groups, models, strict=True):
+            group.observe(w, round, but=left)
+        self.round = round
 
     def value(self, name: str | None = None) -> dict[str, Tensor]:
         """The tensors of an average by their names, as new ones; the module's own while nothing has been observed."""
@@ -94,12 +104,17 @@ class Tracker(Shown):
     def window(self, size: int, at: int | None = None) -> dict[str, Tensor]:
         """The mean of the last `size` models after update `at` (None: the last sum), as `Window(size)` had it then.
 
-        It needs running sums at both ends. Raises `SettingError` that says which there are.
+        It needs running sums at both ends. Raises `RunError` if there is none yet, `SettingError` that says which there
+        are.
         """
-        first = self._groups[0].sums
-        if first is None:
+        if not self.trajectory_every:
             raise RunError("Tracker.window: there are no running sums; a tracker keeps them with trajectory_every = 10")
-        at = at if at is not None else max(first.rounds, default=0)
+        first = self._groups[0].sums
+        if first is None or not first.rounds:
+            raise RunError(
+                f"Tracker.window: there is no running sum yet; the first is after update {self.trajectory_every}"
+            )
+        at = at if at is not None else first.rounds[-1]
         begins, tensors = first.begins(size, at), self._live()
         return {n: t for group in self._groups for n, t in group.window(at, begins, tensors).items()}
 
@@ -166,10 +181,11 @@ class Tracker(Shown):
         try:
             about = json.loads(bytes(saved["about"].tolist()))
             _same("the saved state", self._about()["averages"], about["averages"])
+            parts = {name: NamedPart(*about["parts"][name]) for name in self.averages}
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
-            self.round, self._groups = int(saved["round"]), groups
+            self.round, self._groups, self._parts = int(saved["round"]), groups, parts
             self._known = {name for group in groups for name in group.shapes}
         except FedsashError:
             raise
@@ -192,7 +208,7 @@ class Tracker(Shown):
         for name, average in self.averages.items():
             known = [f.name for f in fields(average) if f.metadata.get("numbers", True)]
             settings |= {name: text(type(average))} | {f"{name}.{f}": text(getattr(average, f)) for f in known}
-        return {"averages": settings, "groups": [group.about() for group in self._groups]}
+        return {"averages": settings, "parts": self._parts, "groups": [group.about() for group in self._groups]}
 
     def _live(self) -> dict[str, Tensor]:
         """All parameters and buffers of the module, as they are now; of a sharded one its shards."""
@@ -220,7 +236,7 @@ class Tracker(Shown):
         layout = Layout(self.module, mixed=True)
         statistics = {n for n, (start, _) in zip(layout.names, layout.places, strict=True) if start >= layout.trained}
         left = {name: set() if average.buffers == "average" else statistics for name, average in self.averages.items()}
-        members = {name: layout.members(average.part) - left[name] for name, average in self.averages.items()}
+        members = {name: layout.inside(part) - left[name] for name, part in self._parts.items()}
         kept = {
             name: t for name, t in tensors.items() if self.trajectory_every or any(name in m for m in members.values())
         }

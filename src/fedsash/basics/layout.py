@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import accumulate, chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,13 @@ from .private_torch import point
 
 ModelSlice = str | tuple[str, ...]
 """A slice of the model: `"all"`, `"classifier"`, `"extractor"`, or names of parameters or modules (see `members`)."""
+
+
+class NamedPart(NamedTuple):
+    """A part of the model: the tensors of these parameters and modules, or all `others`."""
+
+    names: Sequence[str] = ()
+    others: bool = True
 
 
 class Layout:
@@ -61,7 +69,6 @@ class Layout:
         }
         linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
         self._last_linear: str | None = next(filter(self._tensors_of, reversed(linears)), None)
-        self._classifier = self._tensors_of(self._last_linear) if self._last_linear is not None else set()
 
     def _of(self, tensors: Sequence[tuple[str, torch.Size]]) -> None:
         self.names = tuple(name for name, _ in tensors)
@@ -190,23 +197,31 @@ class Layout:
         Raises `SettingError` if there is no classifier, if the extractor would be empty, or if no trainable parameter
         or module has such a name.
         """
+        return self.inside(self.named(part))
+
+    def named(self, part: ModelSlice) -> NamedPart:
+        """A part of the model by names, which mean the same when other parameters train. Raises as `members` does."""
         if part == "all":
-            return set(self.names)
+            return NamedPart()
         if part in ("classifier", "extractor"):
-            rest = set(self.names) - self._classifier
-            if not self._classifier:
-                raise SettingError(
-                    "", "part", part, "the model has no trainable nn.Linear; name its parameters instead"
-                )
-            if part == "extractor" and not rest:
+            if self._last_linear is None:
+                right = "the model has no trainable nn.Linear; name its parameters instead"
+                raise SettingError("", "part", part, right)
+            found = NamedPart((self._last_linear,), others=part == "extractor")
+            if not self.inside(found):
                 raise SettingError("", "part", part, "the model has nothing but its classifier")
-            return self._classifier if part == "classifier" else rest
-        asked = (part,) if isinstance(part, str) else part
+            return found
+        asked = (part,) if isinstance(part, str) else tuple(part)
         unknown = [name for name in asked if not name or not self._tensors_of(name)]
         if unknown or not asked:
             there = shortened(", ".join(self.names), 200)
             raise SettingError("", "part", part, f"nothing that trains is called {brief(unknown)}; there are {there}")
-        return set().union(*map(self._tensors_of, asked))
+        return NamedPart(asked, others=False)
+
+    def inside(self, part: NamedPart) -> set[str]:
+        """The names of the tensors of a part that are in this layout, maybe none."""
+        found = set().union(*map(self._tensors_of, part.names))
+        return set(self.names) - found if part.others else found
 
     def _tensors_of(self, name: str) -> set[str]:
         """The tensor of that name, or all of the module of that name (the empty name is the root)."""

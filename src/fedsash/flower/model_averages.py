@@ -33,7 +33,7 @@ class ModelAverages:
     def observe(self, model: Tensors, round: int) -> None:
         """Show the model of `round`, which is finite, to all averages."""
         for group in self._groups:
-            group.observe(model, round)
+            group.observe(group.pieces(model), round, but=set())
 
     def count(self, name: str) -> int:
         """How many models are in an average."""

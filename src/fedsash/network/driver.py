@@ -126,7 +126,7 @@ class Asynchronous:
             raise Ended(site.why)
         ids = np.array(learning.trained, dtype=np.int64)
         return learning.state, RoundReport(
-            round=state.round,
+            round=state.round + 1,
             clients=ids,
             samples=learning.passed,
             refused=learning.left_out,

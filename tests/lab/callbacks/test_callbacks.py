@@ -28,7 +28,7 @@ class Diary(Callback):
         self.lines.append(f"begin {run.round} of {run.rounds}{' again' * run.resumed}")
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
-        assert report.round + 1 == run.round == run.state.round
+        assert report.round == run.round == run.state.round
         self.lines.append(f"round {run.round}")
 
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -43,12 +44,17 @@ def test_runs_with_callbacks_share_no_rounds_and_tracking_is_left_to_the_runs(tm
 
 
 @pytest.mark.slow
-def test_a_stopped_run_is_finished_and_not_trained_again(tmp_path: Path) -> None:
+def test_a_stopped_run_is_finished_and_not_trained_again(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     file, out = tmp_path / "sweep.toml", tmp_path / "s"
     file.write_text(SWEEP)
-    assert not execute(load(file), out, jobs=1, progress=False).failed
+    assert not execute(load(file), out, jobs=1).failed
+    shown = capfd.readouterr().out
     summaries = [json.loads((out / "runs" / f"seed={i}" / "summary.json").read_text()) for i in (0, 1)]
     assert all(found["ended_early"] and found["rounds"] < 30 for found in summaries)
+    for i, found in enumerate(summaries):
+        assert re.search(rf"runs/seed={i}: .*%, ended after round {found['rounds']}\n", shown)
+    last = shown.splitlines()[-1]
+    assert last.startswith("round 60/60") and "left" not in last
     before = [final(out / "runs" / f"seed={i}") for i in (0, 1)]
     times = [(out / "runs" / f"seed={i}" / "summary.json").stat().st_mtime_ns for i in (0, 1)]
     assert not execute(load(file), out, jobs=1, progress=False).failed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sqlite3
 import subprocess
 import sys
@@ -174,6 +175,22 @@ def test_wandb_gets_every_number_and_a_resumed_run_goes_on_in_the_same_one(
     result = go_on(world(), 5, tmp_path, callbacks=[WandB()])
     id, found = offline(tmp_path)
     assert id == result.state.lineage[-1][1] and alike(found, expected(result.history))
+
+
+def test_wandb_asks_for_its_key_before_anything_is_written(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    code = (
+        "from fedsash import WandB, run\n"
+        "from fedsash.testing import small_federation\n"
+        "try: run(small_federation(), 1, out='run', callbacks=[WandB()])\n"
+        "except ValueError as error: print(error)"
+    )
+    given = {name: value for name, value in os.environ.items() if not name.startswith("WANDB")}
+    given |= {"HOME": str(tmp_path), "NETRC": str(tmp_path / "none"), "PYTHONPATH": os.pathsep.join(sys.path)}
+    how: Any = {"env": given, "cwd": tmp_path, "stdin": subprocess.DEVNULL, "text": True, "check": True}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, **how)
+    assert done.stdout.startswith("Weights & Biases: No API key") and done.stdout.count("\n") == 1
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize("kind", ["file", "sqlite"])

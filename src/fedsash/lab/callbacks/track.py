@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import get_args, get_type_hints
 
 from ...basics.errors import check_choice
 from ...basics.typed import typed
@@ -25,11 +25,10 @@ class Track:
     @classmethod
     def of(cls, name: str) -> Track:
         """The table that `track = "wandb"` means: one of them, with its defaults."""
-        kinds: dict[str, Any] = {"tensorboard": TensorBoard, "wandb": WandB, "mlflow": MLflow}
+        kinds = {field: get_args(kind)[0] for field, kind in get_type_hints(cls).items()}
         check_choice("Track.name", name, *kinds)
         return cls(**{name: kinds[name]()})
 
     def chosen(self) -> dict[str, Callback]:
         """Those that are switched on, by name."""
-        every = {"tensorboard": self.tensorboard, "wandb": self.wandb, "mlflow": self.mlflow}
-        return {name: callback for name, callback in every.items() if callback is not None}
+        return {name: callback for name, callback in vars(self).items() if callback is not None}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +31,10 @@ class WandB(Callback):
 
     def fits(self, federation: Driver) -> None:
         with library("wandb", "Weights & Biases", "wandb"):
-            import wandb  # noqa: F401
+            import wandb
+        if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled"):
+            with _refused("; without one, set WANDB_MODE=offline"):
+                wandb.login(verify=False)  # asks for the key if there is none
 
     def begin(self, run: LiveRun) -> None:
         import wandb
@@ -37,10 +42,8 @@ class WandB(Callback):
         name = self.run_name or (run.folder.resolve().name if run.folder else None)
         how: dict[str, Any] = {"id": run.id, "resume": "allow", "reinit": "create_new", "dir": run.folder}
         how["settings"] = wandb.Settings(quiet=True)
-        try:
+        with _refused():
             self._there = wandb.init(project=self.project, name=name, config=dict(run.config), **how)
-        except wandb.Error as error:  # such as: no key
-            raise RunError(f"Weights & Biases: {one_line(error)}") from error
         if run.resumed:
             self._there.config.update(dict(run.config), allow_val_change=True)  # such as more rounds
         self._rows = Rows.of(run)
@@ -56,3 +59,14 @@ class WandB(Callback):
     def _send(self, run: LiveRun) -> None:
         for row in self._rows.new(run):
             self._there.log(named(row), step=row["round"])
+
+
+@contextmanager
+def _refused(right: str = "") -> Iterator[None]:
+    """Turn an error of W&B into one line."""
+    import wandb
+
+    try:
+        yield
+    except wandb.Error as error:
+        raise RunError(f"Weights & Biases: {one_line(error)}{right}") from error

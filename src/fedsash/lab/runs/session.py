@@ -274,7 +274,7 @@ class Session:
 
     def _report(self, outcome: RoundReport) -> None:
         """Report problems of a round in the metrics and in the log. The log leaves out problems of the round before."""
-        round, wrong = outcome.round + 1, (bool(outcome.refused), bool(outcome.missing), outcome.skipped)
+        round, wrong = outcome.round, (bool(outcome.refused), bool(outcome.missing), outcome.skipped)
         if wrong != self.wrong:
             for line in outcome.lines():
                 log.warning("round %d: %s", round, line)

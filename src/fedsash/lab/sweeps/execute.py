@@ -112,6 +112,7 @@ class _Foreman:
         self.idle += [] if message.crash else [message.sender]
         if message.reached == leg.last:
             self.done.add(leg.folder)
+            self.reached[leg.folder] = leg.last  # also after an early end
             if not leg.shared:
                 self.bar.say(f"{leg.folder}: {message.results or 'done'}")
         elif not self.executed.signal:

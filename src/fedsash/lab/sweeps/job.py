@@ -92,7 +92,7 @@ def _told(last: int, result: Result | TimeStudy) -> dict[str, Any]:
     """The end of a leg. A run that has ended early has reached its `last` round, too: nothing is left to train."""
     reached = last if result.summary["ended_early"] else result.summary["rounds"]
     why = signal.Signals(result.signal).name if result.signal else ""
-    shown = {key: result.summary[key] for key in ("metric", "models")}
+    shown = {key: result.summary[key] for key in ("metric", "models", "rounds", "ended_early")}
     return {"reached": reached, "summary": shown, "error": f"stopped by {why}" if why else ""}
 
 

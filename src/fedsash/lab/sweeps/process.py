@@ -106,8 +106,10 @@ class Process:
 
 
 def _results(summary: dict[str, Any]) -> str:
+    """The models' values, and whether the run ended early."""
     if not summary:
         return ""
     criterion, means = metric_of(summary), {name: of["last_mean"] for name, of in summary["models"].items()}
     known = [f"{name} {criterion.text(mean)}" for name, mean in means.items() if mean is not None]
-    return ", ".join(known)
+    early = [f"ended after round {summary['rounds']}"] if summary.get("ended_early") else []
+    return ", ".join([*known, *early])

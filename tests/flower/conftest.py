@@ -1,0 +1,17 @@
+"""What all tests with Flower share."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+
+import pytest
+
+
+@pytest.fixture(autouse=True, scope="module")
+def little_to_collect() -> Iterator[None]:
+    """Flower collects garbage each time it reads arrays: what there is before need not be looked at again and again."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()

@@ -81,8 +81,8 @@ def driver(
     return Asynchronous(world, RealTime(limit, replay), scheduler)
 
 
-def trained(federation: Asynchronous, out: Path, **how: Any) -> Any:
-    return run(federation, STEPS, out=out, progress=False, checkpoint=Checkpoint(every=2), **how)
+def trained(federation: Asynchronous, out: Path, steps: int = STEPS, **how: Any) -> Any:
+    return run(federation, steps, out=out, progress=False, checkpoint=Checkpoint(every=2), **how)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -208,13 +208,13 @@ def test_a_node_that_leaves_is_not_asked_and_one_that_comes_back_under_another_i
             super().round(run, report)
             if report.round == 1:
                 self.config = nodes.configs.pop(gone)
-            if report.round == 5:
+            if report.round == 20:
                 nodes.configs[999] = self.config
 
-    trained(driver(FedAsync(), nodes), tmp_path / "a", callbacks=[Comes()])
+    trained(driver(FedAsync(), nodes), tmp_path / "a", steps=40, callbacks=[Comes()])
     happened = [(client, why) for _, client, number, _, why in arrivals(tmp_path / "a") if number < 0]
     assert happened == [(3, "away"), (3, "back")]
-    trained(driver(FedAsync(), replay=tmp_path / "a"), tmp_path / "b")
+    trained(driver(FedAsync(), replay=tmp_path / "a"), tmp_path / "b", steps=40)
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
 

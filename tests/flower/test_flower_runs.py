@@ -46,7 +46,7 @@ class Killed(Callback):
         self.after = after
 
     def round(self, run: Any, report: Any) -> None:
-        if report.round + 1 == self.after:
+        if report.round == self.after:
             raise KeyboardInterrupt
 
 

@@ -15,23 +15,27 @@ from safetensors.torch import load_file
 
 pytest.importorskip("flwr")
 
+from fedsash.flower import RealTime
 from fedsash.lab.config import load
 from fedsash.lab.runs import run
+from fedsash.network import Asynchronous, FedBuff
 from support.faults import run_of
 from support.loopback import Loopback, content, loopback
 
-PARTITION: dict[str, Any] = {"name": "iid", "clients": 2}
+
+def partition(clients: int) -> dict[str, Any]:
+    return {"name": "iid", "clients": clients}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
-def files(home: Path, **tables: Any) -> tuple[Path, Path]:
+def files(home: Path, clients: int = 2, **tables: Any) -> tuple[Path, Path]:
     """The experiment file, and the file of a node's data, whose partition is the experiment's."""
     experiment, data = home / "experiment.toml", home / "mine.toml"
-    experiment.write_text(content(partition=PARTITION, **tables))
-    data.write_text('seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = 2\n')
+    experiment.write_text(content(partition=partition(clients), **tables))
+    data.write_text(f'seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = {clients}\n')
     return experiment, data
 
 
@@ -41,9 +45,9 @@ def simulated(experiment: Path, out: Path) -> None:
     run(driver, found.rounds, out=out, progress=False, **found.settings(driver))
 
 
-def served(flower: Loopback, experiment: Path, out: Path, *more: str) -> int:
-    process = flower.serve(experiment, out, 2, "--roll-call", "60", *more)
-    return process.wait(240)
+def served(flower: Loopback, experiment: Path, out: Path, *more: str, clients: int = 2) -> int:
+    process = flower.serve(experiment, out, clients, "--roll-call", "120", *more)
+    return process.wait(420)
 
 
 @pytest.mark.slow
@@ -97,13 +101,26 @@ def test_a_node_whose_uploads_are_not_finite_is_refused_in_every_round(tmp_path:
     assert_run_of(experiment, out, 2, lambda t, client: client == 0)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_replay_of_a_run_of_five_nodes_in_real_time_gives_its_bytes(tmp_path: Path) -> None:
+    method, scheduler = {"name": "fedavg"}, {"name": "fedbuff", "size": 2}
+    experiment, data = files(tmp_path, 5, rounds=4, method=method, scheduler=scheduler)
+    with started(tmp_path, data, nodes=5) as flower:
+        assert served(flower, experiment, tmp_path / "there", "--limit", "4", clients=5) == 0, flower.logs()
+    again = Asynchronous(load(experiment).federation(), RealTime(4, tmp_path / "there"), FedBuff(2))
+    run(again, 4, out=tmp_path / "here", progress=False)
+    assert rows(tmp_path / "there") == rows(tmp_path / "here")
+    assert_same_models(tmp_path / "there", tmp_path / "here")
+
+
 @contextmanager
-def started(home: Path, *data: Path) -> Iterator[Loopback]:
-    """A SuperLink and two nodes with these files of data, without TLS."""
+def started(home: Path, *data: Path, nodes: int = 2) -> Iterator[Loopback]:
+    """A SuperLink and nodes with these files of data, without TLS."""
     with loopback(home / "home") as flower:
         flower.configure("insecure = true")
         flower.superlink("--insecure")
-        for number in range(2):
+        for number in range(nodes):
             flower.node(number, data[number % len(data)], "--insecure")
         yield flower
 
@@ -118,6 +135,12 @@ def wait(until: Callable[[], bool], flower: Loopback, seconds: float = 120) -> N
     while not until():
         assert time.monotonic() < end, flower.logs()
         time.sleep(0.1)
+
+
+def assert_same_models(one: Path, other: Path) -> None:
+    for model in ("model", "w"):
+        first, second = (folder / "models" / f"{model}.safetensors" for folder in (one, other))
+        assert first.read_bytes() == second.read_bytes()
 
 
 def assert_run_of(experiment: Path, out: Path, rounds: int, accepted: Callable[[int, int], bool]) -> None:

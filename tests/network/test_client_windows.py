@@ -21,7 +21,7 @@ from fedsash.network import (
     Timing,
 )
 from fedsash.network.events import begin
-from fedsash.network.site import Site
+from fedsash.network.simulated import SimulatedSite
 from fedsash.sampling import Uniform
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0
@@ -33,7 +33,9 @@ def network(clients: int = 400, rate: float = RATE, **settings: object) -> Netwo
     return Network(Link(rate, sharing="fair"), clients=own, bytes=BYTES, learning=False, **settings)  # type: ignore[arg-type]
 
 
-def started(env: Environment, rule: ClientWindow, on: Network, server_state: Site | None = None, seed: int = 0) -> Site:
+def started(
+    env: Environment, rule: ClientWindow, on: Network, server_state: SimulatedSite | None = None, seed: int = 0
+) -> SimulatedSite:
     """A pipelined FedWindow at work, on another's link if one is given."""
     learner = Timing(on.clients.count, BYTES, Uniform(fraction=1.0), seed)
     site = begin(env, on, learner, rounds=FOREVER, seed=seed, up=server_state.up if server_state else None)

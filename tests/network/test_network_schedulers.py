@@ -31,7 +31,7 @@ from fedsash.network import (
 from fedsash.network.events import begin
 from fedsash.network.learning import check_asynchronous
 from fedsash.network.schedulers import Scheduler
-from fedsash.network.site import Site
+from fedsash.network.simulated import SimulatedSite
 from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
@@ -62,7 +62,9 @@ class Recording(Learning):
         self.models.append(self.state.w.clone())
 
 
-def played(scheduler: Scheduler, rounds: int, network: Network = UNEVEN, **settings: Any) -> tuple[Recording, Site]:
+def played(
+    scheduler: Scheduler, rounds: int, network: Network = UNEVEN, **settings: Any
+) -> tuple[Recording, SimulatedSite]:
     """A run of so many steps on five equal clients, unless `settings` of the federation say otherwise."""
     world = federation(
         **{"data": data(FIVE), "sampling": Uniform(5), "local": LocalTraining(lr=0.1, batch=3)} | settings

@@ -87,8 +87,8 @@ class OnGrid(Executor):
 
     def __init__(self, clients: FlowerClients, training: Training) -> None:
         own = clients.evaluation
-        self._grid, self._call, self._training = clients.grid, clients.roll_call, training
-        self._waiting, self.minimum = clients.waiting, clients.waiting.minimum
+        self.grid, self.roll_call, self._training = clients.grid, clients.roll_call, training
+        self.waiting, self.minimum = clients.waiting, clients.waiting.minimum
         self._settings = encoded(training, clients.model, own.held_out, own.client_test)
         self._fingerprint = fingerprint(training)
 
@@ -107,28 +107,28 @@ class OnGrid(Executor):
     def _answers(self, request: Request) -> Iterator[Reply | Missing]:
         """The answers as they come: one reply for each client, and who is missing. Each place is answered once."""
         pending: dict[str, Ints] = {}
-        for message, places in self._pushed(request):
+        for message, places in self.push(request):
             if isinstance(message, Missing):
                 yield message
             else:
                 pending[message] = places
-        until, over = time.monotonic() + self._waiting.deadline, False
+        until, over = time.monotonic() + self.waiting.deadline, False
         while pending and not over:
             over = time.monotonic() >= until  # what lies there at the deadline is in time
-            for reply in list(self._grid.pull_messages(list(pending))):
+            for reply in list(self.grid.pull_messages(list(pending))):
                 asked = pending.pop(reply.metadata.reply_to_message_id, None)
                 if asked is not None:
-                    yield from self._read(request, asked, reply)
+                    yield from self.read(request, asked, reply)
             if pending and not over:
-                time.sleep(min(self._waiting.poll, max(until - time.monotonic(), 0)))
+                time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
         for places in pending.values():
-            yield Missing(places, f"late: no answer within {self._waiting.deadline:g} s")
+            yield Missing(places, f"late: no answer within {self.waiting.deadline:g} s")
 
-    def _pushed(self, request: Request) -> Iterator[tuple[str | Missing, Ints]]:
+    def push(self, request: Request) -> Iterator[tuple[str | Missing, Ints]]:
         """Send one message to each node of a request; gives its id, or why it was not sent, and its places."""
         from flwr.app import Message
 
-        live, owners, messages = self._call.look(), self._call.roster.nodes, []
+        live, owners, messages = self.roll_call.look(), self.roll_call.roster.nodes, []
         of_node: dict[int, list[int]] = {}
         for place, client in enumerate(request.ids.tolist()):
             of_node.setdefault(owners[client], []).append(place)
@@ -139,15 +139,15 @@ class OnGrid(Executor):
                 yield Missing(places, "away: its node has left"), places
                 continue
             content = wire.asked(request.only(places), model, server, self._settings)
-            ttl = 2 * self._waiting.deadline + 60  # it must not expire before it is late
+            ttl = 2 * self.waiting.deadline + 60  # it must not expire before it is late
             kind, group = wire.ACTIONS[request.job], str(request.round + 1)
             messages.append(Message(content, node, kind, ttl=ttl, group_id=group))
             there.append(places)
-        sent = self._grid.push_messages(messages) if messages else []
+        sent = self.grid.push_messages(messages) if messages else []
         for message, places in zip_longest(sent, there):  # none is sent if they are too large together
             yield message or Missing(places, "lost: the message could not be sent"), places
 
-    def _read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:
+    def read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:
         """The replies in a message, or its clients as missing: whatever a node sends must not end the run."""
         try:
             if message.has_error():
@@ -167,7 +167,7 @@ class OnGrid(Executor):
         asked, training = request.only(places), self._training
         device = request.sent.device
         if request.job in SCORES:
-            uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self._call.roster.counts)
+            uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self.roll_call.roster.counts)
         else:
             right = forms.of_uploads(training, request, len(places))
             uploads = _on(device, wire.unpacked(content[wire.UPLOAD], right))
@@ -175,7 +175,7 @@ class OnGrid(Executor):
         for row, place in enumerate(places.tolist()):
             upload = {name: value[row : row + 1] for name, value in uploads.items()}
             one = request.only(np.array([place]))
-            effort = training.effort(one, self._call.roster.counts["sizes"][one.ids])
+            effort = training.effort(one, self.roll_call.roster.counts["sizes"][one.ids])
             yield Reply(
                 places=np.array([place]),
                 upload=upload,

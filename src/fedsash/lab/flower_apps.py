@@ -17,12 +17,13 @@ from ..basics.resolve import Allowed
 from ..data.federated import FederatedData
 from ..data.source import Source
 from ..federation import Federation
-from ..flower import FlowerClients, NamedModel, Waiting, client_app
-from .config import ConfigError, Experiment, load, parse
+from ..flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
+from ..network import Asynchronous, Synchronous
+from .config import ConfigError, Experiment, NetworkExperiment, load, parse
 from .config.errors import located
 from .config.files import read
 from .flower_news import Teller
-from .runs import Callback, resume, run
+from .runs import Callback, Driver, resume, run
 from .runs.folder import RunFolder
 
 PYPROJECT: Mapping[str, Any] = {
@@ -42,14 +43,20 @@ client = node_app()
 """The code of that app: the server and each node have fedsash themselves, and nothing else is sent."""
 
 
-def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting) -> None:
-    """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`."""
+def write_app(
+    folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None = None
+) -> None:
+    """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
+
+    `limit` is that of `RealTime`, for an experiment with an asynchronous scheduler.
+    """
     config = {
         "experiment": json.dumps(experiment.table()),
         "out": str(out.absolute()),
         "news": str(folder.absolute()),
         "clients": count,
         "waiting": json.dumps(vars(waiting)),
+        "limit": limit or 0,
     }
     table: dict[str, Any] = json.loads(json.dumps(PYPROJECT))
     table["project"]["dependencies"] = ["fedsash[flower]"]
@@ -88,12 +95,13 @@ def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = 
     out = Path(config["out"])
     waiting = Waiting(**json.loads(config["waiting"]))
     federation = over_nodes(experiment, grid, int(config["clients"]), waiting)
-    settings = experiment.settings(federation)
+    driver = in_real_time(experiment, federation, int(config["limit"]) or None)
+    settings = experiment.settings(driver)
     settings["callbacks"] += callbacks
     if RunFolder(out).begun:
-        resume(federation, experiment.rounds, out, progress=False, **settings)
+        resume(driver, experiment.rounds, out, progress=False, **settings)
     else:
-        run(federation, experiment.rounds, out=out, progress=False, **settings)
+        run(driver, experiment.rounds, out=out, progress=False, **settings)
 
 
 def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) -> Federation:
@@ -123,6 +131,19 @@ def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) 
             waiting=waiting,
         )
     return experiment.around(module, clients)
+
+
+def in_real_time(experiment: Experiment, federation: Federation, limit: int | None) -> Driver:
+    """The driver of an experiment over nodes: its scheduler in real time, or the federation for synchronous rounds.
+
+    The links and the clients of its simulated network are not used. Raises `SettingError` for a limit without an
+    asynchronous scheduler.
+    """
+    scheduler = experiment.scheduler if isinstance(experiment, NetworkExperiment) else Synchronous()
+    if isinstance(scheduler, Synchronous):
+        check(limit is None, "limit", limit, "needs an asynchronous scheduler: leave it out")
+        return federation
+    return Asynchronous(federation, RealTime(limit), scheduler)
 
 
 def node_app() -> Any:

@@ -28,9 +28,7 @@ class NetworkChronicle:
 
     def measures(self, round: int) -> dict[str, Any]:
         """The network's metrics so far, as one row."""
-        return {"round": round, "model": "model", "split": "network"} | self.site.log.measures(
-            self.site.env.now, self.site.up
-        )
+        return {"round": round, "model": "model", "split": "network"} | self.site.measures()
 
     def summary(self, history: list[dict[str, Any]], criterion: Criterion) -> dict[str, Any]:
         """The network's part of the summary; `ended_early` says why the run ended before its last round."""
@@ -38,12 +36,12 @@ class NetworkChronicle:
             "target": reached(history, criterion),
             "ended_early": self.site.why,
             "clients": self.site.size,
-            "network": self.site.log.measures(self.site.env.now, self.site.up),
+            "network": self.site.measures(),
         }
 
     def timeline(self) -> dict[str, Any]:
         """The content of `timeline.json`: what each client did and when."""
-        return self.site.log.timeline(self.site.env.now, self.site.up)
+        return self.site.timeline()
 
 
 def reached(history: list[dict[str, Any]], criterion: Criterion) -> dict[str, dict[str, Any]]:

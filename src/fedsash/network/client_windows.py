@@ -88,7 +88,10 @@ class CapacityWindow(ClientWindow):
     """
 
     def begin(self, site: Site) -> Control:
-        fitting = site.up.link.rate * site.population.mean_seconds / site.learner.bytes
+        fitting = site.capacity()
+        right = "needs a simulated network, whose rate is known: give a number, or aimd"
+        check(fitting is not None, "FedWindow.window", "capacity", right)
+        assert fitting is not None
         return Control(min(max(math.floor(fitting), 1), site.size))
 
 

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
-from simpy import Environment
 from torch import Tensor, nn
 
 from ..aggregation import Privacy
@@ -26,37 +24,53 @@ from ..executors.clients import Clients
 from ..federation import Federation
 from ..state import State
 from .chronicle import NetworkChronicle
-from .events import advance, begin
 from .learning import Learning, check_asynchronous, gradient_norm
 from .rounds import INNER, inner
 from .schedulers import Scheduler, Synchronous
-from .settings import Network
 from .site import Site
 
 MODEL = "model/"
 
 
-class Asynchronous:
-    """A federation on a network whose server is moved by a `scheduler`; `fedsash.run(driver, rounds)` runs it.
+class Time(Protocol):
+    """What says when what happens in a run: a simulated `Network`, or real nodes.
 
-    One round is one step of the server. When a run is resumed, the network's events are replayed up to the step of the
-    saved state, without any training. The state holds the models that are still needed, and the trainings whose uploads
+    `fits` refuses clients or a scheduler that it can't have. `begin` gives the site at time 0, which replays what a
+    site has `saved`. A model is `bytes` long (None: as long as its vector). With `gradients`, evaluations measure them.
+    """
+
+    @property
+    def bytes(self) -> int | None: ...
+
+    @property
+    def gradients(self) -> bool: ...
+
+    def fits(self, clients: Clients, scheduler: Scheduler) -> None: ...
+
+    def begin(self, learning: Learning, saved: Vectors) -> Site: ...
+
+
+class Asynchronous:
+    """A federation whose server is moved by a `scheduler`; `fedsash.run(driver, rounds)` runs it.
+
+    `time` says when what happens: a simulated `Network`, or nodes in real time (`fedsash.flower.RealTime`).
+
+    One round is one step of the server. When a run is resumed, the events are replayed up to the step of the saved
+    state, without any training. The state holds the models that are still needed, and the trainings whose uploads
     were refused (see `vectors`). The choice of an adaptive broadcast after a step takes effect from the next event on.
 
     Raises `SettingError` for settings that only have a meaning in synchronous rounds.
     """
 
-    def __init__(self, federation: Federation, network: Network, scheduler: Scheduler) -> None:
+    def __init__(self, federation: Federation, time: Time, scheduler: Scheduler) -> None:
         right = "must be asynchronous; for synchronous rounds give the federation OnNetwork clients"
         check(isinstance(scheduler, Scheduler), "scheduler", scheduler, "must be a Scheduler, such as FedBuff()")
         check(not isinstance(scheduler, Synchronous), "scheduler", "synchronous", right)
-        check(network.learning, "network.learning", network.learning, "must be true: these clients train")
-        n = len(federation.sizes)
-        right = f"the partition makes {n}: leave it out"
-        check(network.clients.count in (0, n), "network.clients.count", network.clients.count, right)
+        time.fits(federation.clients, scheduler)
         check_asynchronous(federation)
-        self.federation, self.network, self.scheduler = federation, network, scheduler
+        self.federation, self.time, self.scheduler = federation, time, scheduler
         self._site: Site | None = None
+        self._stopped = False
         self._learning: Learning | None = None
         self._chronicle: NetworkChronicle | None = None
 
@@ -93,7 +107,7 @@ class Asynchronous:
         return self.federation.start(folder)
 
     def prepare(self, rounds: int | None = None, state: State | None = None) -> list[str]:
-        """Start the engine, and replay the network's events up to the `state`, if there is one. Returns notes."""
+        """Start the engine, and replay the events up to the `state`, if there is one. Returns notes."""
         if state is not None:
             self._begin(state)
             state = replace(state, executor=inner(state.executor))
@@ -101,17 +115,22 @@ class Asynchronous:
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """Simulate events until the server has made its next step. The given state must not be used afterwards."""
+        """Let time pass until the server has made its next step. The given state must not be used afterwards."""
         site, learning = self._at_work(state)
         learning.begin(state)
-        self._site = None  # after an exception the events are replayed, since they stopped in the middle of a step
+        site.missing.clear()
+        self._stopped = True  # after an exception the events are replayed, since they stopped in the middle of a step
         self._advance(site, learning, state.round + 1)
-        self._site = site
+        self._stopped = False
         if site.version == state.round:
             raise Ended(site.why)
         ids = np.array(learning.trained, dtype=np.int64)
         return learning.state, RoundReport(
-            round=state.round + 1, clients=ids, samples=learning.passed, refused=learning.left_out
+            round=state.round + 1,
+            clients=ids,
+            samples=learning.passed,
+            refused=learning.left_out,
+            missing=dict(site.missing),
         )
 
     def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:
@@ -151,7 +170,7 @@ class Asynchronous:
 
     def settled(self, began: Mapping[str, Any]) -> Asynchronous:
         """This driver with the engine that was chosen when the run began."""
-        return Asynchronous(self.federation.settled(began), self.network, self.scheduler)
+        return Asynchronous(self.federation.settled(began), self.time, self.scheduler)
 
     def described(self) -> dict[str, Any]:
         """The settings of the engine in use."""
@@ -163,7 +182,7 @@ class Asynchronous:
 
     @property
     def fingerprint(self) -> dict[str, str]:
-        """Everything that determines the run's numbers: the federation, the network and the scheduler, as texts."""
+        """Everything that determines the run's numbers: the federation, its time and the scheduler, as texts."""
         return self.federation.fingerprint | self._events
 
     def close(self) -> None:
@@ -178,26 +197,26 @@ class Asynchronous:
 
     @cached_property
     def _events(self) -> dict[str, str]:
-        return {"network": text(self.network), "scheduler": text(self.scheduler)}
+        return {"network": text(self.time), "scheduler": text(self.scheduler)}
 
     def _at_work(self, state: State) -> tuple[Site, Learning]:
-        if self._site is None:
+        if self._site is None or self._stopped:
             self._begin(state)
         assert self._site is not None and self._learning is not None
         return self._site, self._learning
 
     @torch.no_grad()
     def _begin(self, state: State) -> None:
-        """Start the simulation at time 0, and replay it up to the state's step."""
+        """Start at time 0, and replay the events up to the state's step."""
         saved = state.executor
         if state.round and (other := differences(self._events, state.fingerprint)):
             raise RunError(f"a run must be resumed with the same network and scheduler: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
-        learning = Learning(self.federation, state, self.network.bytes)
+        learning = Learning(self.federation, state, self.time.bytes)
         learning.replaying = bool(state.round)
         learning.refused = {(client, number) for client, number in saved.get("refused", torch.empty(0, 2)).tolist()}
-        site = begin(Environment(), self.network, learning, rounds=math.inf, seed=self.seed)
+        site = self.time.begin(learning, saved)
         site.env.process(self.scheduler.run(site))
         learning.end()
         for version in range(1, state.round + 1):
@@ -205,12 +224,12 @@ class Asynchronous:
         learning.replaying = False
         models = {name.removeprefix(MODEL): w for name, w in saved.items() if name.startswith(MODEL)}
         learning.ledger.load(models, state.w)
-        self._site, self._learning = site, learning
+        self._site, self._learning, self._stopped = site, learning, False
         self._chronicle = NetworkChronicle(site, self._gradient())
 
     def _advance(self, site: Site, learning: Learning, version: int) -> None:
-        """Simulate events until the server has made `version` steps, or the run is over."""
-        advance(site, lambda: site.version >= version)
+        """Let time pass until the server has made `version` steps, or the run is over."""
+        site.advance(lambda: site.version >= version)
         if site.version > version:
             raise RuntimeError(f"{type(self.scheduler).__name__} made two steps of the server in one event")
         if site.version == version:
@@ -219,10 +238,11 @@ class Asynchronous:
     def _saved(self, learning: Learning) -> Vectors:
         refused = torch.tensor(sorted(learning.refused), dtype=torch.int64).reshape(-1, 2)
         own = {"step": torch.tensor(learning.state.round), "refused": refused}
+        own |= {} if self._site is None else self._site.saved()
         return own | {MODEL + name: w for name, w in learning.ledger.saved().items()}
 
     def _gradient(self) -> Callable[[Tensor], float] | None:
-        if not self.network.gradients:
+        if not self.time.gradients:
             return None
         federation = self.federation
         return gradient_norm(

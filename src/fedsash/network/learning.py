@@ -19,7 +19,7 @@ from ..basics.errors import check
 from ..basics.sharing import Sharing
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
-from ..exchange import Reply, Request
+from ..exchange import Answer, Reply, Request
 from ..federation import Federation
 from ..local import LocalTraining
 from ..sampling import Sampling, Uniform
@@ -97,7 +97,8 @@ class Learning:
     `state` is the federation's state after the last step. `refused` holds the trainings (client, number) so far whose
     uploads can't be used. Since the last step, the clients `trained` have trained on `passed` samples, and the uploads
     of `left_out` can't be used. With `replaying` no client trains and no vector has a value. Then `refused` must be the
-    same set as in the run that is replayed.
+    same set as in the run that is replayed. `came` has the answers of trainings that are not made when their result is
+    used, but by clients that have come back from them.
     """
 
     def __init__(self, federation: Federation, state: State, bytes: int | None) -> None:
@@ -106,6 +107,7 @@ class Learning:
         self.bytes = bytes or length(federation.sharing)
         self.replaying = False
         self.refused: set[tuple[int, int]] = set()
+        self.came: dict[tuple[int, int], Answer] = {}
         self._sent: Vector | None = None
         self.begin(state)
 
@@ -133,16 +135,22 @@ class Learning:
     def model(self) -> Vector:
         return self.ledger.make(None if self.replaying else self.state.w.double())
 
+    def ask(self, client: int, number: int, start: Vector) -> Request:
+        """The request for a client's training `number` from `start`."""
+        ids = np.array([client])
+        last = np.zeros_like(ids)
+        return Request(
+            job="train", round=number, ids=ids, sent=start.known, server_state={}, client_state={}, last=last
+        )
+
     def train(self, client: int, number: int, start: AnyModel) -> Vector | None:
         """The model, float64 `[D]`, after a client's training from `start`; None if its upload can't be used."""
         if self.replaying:
             return None if (client, number) in self.refused else self.ledger.make(None)
         self.trained.append(client)
-        ids, w = np.array([client]), start.known
-        request = Request(
-            job="train", round=number, ids=ids, sent=w, server_state={}, client_state={}, last=np.zeros_like(ids)
-        )
-        (reply,) = self.federation.executor.work(request)
+        w, reply = start.known, self.came.pop((client, number), None)
+        if reply is None:
+            (reply,) = self.federation.executor.work(self.ask(client, number, start))
         if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):
             self.refused.add((client, number))
             self.left_out.append(client)

@@ -59,10 +59,13 @@ class Log:
             self.staleness += stale
             self.stalest = max(self.stalest, stale)
 
-    def measures(self, now: float, up: Channel) -> dict[str, Any]:
-        """The sums as metrics: seconds, trips, bytes. `waiting` (s) and `staleness` (steps) are means over arrivals."""
+    def measures(self, now: float, up: Channel | None) -> dict[str, Any]:
+        """The sums as metrics: seconds, trips, bytes. `waiting` (s) and `staleness` (steps) are means over arrivals.
+
+        Without a simulated link `up`, nobody knows how long uploads wait, and how much of the link they use.
+        """
         n = max(self.arrived, 1)
-        return {
+        found = {
             "time": now,
             "trips": self.trips,
             "arrived": self.arrived,
@@ -71,10 +74,11 @@ class Log:
             "bytes_down": self.bytes_down,
             "waiting": self.waited / n,
             "staleness": self.staleness / n,
-            "link_use": up.carried / (now * up.link.rate) if now else 0.0,
+            "link_use": up.carried / (now * up.link.rate) if up and now else 0.0,
         }
+        return found if up else {name: value for name, value in found.items() if name not in ("waiting", "link_use")}
 
-    def timeline(self, now: float, up: Channel) -> dict[str, Any]:
+    def timeline(self, now: float, up: Channel | None) -> dict[str, Any]:
         """What each client did and when, and the use of the link and the window's size over time.
 
         `intervals` are [client, what, from, to] in order of their ends, at most `INTERVALS`. `more` counts the others.
@@ -84,7 +88,7 @@ class Log:
             "intervals": self._with_waits(),
             "more": self.more,
             "until": now,
-            "rate": up.link.rate,
+            "rate": up.link.rate if up else None,
             "carried": self.carried.points,
             "window": self.window.points,
         }

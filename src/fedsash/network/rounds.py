@@ -13,7 +13,6 @@ from simpy import Environment
 from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import check
 from ..basics.fingerprint import text
 from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
@@ -21,11 +20,11 @@ from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, Partia
 from ..executors import Training
 from ..executors.clients import Clients
 from .chronicle import NetworkChronicle
-from .events import advance, begin
+from .events import begin
 from .learning import Timing, gradient_norm, length, passed_over
 from .schedulers import Synchronous
 from .settings import Network
-from .site import Site
+from .simulated import SimulatedSite
 from .trip import Trip
 
 INNER = "inner/"
@@ -48,12 +47,7 @@ class OnNetwork:
     scheduler: Synchronous = field(default_factory=Synchronous)
 
     def __post_init__(self) -> None:
-        network, n = self.network, len(self.sizes)
-        check(network.learning, "network.learning", network.learning, "must be true: these clients train")
-        right = f"the partition makes {n}: leave it out"
-        check(network.clients.count in (0, n), "network.clients.count", network.clients.count, right)
-        right = "the clients' samples are not here: leave it out"
-        check(not network.gradients or self.data is not None, "network.gradients", network.gradients, right)
+        self.network.fits(self.clients, self.scheduler)
 
     @property
     def data(self) -> FederatedData | None:
@@ -118,7 +112,7 @@ class Clock:
 
     def rewind(self) -> None:
         """Go back to time 0."""
-        self.site: Site = begin(Environment(), self._network, self._learner, rounds=math.inf, seed=self._seed)
+        self.site: SimulatedSite = begin(Environment(), self._network, self._learner, rounds=math.inf, seed=self._seed)
         self._round, self._until = -1, math.inf
 
     def play(self, asked: Asked) -> list[str]:
@@ -132,7 +126,7 @@ class Clock:
             self._round, self._until = asked.round, self._scheduler.until(site)
         site.version = asked.round
         process = site.env.process(self._scheduler.round(site, ids, self._until, self._pass if asked.probe else ()))
-        advance(site, lambda: process.triggered)
+        site.advance(lambda: process.triggered)
         if not site.running:
             raise Ended(site.why)
         trips: list[Trip] = process.value or []

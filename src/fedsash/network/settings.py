@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from simpy import Environment
+
+from ..basics.arrays import Vectors
 from ..basics.errors import check, check_count, check_positive, check_strength
 from ..basics.typed import typed
+from ..executors.clients import Clients
 from .clients import SimulatedClients
+from .learning import Learning
 from .links import Link
+from .schedulers import Scheduler
+
+if TYPE_CHECKING:
+    from .simulated import SimulatedSite
 
 
 @dataclass(frozen=True)
@@ -48,3 +59,19 @@ class Network:
             right = "must be given with learning = false"
             check(self.bytes is not None, "Network.bytes", self.bytes, right)
             check(self.clients.count > 0, "Network.clients.count", self.clients.count, right)
+
+    def fits(self, clients: Clients, scheduler: Scheduler) -> None:
+        """Raise `SettingError` for a network without learning, another number of clients, or gradients of samples that
+        are not on this machine."""
+        n = len(clients.sizes)
+        check(self.learning, "network.learning", self.learning, "must be true: these clients train")
+        right = f"the partition makes {n}: leave it out"
+        check(self.clients.count in (0, n), "network.clients.count", self.clients.count, right)
+        right = "the clients' samples are not here: leave it out"
+        check(not self.gradients or clients.data is not None, "network.gradients", self.gradients, right)
+
+    def begin(self, learning: Learning, saved: Vectors) -> SimulatedSite:
+        """A federation's site at time 0. Its events depend on the seed alone."""
+        from .events import begin  # which knows these settings
+
+        return begin(Environment(), self, learning, rounds=math.inf, seed=learning.federation.seed)

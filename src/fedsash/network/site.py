@@ -1,51 +1,43 @@
-"""One federation on a network: the trips of its clients, and its server, which a scheduler moves."""
+"""One federation in time: the trips of its clients, and its server, which a scheduler moves."""
 
 from __future__ import annotations
 
-import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Sequence
+from math import inf
 from typing import Any
 
 from simpy import Environment, Event
 
-from .clients import Population
+from ..basics.arrays import Vectors
 from .learning import AnyModel, Learner
-from .links import Channel
 from .log import Log
-from .settings import Network
 from .trip import Start, Trip
 
 Steps = Generator[Event, Any, Any]
-"""A process of the simulation, or a part of a process."""
+"""A process of events, or a part of a process."""
 
 BARREN = 1000
 """A run ends after so many trips in a row without an arrival (after one for each client, if that is more)."""
 
 
-class Site:
-    """A federation's server and clients on a simulated network, for at most `rounds` steps of the server.
+class Site(ABC):
+    """A federation's server and its `size` clients, for at most `rounds` steps of the server.
 
-    Several sites may share the link `up`. `stepped` is called after every step.
+    Time is that of `env`; a kind of site says what moves it, and who is present. `stepped` is called after every step.
+    `missing` are the clients whose trips have failed since it was cleared, and why, where that is recorded.
     """
 
-    def __init__(
-        self, env: Environment, network: Network, population: Population, learner: Learner, up: Channel, rounds: float
-    ) -> None:
-        self.env, self.network, self.population, self.learner, self.up = env, network, population, learner, up
-        self.down = None if network.down is None else network.down.open(env)
-        self.presence, self.rounds, self.log = population.presence(), rounds, Log()
+    def __init__(self, env: Environment, learner: Learner, size: int, rounds: float) -> None:
+        self.env, self.learner, self.size, self.rounds, self.log = env, learner, size, rounds, Log()
         self.stepped: Callable[[Site], None] = lambda site: None
+        self.missing: dict[int, str] = {}
         self.version = 0
         self.over: Event = env.event()
         self.why = ""
-        self._numbers = [0] * population.size
+        self._numbers = [0] * size
         self._barren = 0
-        self._patience = max(BARREN, population.size)
-
-    @property
-    def size(self) -> int:
-        """The number of clients, N."""
-        return self.population.size
+        self._patience = max(BARREN, size)
 
     @property
     def running(self) -> bool:
@@ -74,21 +66,29 @@ class Site:
             self.why = why
             self.over.succeed()
 
+    @abstractmethod
+    def advance(self, done: Callable[[], bool]) -> None:
+        """Let time pass until `done()` holds or the run is over."""
+
+    @abstractmethod
     def here(self, client: int) -> bool:
         """Whether a client is present."""
-        return self.presence.returns(client, self.env.now) <= self.env.now
 
+    @abstractmethod
     def wait(self, clients: Sequence[int]) -> Steps:
-        """Wait until one of these clients is present; for ever, if none ever is."""
-        now = self.env.now
-        back = min((self.presence.returns(client, now) for client in clients), default=math.inf)
-        if back > now:
-            yield self.env.event() if math.isinf(back) else self.env.timeout(back - now)
+        """Wait until one of these clients can make a trip; for ever, if none ever can."""
+
+    @abstractmethod
+    def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:
+        """One trip of a client that is present. It ends at `until` at the latest. Returns the `Trip`.
+
+        Without `download` the client has its model already. It works for the `share` of a training's duration.
+        """
 
     def trips(
         self,
         sent: Iterable[tuple[int, Start]],
-        until: float = math.inf,
+        until: float = inf,
         download: bool = True,
         shares: Sequence[float] = (),
     ) -> Steps:
@@ -101,94 +101,36 @@ class Site:
         yield self.env.all_of(begun)
         return [process.value for process in begun]
 
-    def trip(
-        self, client: int, start: Start, until: float = math.inf, download: bool = True, share: float = 1.0
-    ) -> Steps:
-        """One trip of a client that is present. It ends at `until` at the latest. Returns the `Trip`."""
-        env, number = self.env, self._numbers[client]
-        self._numbers[client] += 1
-        leaves = self.presence.leaves(client, env.now)
-        why, until = ("late", until) if until <= leaves else ("went away", leaves)
-        trip = Trip(client, number, start, env.now)
-        if not download or (yield from self._download(trip, until)):
-            began = env.now
-            there = yield from self._stay(share * self.population.training(client, number), until)
-            self.log.interval(client, "train", began, env.now)
-            if there:
-                trip.trained = env.now
-                yield from self._upload(trip, until)
-        trip.ended = env.now
-        if not trip.arrived:
-            given_up = trip.failures > self.network.retries
-            trip.why = f"lost: {trip.failures} failed uploads" if given_up else why
-        self.log.trip(trip, self.version)
-        self.log.carried.add(env.now, self.up.carried)
-        self._barren = 0 if trip.arrived else self._barren + 1
-        if self._barren >= self._patience:
-            self.end(f"no upload has arrived in {self._barren} trips")
-        return trip
-
     def count_downloads(self, clients: int) -> None:
         """Count the bytes of a model that so many clients are sent outside of their trips."""
         self.log.bytes_down += clients * self.learner.bytes
 
-    def _stay(self, seconds: float, until: float) -> Steps:
-        """Wait for `seconds`, or until `until` if that is earlier. Returns whether all seconds have passed."""
-        now = self.env.now
-        if now + seconds > until:
-            yield self.env.timeout(until - now)
-            return False
-        if seconds:
-            yield self.env.timeout(seconds)
-        return True
+    @abstractmethod
+    def capacity(self) -> float | None:
+        """How many uploads the link carries while one client trains, on average; None if nobody knows."""
 
-    def _download(self, trip: Trip, until: float) -> Steps:
-        began, size = self.env.now, self.learner.bytes
-        if self.down is None:
-            there = yield from self._stay(self.network.link.latency, until)
-            self.log.bytes_down += size if there else 0
-        else:
-            there, sent = yield from self._send(self.down, size, until)
-            self.log.bytes_down += sent
-        self.log.interval(trip.client, "download", began, self.env.now)
-        return there
+    @abstractmethod
+    def measures(self) -> dict[str, Any]:
+        """The metrics so far (see `Log.measures`)."""
 
-    def _upload(self, trip: Trip, until: float) -> Steps:
-        """Try to upload until it arrives, the time `until` has come, or there are no retries left."""
-        network, env, size = self.network, self.env, self.learner.bytes
-        own = self.population.access(size)
-        for attempt in range(1 + network.retries):
-            if attempt:
-                jitter = self.population.jitter(trip.client, trip.number, attempt)
-                if not (yield from self._stay(network.backoff * 2 ** (attempt - 1) * jitter, until)):
-                    break
-            began = env.now
-            given_up = until if network.timeout is None else min(until, began + network.timeout)
-            trip.arrived = yield from self._attempt(size, own, given_up)
-            self.log.interval(trip.client, "upload" if trip.arrived else "failed", began, env.now)
-            if trip.arrived:
-                alone = own + size / self.up.link.rate + self.up.link.latency
-                trip.waited = max(round(env.now - trip.trained - alone, 9), 0.0)
-                break
-            if env.now >= until:
-                break
-            trip.failures += 1
+    @abstractmethod
+    def timeline(self) -> dict[str, Any]:
+        """What each client did and when (see `Log.timeline`)."""
 
-    def _attempt(self, size: int, own: float, until: float) -> Steps:
-        if not (yield from self._stay(own, until)):
-            return False
-        arrived, sent = yield from self._send(self.up, size, until)
-        self.log.bytes_up += sent
-        return arrived
+    def saved(self) -> Vectors:
+        """What a site needs to be replayed up to the last step, beside the seed."""
+        return {}
 
-    def _send(self, channel: Channel, size: int, until: float) -> Steps:
-        """Send over a shared link. Returns whether all bytes arrived before `until`, and how many were sent."""
-        transfer = channel.send(size)
-        if transfer is None:
-            return False, 0.0
-        if until < math.inf:
-            self.env.timeout(until - self.env.now).callbacks.append(lambda _: channel.cancel(transfer))
-        arrived = yield transfer.done
-        if arrived and channel.link.latency:
-            arrived = yield from self._stay(channel.link.latency, until)
-        return arrived, transfer.sent
+    def _begin(self, client: int, start: Start) -> Trip:
+        """The next trip of a client, which begins now."""
+        number = self._numbers[client]
+        self._numbers[client] += 1
+        return Trip(client, number, start, self.env.now)
+
+    def _end(self, trip: Trip) -> None:
+        """Note a trip that ends now."""
+        trip.ended = self.env.now
+        self.log.trip(trip, self.version)
+        self._barren = 0 if trip.arrived else self._barren + 1
+        if self._barren >= self._patience:
+            self.end(f"no upload has arrived in {self._barren} trips")

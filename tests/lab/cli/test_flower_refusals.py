@@ -11,7 +11,7 @@ pytest.importorskip("flwr")
 from fedsash.lab.cli import main
 from support.places import ROOT
 
-NETWORK = ROOT / "examples" / "network" / "fedwindow.toml"
+TIMED = ROOT / "examples" / "network" / "congestion.toml"
 
 
 @pytest.fixture
@@ -33,9 +33,9 @@ def test_a_number_of_clients_that_can_not_be(plain: Path, capsys: pytest.Capture
     assert not out.exists()
 
 
-def test_an_experiment_on_a_simulated_network(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    line = refused(capsys, "serve", NETWORK, "--out", tmp_path / "out", "--clients", 2)
-    assert "fedwindow.toml" in line and "are for simulations" in line
+def test_a_study_of_time_in_which_nobody_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "serve", TIMED, "--out", tmp_path / "out", "--clients", 2)
+    assert "congestion.toml" in line and "network.learning = False: nobody trains" in line
 
 
 def test_a_node_with_a_number_below_zero(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:

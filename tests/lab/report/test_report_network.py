@@ -49,7 +49,7 @@ def timeline(folder: Path) -> dict[str, Any]:
 def test_the_metric_is_drawn_against_time_and_trips(folder: Path) -> None:
     rows = [row for row in Records(folder).load() if row["split"] == "test" and row["model"] == "w3"]
     views = figure(page(folder), "Accuracy over time and trips")["views"]
-    assert [view["label"] for view in views] == ["against simulated seconds", "against client trips"]
+    assert [view["label"] for view in views] == ["against seconds", "against client trips"]
     for view, key in zip(views, ("time", "trips"), strict=True):
         line = next(trace for trace in view["data"] if trace["label"] == "w3")
         assert line["x"] == pytest.approx([row[key] for row in rows], rel=1e-4)

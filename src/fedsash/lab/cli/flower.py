@@ -43,6 +43,8 @@ def add(commands: Commands) -> None:
     serve.add_argument("--roll-call", type=float, default=120.0, metavar="S", help=line)
     line = "skip a round with fewer usable uploads (default: 1)"
     serve.add_argument("--minimum", type=int, default=1, metavar="N", help=line)
+    line = "with an asynchronous scheduler: at most so many clients train at a time (default: all)"
+    serve.add_argument("--limit", type=int, metavar="N", help=line)
     add_set(serve)
     serve.set_defaults(command=_serve, federation="")
 
@@ -67,14 +69,13 @@ def _serve(given: argparse.Namespace) -> int:
     check_out(given.out, new=False)
     check_count("--clients", given.clients)
     experiment = load_given(given)
-    if experiment.simulated:
-        raise ConfigError(
-            "[network] and [scheduler] are for simulations: a federation has its own", file=str(given.experiment)
-        )
+    if experiment.stateless:
+        raise ConfigError("network.learning = False: nobody trains", "network.learning", file=str(given.experiment))
     waiting = Waiting(deadline=given.deadline, roll_call=given.roll_call, minimum=given.minimum)
+    check_count("--limit", given.limit)
     with tempfile.TemporaryDirectory(prefix="fedsash-") as temporary:
         folder = Path(temporary)
-        write_app(folder, experiment, given.out, given.clients, waiting)
+        write_app(folder, experiment, given.out, given.clients, waiting, given.limit)
         number = _submitted(folder, given.superlink)
         terminal.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
         try:

@@ -21,7 +21,7 @@ ACTIVITIES = {
 """The colour and the height of each activity of a client. The height distinguishes activities without colour."""
 CLIENTS, SHOWN, BINS = 30, 1000, 200
 """The most clients and intervals in a time line, and the number of bins for the link's use."""
-AGAINST = {"time": "simulated seconds", "trips": "client trips"}
+AGAINST = {"time": "seconds", "trips": "client trips"}
 
 
 def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Picture:
@@ -30,7 +30,7 @@ def timeline(content: Mapping[str, Any], name: str = "who does what when") -> Pi
     clients = 1 + max((row[0] for row in known), default=0)
     layers = [_spans(what, [row for row in known if row[1] == what]) for what in ACTIVITIES]
     y = Axis("client", clients - 0.4, -0.6, whole=True)
-    x = Axis("simulated seconds", 0)
+    x = Axis("seconds", 0)
     one = Panel(name, x, y, [spans for spans in layers if spans.rows], 9, max(1.6, 0.22 * clients + 0.8))
     caption = (
         f"Who trains, uploads, fails to upload, downloads and waits, from the beginning: at most {CLIENTS} clients and "
@@ -46,8 +46,11 @@ def _spans(what: str, known: list[Any]) -> Spans:
 
 
 def link(contents: Mapping[str, Mapping[str, Any]]) -> Picture:
-    """The use of the link in per cent, and the size of the client window if there is one. One line for each run."""
-    x = Axis("simulated seconds", 0, max(content["until"] for content in contents.values()) or 1)
+    """The use of the link in per cent, and the size of the client window if there is one. One line for each run.
+
+    In real time nobody knows the link, and its panel is empty.
+    """
+    x = Axis("seconds", 0, max(content["until"] for content in contents.values()) or 1)
     one = len(contents) == 1
     dashed = [replace(look(i), dash=DASHES[i % len(DASHES)]) for i in range(len(contents))]
     styles = dict(zip(contents, [Style(GREEN)] if one else dashed, strict=True))
@@ -103,6 +106,6 @@ def progress(found: Curves, moments: Mapping[int, Mapping[str, Any]]) -> Picture
 
 
 def over_time(found: Curves, panels: Sequence[Panel]) -> Picture:
-    """The picture of panels against simulated time and client trips."""
-    caption = f"{capital(found.title)} against the time that the simulated network took, and client trips."
+    """The picture of panels against time and client trips."""
+    caption = f"{capital(found.title)} against the time that it took, and client trips."
     return Picture(f"{capital(found.criterion.name)} over time and trips", list(panels), caption=caption)

@@ -102,8 +102,9 @@ def network(runs: Sequence[RunOnPage]) -> Html:
     heads = ["run", "time, s", "trips", "arrived", "failed uploads", "MB up", "MB down", "waiting, s", "staleness"]
     rows = [[run.name, *_on_network(run)] for run in runs]
     caption = (
-        "Time is simulated; a trip is one client's training and upload. Waiting is an upload's time beyond what it "
-        "takes alone, staleness the server's steps since the client's model: means over the uploads that arrived."
+        "Time is simulated, or real if the clients were on nodes; a trip is one client's training and upload. Waiting "
+        "is an upload's time beyond what it takes alone, staleness the server's steps since the client's model: means "
+        "over the uploads that arrived."
     )
     return table(caption, [*heads, "link in use"], [(None, rows)])
 
@@ -114,9 +115,9 @@ def _on_network(run: RunOnPage) -> list[str]:
         f"{last['time']:,.1f}",
         *(f"{last[key]:,}" for key in ("trips", "arrived", "failed_uploads")),
         *(f"{last[key] / 1e6:,.2f}" for key in ("bytes_up", "bytes_down")),
-        f"{last['waiting']:.3g}",
+        f"{last['waiting']:.3g}" if "waiting" in last else MISSING,
         f"{last['staleness']:.2f}",
-        f"{100 * last['link_use']:.0f} %",
+        f"{100 * last['link_use']:.0f} %" if "link_use" in last else MISSING,
     ]
 
 

@@ -1,0 +1,204 @@
+"""Schedulers in real time: the trips of clients are messages to their nodes, and time goes on by what is heard of them.
+
+Real time is no function of a seed. So whatever happens is in a list, and the list alone moves the scheduler: when a run
+is resumed, and when it is replayed elsewhere, the same list makes the same steps.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import inf
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from simpy import Environment, Event
+
+from ..basics.arrays import Vectors
+from ..basics.errors import RunError, check, check_count
+from ..exchange import Missing
+from ..executors.clients import Clients
+from ..network.learning import AnyModel, Learning
+from ..network.schedulers import FedWindow, Scheduler
+from ..network.site import Site, Steps
+from ..network.trip import Start, Trip
+from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
+from .in_flight import InFlight
+from .nodes import FlowerClients, OnGrid
+
+STOPPED = "lost: the server was stopped"
+"""Why a trip has no upload that was in flight when the server's process ended."""
+
+
+@dataclass(frozen=True)
+class RealTime:
+    """The time of the nodes of a Flower federation, for a scheduler that moves the server.
+
+        driver = Asynchronous(federation, RealTime(limit=8), FedBuff(4))        its clients are FlowerClients
+        run(driver, 100, out="runs/f")
+        again = Asynchronous(simulation, RealTime(limit=8, replay="runs/f"), FedBuff(4))
+
+    At most `limit` clients train at a time (None: all that are there). The deadlines are those of the clients'
+    `Waiting`. What happens is recorded; `replay` names the folder of a run whose record is followed, with clients
+    anywhere. A replay of a run's federation gives the same bytes; it ends with the record.
+
+    Raises `SettingError` for a limit with FedWindow, and for clients that are not on nodes unless they replay.
+    """
+
+    limit: int | None = None
+    replay: Path | str | None = field(default=None, metadata={"numbers": False})
+
+    def __post_init__(self) -> None:
+        check_count("RealTime.limit", self.limit)
+
+    @property
+    def bytes(self) -> int | None:
+        return None
+
+    @property
+    def gradients(self) -> bool:
+        return False
+
+    def fits(self, clients: Clients, scheduler: Scheduler) -> None:
+        right = "FedWindow's window says how many clients train at a time: leave it out"
+        check(self.limit is None or not isinstance(scheduler, FedWindow), "RealTime.limit", self.limit, right)
+        right = "the clients must be FlowerClients, or RealTime replays a run"
+        check(self.replay is not None or isinstance(clients, FlowerClients), "clients", type(clients).__name__, right)
+
+    def begin(self, learning: Learning, saved: Vectors) -> RealSite:
+        """A federation's site at time 0, with what happened before its state was saved, or in the run to replay.
+
+        Raises `RunError` if the state is of another record than the one to replay.
+        """
+        happened = unpacked(saved[KEY]) if KEY in saved else []
+        if self.replay is None:
+            return RealSite(learning, self.limit, happened, live=True)
+        record = read(Path(self.replay))
+        if record[: len(happened)] != happened:
+            raise RunError(f"the saved state is not of a replay of {self.replay}")
+        return RealSite(learning, self.limit, record, live=False)
+
+
+class RealSite(Site):
+    """A site whose clients are on nodes.
+
+    It follows the `record` of what happened. If it is `live`, its clients go on from there: what was in flight at the
+    record's end is lost. Otherwise the run ends there.
+    """
+
+    learner: Learning
+
+    def __init__(self, learning: Learning, limit: int | None, record: Sequence[Arrival], live: bool) -> None:
+        super().__init__(Environment(), learning, len(learning.federation.sizes), inf)
+        self.happened: list[Arrival] = []
+        self._until_step = 0
+        self._limit, self._ahead, self._live = inf if limit is None else limit, deque(record), live
+        self._nodes: InFlight | None = None
+        self._began = 0.0
+        self._flying: dict[tuple[int, int], tuple[Trip, Event]] = {}
+        self._away: set[int] = set()
+        self._changed = self.env.event()
+
+    def advance(self, done: Callable[[], bool]) -> None:
+        """Let what is recorded or heard happen, one thing after another."""
+        if self._live and self._nodes is None and not self._ahead:
+            self._go_on()
+        while self.running and not done():
+            if self.env.peek() <= self.env.now:
+                self.env.step()
+            elif self._ahead:
+                self._happen(self._ahead.popleft())
+            elif self._nodes is None:
+                self.end("the record that is replayed is over")
+            else:
+                self._hear(self._nodes)
+
+    def step(self, w: AnyModel) -> None:
+        self._until_step = len(self.happened)
+        super().step(w)
+
+    def here(self, client: int) -> bool:
+        return client not in self._away
+
+    def wait(self, clients: Sequence[int]) -> Steps:
+        while len(self._flying) >= self._limit or not any(map(self.here, clients)):
+            yield self._changed
+
+    def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:
+        """One trip. Rounds and their deadlines are the federation's own affair: `until` and `share` mean nothing."""
+        trip = self._begin(client, start)
+        _, over = self._flying[client, trip.number] = trip, self.env.event()
+        if self._nodes is not None:
+            self._nodes.send(client, self.learner.ask(client, trip.number, start.w))
+        if download:
+            self.count_downloads(1)
+        end: Arrival = yield over
+        trip.arrived, trip.trained = end.came, trip.began  # the server can't know when the training was over
+        if trip.arrived:
+            self.log.bytes_up += self.learner.bytes
+        else:
+            trip.why, trip.failures = end.why, 1
+            self.missing[client] = end.why
+        self.log.interval(client, "train" if trip.arrived else "failed", trip.began, self.env.now)
+        self._end(trip)
+        return trip
+
+    def capacity(self) -> None:
+        return None
+
+    def measures(self) -> dict[str, Any]:
+        return self.log.measures(self.env.now, None)
+
+    def timeline(self) -> dict[str, Any]:
+        """What each client did and when, and the record of what happened under `arrivals`."""
+        return self.log.timeline(self.env.now, None) | {KEY: self.happened}
+
+    def saved(self) -> Vectors:
+        return {KEY: packed(self.happened[: self._until_step])}
+
+    def _go_on(self) -> None:
+        """Let clients train on their nodes from now on."""
+        executor = self.learner.federation.executor
+        assert isinstance(executor, OnGrid)
+        self._nodes, self._began = InFlight(executor), time.monotonic() - self.env.now
+        for trip, _ in self._flying.values():
+            self._ahead.append(Arrival(self.env.now, trip.client, trip.number, trip.start.version, STOPPED))
+
+    def _hear(self, nodes: InFlight) -> None:
+        """Wait until something is heard, and record it."""
+        heard = nodes.listen(self._away)
+        now = round(time.monotonic() - self._began, 6)
+        for client, number, answer, why in heard:
+            version = self.version if number < 0 else self._flying[client, number][0].start.version
+            if answer is not None:
+                self.learner.came[client, number] = answer
+                why = "" if self.learner.federation.aggregation.accepts(answer.norms) else REFUSED
+            self._ahead.append(Arrival(now, client, number, version, why))
+        if not heard:
+            self.end("no node is there any more")
+
+    def _happen(self, one: Arrival) -> None:
+        """What is recorded happens, at its time. Raises `RunError` if it can't happen here."""
+        self.happened.append(one)
+        if one.time > self.env.now:
+            self.env.run(until=one.time)
+        key = one.client, one.number
+        if one.number < 0:
+            (self._away.add if one.why == AWAY else self._away.discard)(one.client)
+        else:
+            trip, over = self._flying.pop(key, (None, None))
+            if trip is None or over is None or trip.start.version != one.version:
+                raise RunError(f"the record of arrivals is of another run: client {one.client} made no such trip")
+            self._note(key, one.why == REFUSED)
+            over.succeed(one)
+        self._changed.succeed()
+        self._changed = self.env.event()
+
+    def _note(self, training: tuple[int, int], refused: bool) -> None:
+        """Note whether the guard refused an upload: a replay must not ask again."""
+        (self.learner.refused.add if refused else self.learner.refused.discard)(training)
+        if refused and not self.learner.replaying:
+            self.learner.came.setdefault(training, Missing(np.zeros(1, dtype=np.int64), REFUSED))

@@ -1,0 +1,149 @@
+"""A site on a simulated network: time goes from event to event."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from simpy import Environment
+
+from .clients import Population
+from .learning import Learner
+from .links import Channel
+from .settings import Network
+from .site import Site, Steps
+from .trip import Start, Trip
+
+
+class SimulatedSite(Site):
+    """A site on a simulated network. Several sites may share the link `up`."""
+
+    def __init__(
+        self, env: Environment, network: Network, population: Population, learner: Learner, up: Channel, rounds: float
+    ) -> None:
+        super().__init__(env, learner, population.size, rounds)
+        self.network, self.population, self.up = network, population, up
+        self.down = None if network.down is None else network.down.open(env)
+        self.presence = population.presence()
+
+    def advance(self, done: Callable[[], bool]) -> None:
+        """Simulate events until `done()` holds or the run is over. Without further events the run is over."""
+        env = self.env
+        with _few_collections():
+            while self.running and not done() and env.peek() < math.inf:
+                env.step()
+        if self.running and not done():
+            self.end("no client will ever be present again")
+
+    def here(self, client: int) -> bool:
+        return self.presence.returns(client, self.env.now) <= self.env.now
+
+    def wait(self, clients: Sequence[int]) -> Steps:
+        now = self.env.now
+        back = min((self.presence.returns(client, now) for client in clients), default=math.inf)
+        if back > now:
+            yield self.env.event() if math.isinf(back) else self.env.timeout(back - now)
+
+    def trip(
+        self, client: int, start: Start, until: float = math.inf, download: bool = True, share: float = 1.0
+    ) -> Steps:
+        env, trip = self.env, self._begin(client, start)
+        leaves = self.presence.leaves(client, env.now)
+        why, until = ("late", until) if until <= leaves else ("went away", leaves)
+        if not download or (yield from self._download(trip, until)):
+            began = env.now
+            there = yield from self._stay(share * self.population.training(client, trip.number), until)
+            self.log.interval(client, "train", began, env.now)
+            if there:
+                trip.trained = env.now
+                yield from self._upload(trip, until)
+        if not trip.arrived:
+            given_up = trip.failures > self.network.retries
+            trip.why = f"lost: {trip.failures} failed uploads" if given_up else why
+        self._end(trip)
+        self.log.carried.add(env.now, self.up.carried)
+        return trip
+
+    def capacity(self) -> float:
+        return self.up.link.rate * self.population.mean_seconds / self.learner.bytes
+
+    def measures(self) -> dict[str, Any]:
+        return self.log.measures(self.env.now, self.up)
+
+    def timeline(self) -> dict[str, Any]:
+        return self.log.timeline(self.env.now, self.up)
+
+    def _stay(self, seconds: float, until: float) -> Steps:
+        """Wait for `seconds`, or until `until` if that is earlier. Returns whether all seconds have passed."""
+        now = self.env.now
+        if now + seconds > until:
+            yield self.env.timeout(until - now)
+            return False
+        if seconds:
+            yield self.env.timeout(seconds)
+        return True
+
+    def _download(self, trip: Trip, until: float) -> Steps:
+        began, size = self.env.now, self.learner.bytes
+        if self.down is None:
+            there = yield from self._stay(self.network.link.latency, until)
+            self.log.bytes_down += size if there else 0
+        else:
+            there, sent = yield from self._send(self.down, size, until)
+            self.log.bytes_down += sent
+        self.log.interval(trip.client, "download", began, self.env.now)
+        return there
+
+    def _upload(self, trip: Trip, until: float) -> Steps:
+        """Try to upload until it arrives, the time `until` has come, or there are no retries left."""
+        network, env, size = self.network, self.env, self.learner.bytes
+        own = self.population.access(size)
+        for attempt in range(1 + network.retries):
+            if attempt:
+                jitter = self.population.jitter(trip.client, trip.number, attempt)
+                if not (yield from self._stay(network.backoff * 2 ** (attempt - 1) * jitter, until)):
+                    break
+            began = env.now
+            given_up = until if network.timeout is None else min(until, began + network.timeout)
+            trip.arrived = yield from self._attempt(size, own, given_up)
+            self.log.interval(trip.client, "upload" if trip.arrived else "failed", began, env.now)
+            if trip.arrived:
+                alone = own + size / self.up.link.rate + self.up.link.latency
+                trip.waited = max(round(env.now - trip.trained - alone, 9), 0.0)
+                break
+            if env.now >= until:
+                break
+            trip.failures += 1
+
+    def _attempt(self, size: int, own: float, until: float) -> Steps:
+        if not (yield from self._stay(own, until)):
+            return False
+        arrived, sent = yield from self._send(self.up, size, until)
+        self.log.bytes_up += sent
+        return arrived
+
+    def _send(self, channel: Channel, size: int, until: float) -> Steps:
+        """Send over a shared link. Returns whether all bytes arrived before `until`, and how many were sent."""
+        transfer = channel.send(size)
+        if transfer is None:
+            return False, 0.0
+        if until < math.inf:
+            self.env.timeout(until - self.env.now).callbacks.append(lambda _: channel.cancel(transfer))
+        arrived = yield transfer.done
+        if arrived and channel.link.latency:
+            arrived = yield from self._stay(channel.link.latency, until)
+        return arrived, transfer.sent
+
+
+@contextmanager
+def _few_collections() -> Iterator[None]:
+    """Run the garbage collector less often: in a large run it would spend most of the time on objects that stay."""
+    before = gc.get_threshold()
+    gc.set_threshold(200_000, 50, 50)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)

@@ -1,0 +1,266 @@
+"""FedAsync, FedBuff and FedWindow over nodes in real time: a list of what happened, and runs that follow from it."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from fedsash.averages import EMA, Window
+from fedsash.basics.errors import RunError, SettingError
+from fedsash.evaluation import Evaluation
+from fedsash.exchange import RoundReport
+from fedsash.federation import Federation
+from fedsash.flower import RealTime, wire
+from fedsash.lab.runs import Callback, Checkpoint, resume, run
+from fedsash.methods import FedProx
+from fedsash.network import AIMDWindow, Asynchronous, CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
+from fedsash.network.schedulers import Scheduler
+from fedsash.testing.grid import InProcessGrid
+from support.flower import grid, here, there
+from support.worlds import SIZES
+
+SCHEDULERS: dict[str, Scheduler] = {
+    "fedasync": FedAsync(weight="polynomial"),
+    "fedbuff": FedBuff(3),
+    "ring": FedWindow(ConstantWindow(3)),
+    "slide": FedWindow(ConstantWindow(3), slide=2, start="newest", cache="empty"),
+    "pipelined": FedWindow(ConstantWindow(3), pipelined=True),
+    "adaptive": FedWindow(AIMDWindow(2, delay=1.0), pipelined=True),
+}
+STEPS = 9
+
+
+class Paced(InProcessGrid):
+    """Answers to a request to train take their time: each node has its own pace."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.ready = dict[str, float]()
+        self.most = 0
+
+    def push_messages(self, messages: Iterable[Any]) -> list[str]:
+        asked = list(messages)
+        pushed = super().push_messages(asked)
+        for name, message in zip(pushed, asked, strict=True):
+            if message.metadata.message_type == wire.ACTIONS["train"]:
+                client = self.configs.get(message.metadata.dst_node_id, {"partition-id": 0})["partition-id"]
+                self.ready[name] = time.monotonic() + 0.002 + 0.003 * (client % 4)
+        self.most = max(self.most, len(self.ready))
+        return pushed
+
+    def pull_messages(self, message_ids: Iterable[str]) -> list[Any]:
+        now = time.monotonic()
+        asked = [name for name in message_ids if self.ready.get(name, now) <= now]
+        for name in asked:
+            self.ready.pop(name, None)
+        return super().pull_messages(asked)
+
+
+def paced(folder: Path, **more: Any) -> Paced:
+    plain = grid(folder, **more)
+    return Paced(plain.app, plain.configs, plain.fault)
+
+
+def simulated() -> Federation:
+    averages = {"w": Window(3), "ema": EMA(0.5)}
+    return here(method=FedProx(0.1), averages=averages, evaluation=Evaluation(every=3, last=1), broadcast="w")
+
+
+def driver(
+    scheduler: Scheduler, nodes: InProcessGrid | None = None, limit: int | None = None, replay: Path | None = None
+) -> Asynchronous:
+    world = simulated() if nodes is None else there(nodes, simulated(), deadline=0.5)
+    return Asynchronous(world, RealTime(limit, replay), scheduler)
+
+
+def trained(federation: Asynchronous, out: Path, steps: int = STEPS, **how: Any) -> Any:
+    return run(federation, steps, out=out, progress=False, checkpoint=Checkpoint(every=2), **how)
+
+
+def rows(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def arrivals(folder: Path) -> list[Any]:
+    found: list[Any] = json.loads((folder / "timeline.json").read_text())["arrivals"]
+    return found
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """The same models, bitwise, the same record and the same metrics, times included."""
+    for model in ("model", "w", "ema"):
+        first, second = (folder / "models" / f"{model}.safetensors" for folder in (one, other))
+        assert first.read_bytes() == second.read_bytes()
+    assert arrivals(one) == arrivals(other)
+    assert rows(one) == rows(other)
+
+
+class Reports(Callback):
+    """Keeps the reports of the rounds, and may end the process, as it were."""
+
+    def __init__(self, crash: int = 0) -> None:
+        self.crash, self.seen = crash, list[RoundReport]()
+
+    def round(self, run: Any, report: RoundReport) -> None:
+        self.seen.append(report)
+        if report.round == self.crash:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", SCHEDULERS)
+def test_a_replay_of_the_arrivals_in_a_simulation_gives_the_bytes_of_the_run_on_nodes(
+    name: str, tmp_path: Path
+) -> None:
+    found = trained(driver(SCHEDULERS[name], paced(tmp_path / "nodes")), tmp_path / "a")
+    assert found.state.round == STEPS and torch.isfinite(found.state.w).all()
+    trained(driver(SCHEDULERS[name], replay=tmp_path / "a"), tmp_path / "b")
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+@pytest.mark.parametrize("name", ["fedasync", "fedbuff", "ring", "pipelined"])
+def test_a_killed_server_goes_on_and_names_the_uploads_that_were_in_flight(name: str, tmp_path: Path) -> None:
+    """The whole run, with its stops, is again one record that can be replayed."""
+    scheduler, nodes, out = SCHEDULERS[name], tmp_path / "nodes", tmp_path / "a"
+    with pytest.raises(KeyboardInterrupt):
+        trained(driver(scheduler, paced(nodes)), out, callbacks=[Reports(3)])
+    with pytest.raises(KeyboardInterrupt):
+        resume(driver(scheduler, paced(nodes)), STEPS, out, progress=False, callbacks=[Reports(6)])
+    reports = Reports()
+    found = resume(driver(scheduler, paced(nodes)), STEPS, out, progress=False, callbacks=[reports])
+    assert found.state.round == STEPS
+    lost = {client: why for report in reports.seen for client, why in report.missing.items()}
+    assert bool(lost) == (name != "ring") and set(lost.values()) <= {"lost: the server was stopped"}
+    guards = [row for row in rows(out) if row["split"] == "guard"]
+    assert {client for row in guards for client in row["missing"]} >= {str(client) for client in lost}
+    trained(driver(scheduler, replay=out), tmp_path / "b")
+    assert_same_run(out, tmp_path / "b")
+
+
+def test_a_replay_that_is_stopped_goes_on(tmp_path: Path) -> None:
+    trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        trained(driver(FedBuff(3), replay=tmp_path / "a"), tmp_path / "b", callbacks=[Reports(4)])
+    resume(driver(FedBuff(3), replay=tmp_path / "a"), STEPS, tmp_path / "b", progress=False)
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_replay_ends_with_the_record(tmp_path: Path) -> None:
+    trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
+    again = run(driver(FedBuff(3), replay=tmp_path / "a"), STEPS + 5, progress=False)
+    assert again.state.round == STEPS and again.summary["ended_early"] == "the record that is replayed is over"
+
+
+@pytest.mark.parametrize("name", ["fedasync", "fedbuff", "ring", "pipelined"])
+@pytest.mark.parametrize("fault", ["lost", "failed"])
+def test_who_does_not_answer_is_named_and_the_scheduler_goes_on(fault: Any, name: str, tmp_path: Path) -> None:
+    nodes = paced(tmp_path / "nodes")
+    nodes.fault = faulty(nodes, 2, fault)
+    reports = Reports()
+    world = there(nodes, simulated(), deadline=0.02)
+    trained(Asynchronous(world, RealTime(), SCHEDULERS[name]), tmp_path / "a", callbacks=[reports])
+    missing = {client: why for report in reports.seen for client, why in report.missing.items()}
+    assert set(missing) == {2}
+    assert ("late: no answer within 0.02 s" if fault == "lost" else "the node has failed") in missing[2]
+    trained(driver(SCHEDULERS[name], replay=tmp_path / "a"), tmp_path / "b")
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def faulty(nodes: InProcessGrid, client: int, fault: Any) -> Any:
+    """The fault of a client's answers to requests to train."""
+
+    def found(message: Any) -> Any:
+        own = nodes.configs[message.metadata.dst_node_id]["partition-id"] == client
+        return fault if own and message.metadata.message_type == wire.ACTIONS["train"] else ""
+
+    return found
+
+
+def test_an_upload_that_is_not_finite_is_refused_by_name_and_enters_no_model(tmp_path: Path) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ACTIONS["train"] and context.node_config["partition-id"] == 1:
+            upload = wire.unpacked(reply.content[wire.UPLOAD])
+            reply.content[wire.UPLOAD] = wire.packed({"delta": upload["delta"] * float("nan")})
+        return reply
+
+    reports = Reports()
+    found = trained(driver(FedBuff(2), paced(tmp_path / "nodes", mods=[mod])), tmp_path / "a", callbacks=[reports])
+    assert {client for report in reports.seen for client in report.refused} == {1}
+    assert all(bool(torch.isfinite(w).all()) for w in found.federation.models(found.state).values())
+    trained(driver(FedBuff(2), replay=tmp_path / "a"), tmp_path / "b")
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_node_that_leaves_is_not_asked_and_one_that_comes_back_under_another_id_is(tmp_path: Path) -> None:
+    nodes = paced(tmp_path / "nodes")
+    gone = next(node for node, config in nodes.configs.items() if config["partition-id"] == 3)
+
+    class Comes(Reports):
+        def round(self, run: Any, report: RoundReport) -> None:
+            super().round(run, report)
+            if report.round == 1:
+                self.config = nodes.configs.pop(gone)
+            if report.round == 20:
+                nodes.configs[999] = self.config
+
+    trained(driver(FedAsync(), nodes), tmp_path / "a", steps=40, callbacks=[Comes()])
+    happened = [(client, why) for _, client, number, _, why in arrivals(tmp_path / "a") if number < 0]
+    assert happened == [(3, "away"), (3, "back")]
+    trained(driver(FedAsync(), replay=tmp_path / "a"), tmp_path / "b", steps=40)
+    assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_without_any_node_the_run_ends_and_goes_on_when_they_are_back(tmp_path: Path) -> None:
+    nodes = paced(tmp_path / "nodes")
+    configs = dict(nodes.configs)
+
+    class Gone(Callback):
+        def round(self, run: Any, report: RoundReport) -> None:
+            if report.round == 3:
+                nodes.configs.clear()
+
+    ended = trained(driver(FedBuff(2), nodes), tmp_path / "a", callbacks=[Gone()])
+    assert 3 <= ended.state.round < STEPS and ended.summary["ended_early"] == "no node is there any more"
+    nodes.configs = configs
+    assert resume(driver(FedBuff(2), nodes), STEPS, tmp_path / "a", progress=False).state.round == STEPS
+
+
+@pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2)], ids=["fedasync", "fedbuff"])
+def test_at_most_the_limit_of_clients_train_at_a_time_and_all_get_their_turn(
+    scheduler: Scheduler, tmp_path: Path
+) -> None:
+    nodes = paced(tmp_path / "nodes")
+    trained(driver(scheduler, nodes, limit=2), tmp_path / "a")
+    assert nodes.most == 2
+    assert {client for _, client, *_ in arrivals(tmp_path / "a")} == set(range(len(SIZES)))
+
+
+def test_fedwindows_window_is_the_limit(tmp_path: Path) -> None:
+    nodes = paced(tmp_path / "nodes")
+    trained(driver(FedWindow(ConstantWindow(3), pipelined=True), nodes), tmp_path / "a")
+    assert nodes.most == 3
+    with pytest.raises(SettingError, match="FedWindow's window says how many clients train at a time"):
+        driver(FedWindow(ConstantWindow(3)), nodes, limit=2)
+
+
+def test_what_can_not_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="must be FlowerClients, or RealTime replays a run"):
+        driver(FedAsync())
+    with pytest.raises(SettingError, match="needs a simulated network"):
+        run(driver(FedWindow(CapacityWindow()), paced(tmp_path / "nodes")), 2, progress=False)
+    (tmp_path / "timeline.json").write_text("{}")
+    with pytest.raises(RunError, match="has no list of arrivals"):
+        run(driver(FedAsync(), replay=tmp_path), 2, progress=False)
+    trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
+    with pytest.raises(RunError, match="the record of arrivals is of another run"):
+        run(driver(FedWindow(ConstantWindow(2)), replay=tmp_path / "a"), STEPS, progress=False)
+    with pytest.raises(RunError, match=r"limit=None\) there and .*limit=3\) here"):
+        resume(driver(FedBuff(3), paced(tmp_path / "nodes"), limit=3), STEPS + 1, tmp_path / "a", progress=False)

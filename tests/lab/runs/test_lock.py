@@ -283,3 +283,10 @@ def test_two_sweeps_of_the_same_runs_into_one_folder_are_one_sweep(script: Scrip
     assert len(runs) == 3
     for run in runs:
         assert final(tmp_path / "two" / "runs" / run) == final(tmp_path / "one" / "runs" / run)
+
+
+def test_the_line_of_who_holds_a_folder_hides_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["flwr-serverapp", "--token", "1adb8f", "--password=x", "--insecure"])
+    with held(tmp_path):
+        line = (tmp_path / "lock").read_text()
+    assert "flwr-serverapp --token ... --password=... --insecure" in line

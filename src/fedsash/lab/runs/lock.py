@@ -7,6 +7,7 @@ import fcntl
 import getpass
 import logging
 import os
+import re
 import shlex
 import socket
 import sys
@@ -23,6 +24,8 @@ POLL = 0.2
 """The seconds between two attempts to get a lock."""
 LONGEST = 400
 """The number of bytes that are shown of the line in a lock's file."""
+SECRET = re.compile(r"(--[\w-]*(?:token|secret|password)[\w-]*[ =])\S+")
+"""An option whose value others must not read: Flower gives its processes a token."""
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
 """The errors of a file system that has no locks."""
 
@@ -149,7 +152,7 @@ def _number(found: os.stat_result) -> tuple[int, int]:
 
 def _sign(file: int) -> None:
     """Write into the locked file who holds it. A full disk is no reason to stop: the line only informs others."""
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = SECRET.sub(r"\1...", shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]))
     since = time.strftime("%Y-%m-%d %H:%M:%S")
     line = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}: {command}"
     with suppress(OSError):

@@ -19,7 +19,7 @@ ROUNDS, HALF = 6, 3
 def check_callback(callback: Callback, **settings: Any) -> None:
     """Check that a callback keeps the identities of every callback in `CALLBACKS`, over six rounds.
 
-    - It only looks on: up to the round in which it stops the run, models, states and metrics are bitwise those of a run
+    - It only observes: up to the round in which it stops the run, models, states and metrics are bitwise those of a run
       without it.
     - A run that is interrupted after three rounds and resumed, with the same callback, ends bitwise as the run without
       a stop, in the same round and for the same reason.
@@ -31,7 +31,7 @@ def check_callback(callback: Callback, **settings: Any) -> None:
         whole, plain, stopped = (Path(folder) / name for name in ("whole", "plain", "stopped"))
         found = _run(whole, [callback], settings)
         _run(plain, [], settings, until=found.state.round)
-        expect(identical(whole, plain), callback, "it must only look on: the run must be the same without it")
+        expect(identical(whole, plain), callback, "it must only observe: the run must be the same without it")
         _run(stopped, [callback], settings, until=HALF)
         again = _resume(stopped, callback, settings)
         alike = found.summary["ended_early"] == again.summary["ended_early"]

@@ -204,9 +204,15 @@ class Mine(FedAvg):
     ("bug", "line"),
     [
         ('int("x")', "ValueError: invalid literal for int() with base 10: 'x'"),
-        ("list(zip([1], [], strict=True))", "ValueError: zip() argument 2 is shorter than argument 1"),
-        ("{}[1]", "KeyError: 1"),
-        ("import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'"),
+        pytest.param(
+            "list(zip([1], [], strict=True))",
+            "ValueError: zip() argument 2 is shorter than argument 1",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param("{}[1]", "KeyError: 1", marks=pytest.mark.slow),
+        pytest.param(
+            "import no_such_thing", "ModuleNotFoundError: No module named 'no_such_thing'", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_a_bug_in_an_own_method_keeps_its_traceback(bug: str, line: str, experiment: Path, tmp_path: Path) -> None:

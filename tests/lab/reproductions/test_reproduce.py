@@ -94,6 +94,7 @@ def test_runs_with_other_settings_are_not_mixed_into_one_table(
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
+@pytest.mark.slow
 def test_a_setting_need_only_suit_the_runs_that_are_asked_for(tmp_path: Path) -> None:
     """FedAvg, which the table has as well, has no gamma."""
     chosen = [word for label in ("seed=0", "alpha=Dir 0.1", "method=FedMoSWA") for word in ("--only", label)]
@@ -103,6 +104,7 @@ def test_a_setting_need_only_suit_the_runs_that_are_asked_for(tmp_path: Path) ->
     assert {row[0] for row in table["rows"]} == {"FedMoSWA"} and "method.gamma 0.5 (paper: 0.2)" in table["note"]
 
 
+@pytest.mark.slow
 def test_a_setting_of_ones_own_is_said_below_the_table(tmp_path: Path) -> None:
     settings = ["rounds=3", "averages.wima.size=2"]
     overrides = [word for setting in settings for word in ("--set", setting)]

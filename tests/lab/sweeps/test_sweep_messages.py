@@ -41,6 +41,7 @@ def test_a_leg_without_evaluations_and_a_failed_one_say_nothing_of_models() -> N
     assert _results(nothing) == _results(summarise([], Evaluation(), RMSE)) == ""
 
 
+@pytest.mark.slow
 def test_a_sweep_of_regressions_says_and_compares_their_rmse(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

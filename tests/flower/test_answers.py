@@ -17,7 +17,7 @@ pytest.importorskip("flwr")
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import Missing, Reply
 from fedsash.federation import Federation
-from fedsash.flower import wire
+from fedsash.flower.nodes import wire
 from support.flower import assert_same, grid, here, there
 
 LOSS = "clients/loss"

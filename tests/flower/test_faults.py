@@ -24,8 +24,8 @@ from fedsash.averages import Window
 from fedsash.basics.arrays import Vectors
 from fedsash.exchange import RoundReport
 from fedsash.federation import Federation
-from fedsash.flower import wire
-from fedsash.flower.versions import Versions
+from fedsash.flower.nodes import wire
+from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import FedDyn, FedMoSWA, Method, Mime, Scaffold
 from fedsash.sampling import Uniform
 from fedsash.state import State

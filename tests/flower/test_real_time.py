@@ -18,7 +18,8 @@ from fedsash.basics.errors import RunError, SettingError
 from fedsash.evaluation import Evaluation
 from fedsash.exchange import RoundReport
 from fedsash.federation import Federation
-from fedsash.flower import RealTime, wire
+from fedsash.flower import RealTime
+from fedsash.flower.nodes import wire
 from fedsash.lab.runs import Callback, Checkpoint, resume, run
 from fedsash.methods import FedProx
 from fedsash.network import AIMDWindow, Asynchronous, CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow

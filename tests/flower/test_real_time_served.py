@@ -14,9 +14,9 @@ pytest.importorskip("flwr")
 from fedsash.basics.errors import SettingError
 from fedsash.flower import RealTime, Waiting
 from fedsash.lab.config import load
-from fedsash.lab.flower_apps import node_app, serve
 from fedsash.lab.report.page import collect, document
 from fedsash.lab.runs import run
+from fedsash.lab.served.apps import node_app, serve
 from fedsash.network import Asynchronous
 from fedsash.testing.grid import InProcessGrid
 from support.loopback import content

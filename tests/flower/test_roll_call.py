@@ -15,7 +15,8 @@ from flwr.app import ConfigRecord
 from fedsash.basics.errors import RunError, SettingError
 from fedsash.exchange import Request
 from fedsash.federation import Federation
-from fedsash.flower import Waiting, client_app, wire
+from fedsash.flower import Waiting, client_app
+from fedsash.flower.nodes import wire
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
 from fedsash.testing.grid import InProcessGrid

@@ -16,8 +16,8 @@ from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.executors import Training
 from fedsash.federation import Federation
 from fedsash.flower import NamedModel
-from fedsash.flower.client import fingerprint
-from fedsash.flower.settings import decoded, encoded
+from fedsash.flower.nodes.client import fingerprint
+from fedsash.flower.nodes.settings import decoded, encoded
 from fedsash.local import OPTIMISERS, LocalTraining
 from fedsash.methods import FedProx
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES, Chained, Cosine, Warmup

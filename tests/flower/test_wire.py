@@ -12,7 +12,7 @@ pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord
 
 from fedsash.exchange import Request
-from fedsash.flower import wire
+from fedsash.flower.nodes import wire
 from fedsash.testing.grid import identify
 
 TYPES = (

@@ -1,6 +1,6 @@
-from .averaged import Averaged as Averaged
-from .client import client_app as client_app
-from .nodes import FlowerClients as FlowerClients
-from .real_time import RealTime as RealTime
-from .roll_call import Waiting as Waiting
-from .settings import NamedModel as NamedModel
+from .averaged.strategy import Averaged as Averaged
+from .nodes.client import client_app as client_app
+from .nodes.on_grid import FlowerClients as FlowerClients
+from .real_time.site import RealTime as RealTime
+from .nodes.roll_call import Waiting as Waiting
+from .nodes.settings import NamedModel as NamedModel

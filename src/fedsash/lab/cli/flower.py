@@ -64,7 +64,7 @@ def add(commands: Commands) -> None:
 def _serve(given: argparse.Namespace) -> int:
     from ...flower import Waiting
     from ..config import ConfigError
-    from ..flower_apps import write_app
+    from ..served.apps import write_app
 
     check_out(given.out, new=False)
     check_count("--clients", given.clients)
@@ -113,8 +113,8 @@ def _submitted(folder: Path, superlink: str) -> int:
 
 def _followed(folder: Path, superlink: str, number: int, rounds: int) -> dict[str, Any]:
     """Show the run's progress until it has ended; returns its exit code and a line."""
-    from ..flower_news import Listener
     from ..progress import Progress
+    from ..served.news import Listener
 
     listener, heard, over = Listener(folder), time.monotonic(), False
     with Progress(rounds) as progress:
@@ -163,7 +163,7 @@ def _flwr(*arguments: str) -> dict[str, Any]:
 
 
 def _node(given: argparse.Namespace) -> int:
-    from ..flower_apps import data_of
+    from ..served.apps import data_of
 
     data_of(given.data, given.number, given.own_code)
     config = {"partition-id": given.number, "data": str(given.data.absolute()), "own-code": " ".join(given.own_code)}

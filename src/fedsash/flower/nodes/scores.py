@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import torch
 
-from ..basics.arrays import Ints, Vectors
-from ..evaluation import Split
-from ..evaluation.evaluator import scored
-from ..exchange import Missing, Reply, Request
-from ..executors import Training
+from ...basics.arrays import Ints, Vectors
+from ...evaluation import Split
+from ...evaluation.evaluator import scored
+from ...exchange import Missing, Reply, Request
+from ...executors import Training
 from .wire import Form, WireError
 
 MOST = 100_000

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..basics.arrays import Ints, Vectors
-from ..basics.errors import check_count, shortened
-from ..basics.fingerprint import text
-from ..data.federated import FederatedData, Problem
-from ..evaluation import Evaluation
-from ..exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
-from ..executors import Training
+from ...basics.arrays import Ints, Vectors
+from ...basics.errors import check_count, shortened
+from ...basics.fingerprint import text
+from ...data.federated import FederatedData, Problem
+from ...evaluation import Evaluation
+from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
+from ...executors import Training
 from . import forms, wire
 from .client import fingerprint
 from .roll_call import RollCall, Roster, Waiting

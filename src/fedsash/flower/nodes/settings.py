@@ -13,20 +13,20 @@ from typing import Any
 
 from torch import nn
 
-from .. import models
-from ..aggregation import WeightedMean
-from ..basics.errors import SettingError, check
-from ..basics.layout import Layout
-from ..basics.resolve import Allowed, allowed_only, resolve
-from ..basics.sharing import Personal, Sharing
-from ..data import TRANSFORMS
-from ..data.federated import Problem
-from ..evaluation import FineTuning, Goal
-from ..executors import Training
-from ..local import OPTIMISERS, LocalTraining
-from ..methods import METHODS
-from ..schedules import LOCAL_SCHEDULES, SCHEDULES
-from ..tasks import METRICS, TASKS, Criterion, OnlyLoss
+from ... import models
+from ...aggregation import WeightedMean
+from ...basics.errors import SettingError, check
+from ...basics.layout import Layout
+from ...basics.resolve import Allowed, allowed_only, resolve
+from ...basics.sharing import Personal, Sharing
+from ...data import TRANSFORMS
+from ...data.federated import Problem
+from ...evaluation import FineTuning, Goal
+from ...executors import Training
+from ...local import OPTIMISERS, LocalTraining
+from ...methods import METHODS
+from ...schedules import LOCAL_SCHEDULES, SCHEDULES
+from ...tasks import METRICS, TASKS, Criterion, OnlyLoss
 
 CLASS, FUNCTION = "class", "function"
 """The keys of a dataclass's name and of a function's place."""

@@ -6,9 +6,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ..exchange import Missing, Reply, Request
+from ...exchange import Missing, Reply, Request
+from ..nodes.on_grid import OnGrid
 from . import arrivals
-from .nodes import OnGrid
 
 
 class Heard(NamedTuple):

@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..basics.errors import check, library, one_line
-from ..basics.fingerprint import text
-from ..basics.layout import Layout
-from ..basics.resolve import Allowed
-from ..data.federated import FederatedData
-from ..evaluation import Evaluation
-from ..evaluation.first_batch import suited, try_out
-from ..exchange import Reply, Request
-from ..executors import ClientWork, LocalEngine, Training
-from ..executors.in_process import InProcess
-from ..methods import WholeMethod
+from ...basics.errors import check, library, one_line
+from ...basics.fingerprint import text
+from ...basics.layout import Layout
+from ...basics.resolve import Allowed
+from ...data.federated import FederatedData
+from ...evaluation import Evaluation
+from ...evaluation.first_batch import suited, try_out
+from ...exchange import Reply, Request
+from ...executors import ClientWork, LocalEngine, Training
+from ...executors.in_process import InProcess
+from ...methods import WholeMethod
 from . import wire
 from .settings import decoded
 from .versions import Versions

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..basics.errors import library
+from ...basics.arrays import Vectors
+from ...basics.errors import library
 
 with library("flwr", "fedsash.flower", "fedsash[flower]"):
     from flwr.app import Array, ArrayRecord, MetricRecord

@@ -10,8 +10,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..exchange import Request
+from ...basics.arrays import Vectors
+from ...exchange import Request
 
 RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
 """What the id of a run may be: it names a folder."""
@@ -83,8 +83,8 @@ class Versions:
         before = {int(file.name[:8]): int(file.stem[9:]) for file in _files(folder)}
         while newest > oldest and newest in before:
             newest = before[newest]
-        for file in _files(folder):
-            if int(file.name[:8]) < newest:
+        for file in (*_files(folder), *folder.glob(".[0-9]*-*")):
+            if int(file.name.lstrip(".")[:8]) < newest:
                 file.unlink(missing_ok=True)
 
 
@@ -98,7 +98,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _save(vectors: dict[str, Tensor], path: Path) -> None:
-    """Write the file completely or not at all."""
+    """Write the file completely or not at all, also if two processes of a node do so at the same time."""
     from safetensors.torch import save
 
     writing = path.with_name(f".{path.name}.{os.getpid()}")

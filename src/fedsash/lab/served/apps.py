@@ -12,19 +12,19 @@ from typing import Any
 import numpy as np
 import tomli_w
 
-from ..basics.errors import FedsashError, check, one_line
-from ..basics.resolve import Allowed
-from ..data.federated import FederatedData
-from ..data.source import Source
-from ..federation import Federation
-from ..flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
-from ..network import Asynchronous, Synchronous
-from .config import ConfigError, Experiment, NetworkExperiment, load, parse
-from .config.errors import located
-from .config.files import read
-from .flower_news import Teller
-from .runs import Callback, Driver, resume, run
-from .runs.folder import RunFolder
+from ...basics.errors import FedsashError, check, one_line
+from ...basics.resolve import Allowed
+from ...data.federated import FederatedData
+from ...data.source import Source
+from ...federation import Federation
+from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
+from ...network import Asynchronous, Synchronous
+from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
+from ..config.errors import located
+from ..config.files import read
+from ..runs import Callback, Driver, resume, run
+from ..runs.folder import RunFolder
+from .news import Teller
 
 PYPROJECT: Mapping[str, Any] = {
     "project": {"name": "fedsash-served", "version": "1.0.0", "description": "An experiment", "license": ""},
@@ -35,7 +35,7 @@ PYPROJECT: Mapping[str, Any] = {
 """Flower's description of the app that is sent to the nodes."""
 
 APP = """\
-from fedsash.lab.flower_apps import node_app, server_app
+from fedsash.lab.served.apps import node_app, server_app
 
 server = server_app()
 client = node_app()

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..averages import Pieces
-from ..basics.errors import ModelError, brief, library
+from ...averages import Pieces
+from ...basics.errors import ModelError, brief, library
 
 with library("flwr", "fedsash.flower", "fedsash[flower]"):
     from flwr.app import Array, ArrayRecord

@@ -9,12 +9,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
-from ..averages import Average
-from ..averages.tracker import by_name
-from ..basics.errors import RunError, check, library
-from ..basics.fingerprint import text
-from ..basics.paths import check_folder
-from ..broadcast import Broadcast
+from ...averages import Average
+from ...averages.tracker import by_name
+from ...basics.errors import RunError, check, library
+from ...basics.fingerprint import text
+from ...basics.paths import check_folder
+from ...broadcast import Broadcast
 from .memory import Memory, chain, changed, remembered, restore, unknown
 from .progress import Progress
 

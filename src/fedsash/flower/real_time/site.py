@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 from simpy import Environment, Event
 
-from ..basics.arrays import Vectors
-from ..basics.errors import RunError, check, check_count
-from ..exchange import Missing
-from ..executors.clients import Clients
-from ..network.learning import AnyModel, Learning
-from ..network.schedulers import FedWindow, Scheduler
-from ..network.site import Site, Steps
-from ..network.trip import Start, Trip
+from ...basics.arrays import Vectors
+from ...basics.errors import RunError, check, check_count
+from ...exchange import Missing
+from ...executors.clients import Clients
+from ...network.learning import AnyModel, Learning
+from ...network.schedulers import FedWindow, Scheduler
+from ...network.site import Site, Steps
+from ...network.trip import Start, Trip
+from ..nodes.on_grid import FlowerClients, OnGrid
 from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
 from .in_flight import InFlight
-from .nodes import FlowerClients, OnGrid
 
 STOPPED = "lost: the server was stopped"
 """Why a trip has no upload that was in flight when the server's process ended."""

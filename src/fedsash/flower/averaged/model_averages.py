@@ -7,11 +7,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..averages import Average
-from ..averages.group import PAST, Group, grouped
-from ..basics.arrays import Vectors
-from ..basics.errors import brief, check
-from ..basics.saved import tensors as tensors_of
+from ...averages import Average
+from ...averages.group import PAST, Group, grouped
+from ...basics.arrays import Vectors
+from ...basics.errors import brief, check
+from ...basics.saved import tensors as tensors_of
 from .arrays import Tensors
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")

@@ -15,8 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
-from ..exchange import Reply, Request
+from ...basics.arrays import Vectors
+from ...exchange import Reply, Request
 
 ASKED, MODEL, SERVER, CLIENTS = "request", "model", "server_state", "client_state"
 """The records of a request: its numbers, the model, the method's vectors, and the clients' state if it travels."""

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..averages import Average
-from ..basics import saved
-from ..basics.arrays import Vectors
-from ..basics.errors import RunError, library, shortened
+from ...averages import Average
+from ...basics import saved
+from ...basics.arrays import Vectors
+from ...basics.errors import RunError, library, shortened
 from .arrays import Form, finite
 from .memory import Memory
 from .model_averages import ModelAverages

@@ -8,10 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..evaluation import Metrics
-from ..exchange import RoundReport
-from .runs import Callback
-from .runs.callback import LiveRun
+from ...evaluation import Metrics
+from ...exchange import RoundReport
+from ..runs import Callback
+from ..runs.callback import LiveRun
 
 FILE = "news.jsonl"
 """The name of the file, in the folder of the app that the command has written."""

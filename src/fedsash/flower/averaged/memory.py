@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..basics.errors import library
+from ...basics.errors import library
 
 with library("flwr", "fedsash.flower", "fedsash[flower]"):
     from flwr.app import Array, ArrayRecord

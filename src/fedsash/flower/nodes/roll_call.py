@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from ..basics.arrays import Ints
-from ..basics.errors import RunError, check_count, check_positive, one_line, shortened
-from ..basics.typed import typed
+from ...basics.arrays import Ints
+from ...basics.errors import RunError, check_count, check_positive, one_line, shortened
+from ...basics.typed import typed
 from . import wire
 
 log = logging.getLogger("fedsash")

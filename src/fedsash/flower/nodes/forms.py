@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import torch
 
-from ..basics.arrays import Vectors
-from ..exchange import Request
-from ..executors import Training
-from ..methods import LocalRun, WholeMethod
+from ...basics.arrays import Vectors
+from ...exchange import Request
+from ...executors import Training
+from ...methods import LocalRun, WholeMethod
 from .wire import Form, Forms
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from fedsash.averages import Window
 from fedsash.evaluation import Evaluation
-from fedsash.lab.flower_news import FILE, Listener, Teller
 from fedsash.lab.runs import run
+from fedsash.lab.served.news import FILE, Listener, Teller
 from support.worlds import federation
 
 

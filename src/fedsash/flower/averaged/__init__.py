@@ -1,0 +1,1 @@
+"""Averages around any strategy of a Flower app."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,30 +12,18 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedsash.averages import EMA, Window
 from fedsash.basics.errors import RunError, SettingError
-from fedsash.evaluation import Evaluation
 from fedsash.exchange import RoundReport
-from fedsash.federation import Federation
-from fedsash.flower import RealTime
 from fedsash.flower.nodes import wire
-from fedsash.lab.runs import Callback, Checkpoint, resume, run
-from fedsash.methods import FedProx
-from fedsash.network import AIMDWindow, Asynchronous, CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
+from fedsash.lab.runs import Callback, resume, run
+from fedsash.network import CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
 from fedsash.network.schedulers import Scheduler
 from fedsash.testing.grid import InProcessGrid
-from support.flower import grid, here, there
+from support.flower import grid
+from support.real_time import SCHEDULERS, STEPS, Reports, arrivals, assert_same_run, driver, rows, trained
 from support.worlds import SIZES
 
-SCHEDULERS: dict[str, Scheduler] = {
-    "fedasync": FedAsync(weight="polynomial"),
-    "fedbuff": FedBuff(3),
-    "ring": FedWindow(ConstantWindow(3)),
-    "slide": FedWindow(ConstantWindow(3), slide=2, start="newest", cache="empty"),
-    "pipelined": FedWindow(ConstantWindow(3), pipelined=True),
-    "adaptive": FedWindow(AIMDWindow(2, delay=1.0), pipelined=True),
-}
-STEPS = 9
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 class Paced(InProcessGrid):
@@ -68,52 +55,6 @@ class Paced(InProcessGrid):
 def paced(folder: Path, **more: Any) -> Paced:
     plain = grid(folder, **more)
     return Paced(plain.app, plain.configs, plain.fault)
-
-
-def simulated() -> Federation:
-    averages = {"w": Window(3), "ema": EMA(0.5)}
-    return here(method=FedProx(0.1), averages=averages, evaluation=Evaluation(every=3, last=1), broadcast="w")
-
-
-def driver(
-    scheduler: Scheduler, nodes: InProcessGrid | None = None, limit: int | None = None, replay: Path | None = None
-) -> Asynchronous:
-    world = simulated() if nodes is None else there(nodes, simulated(), deadline=0.5)
-    return Asynchronous(world, RealTime(limit, replay), scheduler)
-
-
-def trained(federation: Asynchronous, out: Path, steps: int = STEPS, **how: Any) -> Any:
-    return run(federation, steps, out=out, progress=False, checkpoint=Checkpoint(every=2), **how)
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def arrivals(folder: Path) -> list[Any]:
-    found: list[Any] = json.loads((folder / "timeline.json").read_text())["arrivals"]
-    return found
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    """The same models, bitwise, the same record and the same metrics, times included."""
-    for model in ("model", "w", "ema"):
-        first, second = (folder / "models" / f"{model}.safetensors" for folder in (one, other))
-        assert first.read_bytes() == second.read_bytes()
-    assert arrivals(one) == arrivals(other)
-    assert rows(one) == rows(other)
-
-
-class Reports(Callback):
-    """Keeps the reports of the rounds, and may end the process, as it were."""
-
-    def __init__(self, crash: int = 0) -> None:
-        self.crash, self.seen = crash, list[RoundReport]()
-
-    def round(self, run: Any, report: RoundReport) -> None:
-        self.seen.append(report)
-        if report.round == self.crash:
-            raise KeyboardInterrupt
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)
@@ -165,8 +106,7 @@ def test_who_does_not_answer_is_named_and_the_scheduler_goes_on(fault: Any, name
     nodes = paced(tmp_path / "nodes")
     nodes.fault = faulty(nodes, 2, fault)
     reports = Reports()
-    world = there(nodes, simulated(), deadline=0.02)
-    trained(Asynchronous(world, RealTime(), SCHEDULERS[name]), tmp_path / "a", callbacks=[reports])
+    trained(driver(SCHEDULERS[name], nodes, deadline=0.02), tmp_path / "a", callbacks=[reports])
     missing = {client: why for report in reports.seen for client, why in report.missing.items()}
     assert set(missing) == {2}
     assert ("late: no answer within 0.02 s" if fault == "lost" else "the node has failed") in missing[2]

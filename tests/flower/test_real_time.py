@@ -17,6 +17,7 @@ from fedsash.exchange import RoundReport
 from fedsash.flower.nodes import wire
 from fedsash.lab.runs import Callback, resume, run
 from fedsash.network import CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
+from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
 from fedsash.testing.grid import InProcessGrid
 from support.flower import grid
@@ -84,6 +85,23 @@ def test_a_killed_server_goes_on_and_names_the_uploads_that_were_in_flight(name:
     assert {client for row in guards for client in row["missing"]} >= {str(client) for client in lost}
     trained(driver(scheduler, replay=out), tmp_path / "b")
     assert_same_run(out, tmp_path / "b")
+
+
+@pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(3)], ids=["fedasync", "fedbuff"])
+def test_a_run_saves_no_model_of_trips_that_a_kill_would_lose(scheduler: Scheduler, tmp_path: Path) -> None:
+    """Neither of those in flight, nor of those that were lost: after a step these schedulers need the newest alone."""
+
+    class Looks(Reports):
+        def round(self, run: Any, report: RoundReport) -> None:
+            saved = run.federation.saved(run.state).executor
+            assert not [name for name in saved if name.startswith(MODEL)]
+            super().round(run, report)
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(driver(scheduler, paced(tmp_path / "nodes")), tmp_path / "a", callbacks=[Looks(4)])
+    looks = Looks()
+    resume(driver(scheduler, paced(tmp_path / "nodes")), STEPS, tmp_path / "a", progress=False, callbacks=[looks])
+    assert [report.round for report in looks.seen] == list(range(5, STEPS + 1))
 
 
 def test_a_replay_that_is_stopped_goes_on(tmp_path: Path) -> None:

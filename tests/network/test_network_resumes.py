@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from fedsash import Broadcast, Evaluation, Federation, Fork
 from fedsash.aggregation import WeightedMean
@@ -37,7 +36,6 @@ from fedsash.network import (
     Synchronous,
 )
 from fedsash.network.schedulers import Scheduler
-from fedsash.network.vectors import Ledger
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, interrupting, observed, rows, start
@@ -299,17 +297,3 @@ def test_the_events_of_an_asynchronous_run_can_not_be_forked_to_another_network(
     assert final(tmp_path / "same") == final(tmp_path / "whole")
     with pytest.raises(ValueError, match="a run must be resumed with the same network and scheduler: network is"):
         start(driver("own", CALM), 6, tmp_path / "other", **fork)
-
-
-def test_vectors_that_nobody_needs_any_more_are_not_saved() -> None:
-    ledger, one = Ledger(), torch.ones(2)
-    kept, gone = ledger.make(one), ledger.make(2 * one)
-    total = sum([kept, 2.0 * gone, kept - gone / 2])
-    ledger.step()
-    del gone
-    assert {int(number): w.tolist() for number, w in ledger.saved().items()} == {0: [1.0, 1.0], 7: [5.0, 5.0]}
-    mean = -total / 5  # between two steps what is used is kept, and what is new does not count
-    del total
-    assert len(ledger.saved()) == 2 and torch.equal(mean.known, -one)
-    ledger.step()
-    assert {int(number) for number in ledger.saved()} == {0, mean.number}

@@ -129,6 +129,8 @@ class RealSite(Site):
 
     def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:
         """One trip. Rounds and their deadlines are the federation's own affair: `until` and `share` mean nothing."""
+        if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
+            start = start._replace(w=self.learner.ledger.loan(start.w))
         trip = self._begin(client, start)
         _, over = self._flying[client, trip.number] = trip, self.env.event()
         if self._nodes is not None:

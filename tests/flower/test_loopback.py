@@ -122,7 +122,7 @@ def test_a_server_killed_in_real_time_goes_on_and_a_replay_gives_the_bytes_of_th
         process = flower.serve(experiment, out, 3)
         wait(lambda: after(out, 2), flower)
         flower.kill_server()
-        assert process.wait(60) == 2, flower.logs()
+        assert process.wait(180) == 2, flower.logs()
         assert "the same command goes on" in flower.logs()
         assert served(flower, experiment, out, clients=3) == 0, flower.logs()
     in_flight = [client for _, client, _, _, why in read(out) if why == "lost: the server was stopped"]

@@ -46,6 +46,18 @@ def test_every_client_is_counted_and_found_by_its_number_whatever_its_nodes_id_i
     assert world.sizes.tolist() == list(SIZES)
 
 
+def test_a_node_that_answers_twice_is_counted_once(tmp_path: Path) -> None:
+    class Twice(InProcessGrid):
+        def pull_messages(self, message_ids: Any) -> list[Any]:
+            return 2 * super().pull_messages(message_ids)
+
+    plain = grid(tmp_path)
+    world = world_of(Twice(plain.app, plain.configs))
+    assert world.sizes.tolist() == list(SIZES)
+    with world:
+        assert not world.round(world.start())[1].missing
+
+
 def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
     nodes = grid(tmp_path)
     for client in (2, 5):

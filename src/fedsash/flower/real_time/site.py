@@ -129,12 +129,12 @@ class RealSite(Site):
 
     def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:
         """One trip. Rounds and their deadlines are the federation's own affair: `until` and `share` mean nothing."""
-        if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
-            start = start._replace(w=self.learner.ledger.loan(start.w))
         trip = self._begin(client, start)
         _, over = self._flying[client, trip.number] = trip, self.env.event()
         if self._nodes is not None:
             self._nodes.send(client, self.learner.ask(client, trip.number, start.w))
+        if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
+            trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
         if download:
             self.count_downloads(1)
         end: Arrival = yield over

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -112,6 +113,20 @@ def test_a_replay_that_is_stopped_goes_on(tmp_path: Path) -> None:
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
+def test_a_record_that_has_changed_is_refused(tmp_path: Path) -> None:
+    trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        trained(driver(FedBuff(3), replay=tmp_path / "a"), tmp_path / "b", callbacks=[Reports(4)])
+    file = tmp_path / "a" / "timeline.json"
+    table = json.loads(file.read_text())
+    table["arrivals"][0][3] += 1  # the version from which the trip started
+    file.write_text(json.dumps(table))
+    with pytest.raises(RunError, match="the saved state is not of a replay of"):
+        resume(driver(FedBuff(3), replay=tmp_path / "a"), STEPS, tmp_path / "b", progress=False)
+    with pytest.raises(RunError, match="the record of arrivals is of another run"):
+        run(driver(FedBuff(3), replay=tmp_path / "a"), STEPS, progress=False)
+
+
 def test_a_replay_ends_with_the_record(tmp_path: Path) -> None:
     trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
     again = run(driver(FedBuff(3), replay=tmp_path / "a"), STEPS + 5, progress=False)
@@ -190,6 +205,21 @@ def test_without_any_node_the_run_ends_and_goes_on_when_they_are_back(tmp_path: 
     assert 3 <= ended.state.round < STEPS and ended.summary["ended_early"] == "no node is there any more"
     nodes.configs = configs
     assert resume(driver(FedBuff(2), nodes), STEPS, tmp_path / "a", progress=False).state.round == STEPS
+
+
+def test_without_any_node_the_run_waits_as_long_as_a_roll_call(tmp_path: Path) -> None:
+    nodes = paced(tmp_path / "nodes")
+    configs, looks = dict(nodes.configs), iter(range(1000))
+
+    class Away(Callback):
+        def round(self, run: Any, report: RoundReport) -> None:
+            if report.round == 3:
+                nodes.get_node_ids = lambda: list(configs if next(looks) > 8 else ())  # type: ignore[method-assign]
+
+    reached = trained(driver(FedBuff(2), nodes, roll_call=10.0), tmp_path / "a", callbacks=[Away()])
+    assert reached.state.round == STEPS
+    happened = [(client, why) for _, client, number, _, why in arrivals(tmp_path / "a") if number < 0]
+    assert sorted(happened) == [(client, why) for client in range(len(SIZES)) for why in ("away", "back")]
 
 
 @pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2)], ids=["fedasync", "fedbuff"])

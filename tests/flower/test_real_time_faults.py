@@ -188,6 +188,7 @@ def test_whatever_happens_the_run_is_that_of_its_list_and_of_those_accepted_in_i
         assert_windows_hold_the_last_steps(found)
         assert_named(record, rows(folder / "a"))
         assert_counted(record, found)
+        assert_drawn(record, found)
         if isinstance(scheduler, FedAsync | FedBuff):
             models = by_hand(scheduler, found.federation.start().w.double(), record, trips, broadcast is None)
             assert len(models) == found.state.round + 1
@@ -235,6 +236,15 @@ def assert_counted(record: Sequence[Any], found: Any) -> None:
     assert network["failed_uploads"] == len(trips) - arrived and network["bytes_up"] == arrived * size
     if isinstance(found.federation.scheduler, FedAsync | FedBuff):
         assert 0 <= network["bytes_down"] / size - len(trips) < len(SIZES)
+
+
+def assert_drawn(record: Sequence[Any], found: Any) -> None:
+    """The timeline has an interval for each trip of the list, from its beginning to its time in the list."""
+    intervals = found.federation.chronicle.timeline()["intervals"]
+    drawn = [(client, what, round(end, 6)) for client, what, _, end in intervals if what != "wait"]
+    trips = [one for one in record if one[2] >= 0]
+    ends = [(i, "train" if why in ("", "refused") else "failed", round(time, 6)) for time, i, _, _, why in trips]
+    assert sorted(drawn) == sorted(ends)
 
 
 def by_hand(scheduler: FedAsync | FedBuff, w: Tensor, record: Sequence[Any], trips: Trips, plain: bool) -> list[Tensor]:

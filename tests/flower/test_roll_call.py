@@ -118,6 +118,23 @@ def test_a_node_that_left_is_missing_at_once_and_found_again_under_its_new_id(tm
     assert not report.missing and state.last.tolist()[3] == 3
 
 
+def test_a_node_that_left_before_it_said_who_it_is_is_asked_again_when_it_is_back(tmp_path: Path) -> None:
+    """Flower answers for it with an error; a node with a key comes back under the same id."""
+    nodes = grid(tmp_path)
+    world = world_of(nodes)
+    config = nodes.configs.pop(100)
+    nodes.configs[999], nodes.fault = config, lambda message: "failed"
+    roll_call = world.clients.roll_call  # type: ignore[attr-defined]
+    nodes.pull_messages, pull = lambda ids: [], nodes.pull_messages  # type: ignore[method-assign]
+    assert 999 in roll_call.look()
+    del nodes.configs[999]
+    nodes.fault, nodes.pull_messages = lambda message: "", pull  # type: ignore[method-assign]
+    roll_call.look()
+    nodes.configs[999] = config
+    roll_call.look()
+    assert roll_call.roster.nodes[0] == 999
+
+
 def test_a_restarted_node_with_other_samples_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     nodes = grid(tmp_path)
     with world_of(nodes) as world, caplog.at_level(logging.WARNING):

@@ -142,8 +142,9 @@ class RollCall:
                     raise wire.WireError(f"failed: {shortened(str(said['failed']), 200)}")
                 self.roster.heard(node, said, self.waiting.most)
             except Exception as error:  # of any class: a stranger says what it likes
-                self.roster.refuse(node)
-                self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
+                if node in live:  # one that has left is asked again when it is back
+                    self.roster.refuse(node)
+                    self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
         for line in self.roster.settle(live):
             self._tell(line)
         return live

@@ -147,6 +147,35 @@ def test_who_does_not_answer_is_named_and_the_scheduler_goes_on(fault: Any, name
     assert_same_run(tmp_path / "a", tmp_path / "b")
 
 
+def test_a_message_that_can_not_be_sent_is_named_and_the_client_is_asked_again(tmp_path: Path) -> None:
+    class Refusing(Paced):
+        def push_messages(self, messages: Iterable[Any]) -> list[Any]:
+            asked = list(messages)
+            first = [one.metadata.message_type == "train" and one.metadata.group_id == "1" for one in asked]
+            return [
+                None if refused else super(Refusing, self).push_messages([one])[0]
+                for one, refused in zip(asked, first, strict=True)
+            ]
+
+    plain, reports = grid(tmp_path / "nodes"), Reports()
+    trained(driver(FedAsync(), Refusing(plain.app, plain.configs)), tmp_path / "a", callbacks=[reports])
+    assert set(reports.seen[0].missing) == set(range(len(SIZES)))
+    assert set(reports.seen[0].missing.values()) == {"lost: the message could not be sent"}
+    assert not any(report.missing for report in reports.seen[1:])
+
+
+def test_a_client_whose_node_leaves_in_its_training_is_missing_at_once(tmp_path: Path) -> None:
+    nodes, reports = paced(tmp_path / "nodes"), Reports()
+    nodes.fault = faulty(nodes, 3, "lost")
+
+    class Leaves(Callback):
+        def round(self, run: Any, report: RoundReport) -> None:
+            nodes.configs.pop(100 - 7 * 3, None)
+
+    trained(driver(FedAsync(), nodes, deadline=100.0), tmp_path / "a", 30, callbacks=[Leaves(), reports])
+    assert [report.missing for report in reports.seen if report.missing] == [{3: "lost: its node has left"}]
+
+
 def faulty(nodes: InProcessGrid, client: int, fault: Any) -> Any:
     """The fault of a client's answers to requests to train."""
 

@@ -136,6 +136,22 @@ def test_an_exception_anywhere_loses_nothing(name: str, tmp_path: Path, monkeypa
     assert everything(stopped) == everything(whole)
 
 
+@pytest.mark.parametrize("name", ["own", "fedbuff"])
+def test_a_step_that_an_exception_has_ended_can_be_made_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with driver(name) as world, driver(name) as whole:
+        state, right = world.start(), whole.start()
+        for _ in range(3):
+            state, right = world.round(state)[0], whole.round(right)[0]
+        state = world.saved(state)
+        with monkeypatch.context() as patched, pytest.raises(Crash):
+            failing(Trainer, "answer", 1, "before", patched)
+            world.round(state)
+        for _ in range(3):
+            state, right = world.round(state)[0], whole.round(right)[0]
+        assert identical(world.saved(state), whole.saved(right))
+        assert world.chronicle.measures(6) == whole.chronicle.measures(6)
+
+
 @pytest.mark.parametrize("name", ["deadline", "own", "aimd", "fedasync"])
 def test_a_longer_run_goes_on_from_a_shorter_one(name: str, tmp_path: Path) -> None:
     """With evaluations that do not depend on the length."""

@@ -38,7 +38,8 @@ class Request(Shown):
 
     - `job`: what is asked; `round`: the index of the round, from 0;
     - `ids` `[s]`: the numbers of the clients, in the round's order. A client's place is its position in `ids`;
-    - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it;
+    - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it, if they
+      train;
     - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
     - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
       that keeps its state continues from this version. Anything later was refused or lost, and does not count;

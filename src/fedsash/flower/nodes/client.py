@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...basics.arrays import Vectors
 from ...basics.errors import check, library, one_line
 from ...basics.fingerprint import text
 from ...basics.layout import Layout
@@ -141,7 +142,10 @@ class Node:
         return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients)})})
 
     def replies(self, work: Work, request: Request) -> list[Reply]:
-        """The replies of the node's clients to a request. Their new state stays here if the server does not keep it."""
+        """The replies of the node's clients to a request. Their new state stays here if the server does not keep it.
+
+        Then the server can't see a state that is not finite. So the client's upload becomes NaN, which it refuses.
+        """
         keeps = request.client_state is None
         if keeps:
             start = work.start(request)
@@ -151,7 +155,7 @@ class Node:
             made = {n: torch.cat([one.client_state[n] for one in replies]) for n in replies[0].client_state}
             if made:
                 self.versions.write(request, made)
-            replies = [replace(reply, client_state={}) for reply in replies]
+            replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
         return replies
 
     def _work(self, settings: str, dtype: torch.dtype) -> Work:
@@ -216,6 +220,14 @@ def fingerprint(training: Training) -> str:
 def _numbers(data: FederatedData) -> Any:
     assert data.numbers is not None
     return data.numbers
+
+
+def _withdrawn(reply: Reply) -> Vectors:
+    """The uploads of clients, without a number of those whose upload or new state is not finite."""
+    bad = ~torch.isfinite(reply.norms)
+    if not bad.any():
+        return reply.upload
+    return {name: rows.where(~bad.view(-1, *[1] * (rows.dim() - 1)), torch.nan) for name, rows in reply.upload.items()}
 
 
 def _counts(data: FederatedData, of: Sequence[Any]) -> list[int]:

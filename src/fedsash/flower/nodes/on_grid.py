@@ -173,14 +173,14 @@ class OnGrid(Executor):
             uploads = _on(device, wire.unpacked(content[wire.UPLOAD], right))
         own = _on(device, wire.unpacked(content[wire.CLIENTS], forms.of_states(training, asked, len(places))))
         for row, place in enumerate(places.tolist()):
-            upload = {name: value[row : row + 1] for name, value in uploads.items()}
+            upload, kept = ({name: value[row : row + 1] for name, value in rows.items()} for rows in (uploads, own))
             one = request.only(np.array([place]))
             effort = training.effort(one, self.roll_call.roster.counts["sizes"][one.ids])
             yield Reply(
                 places=np.array([place]),
                 upload=upload,
-                client_state={name: value[row : row + 1] for name, value in own.items()},
-                norms=largest_norms(upload, 1),
+                client_state=kept,
+                norms=largest_norms(upload, kept, 1),
                 effort=effort,
             )
 

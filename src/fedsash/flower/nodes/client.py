@@ -24,7 +24,7 @@ from ...data.federated import FederatedData
 from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
 from ...exchange import Reply, Request
-from ...executors import ClientWork, LocalEngine, Training
+from ...executors import ClientWork, LocalEngine, Training, pick_device
 from ...executors.in_process import InProcess
 from ...methods import WholeMethod
 from . import wire
@@ -47,6 +47,7 @@ def client_app(
     *,
     model: nn.Module | None = None,
     engine: LocalEngine = ONE_BY_ONE,
+    device: str = "",
     own_code: Allowed = False,
     folder: Path | str | None = None,
     mods: Sequence[Any] = (),
@@ -61,17 +62,22 @@ def client_app(
 
     What is trained comes with each request. The node builds registered names only, and code of one's own as far as
     `own_code` allows it: all (True) or these places; without it, the places that the node's configuration lists as
-    `own-code`, with spaces between them. With a `model` of the node's own, the server's name of a model is
-    not used. The clients' state is kept in `folder`, or in the one that the node's configuration names as `state`, or
-    in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are Flower's.
+    `own-code`, with spaces between them. With a `model` of the node's own, the server's name of a model is not used.
+    `device` is where clients train, a name as in a federation such as `"auto"`; without it, what the node's
+    configuration names as `device`, or the CPU. The clients' state is kept in `folder`, or in the one that the node's
+    configuration names as `state`, or in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are
+    Flower's.
 
-    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings.
+    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings, or a `device` that is
+    not there.
     """
     with library("Flower", "fedsash.flower", "fedsash[flower]"):
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
     check(engine.resolved, "client_app.engine", engine, "must have no setting that is measured: no auto")
+    if device:
+        pick_device(device)
     nodes: dict[int, Node] = {}
 
     def node(context: Any) -> Node:
@@ -80,7 +86,8 @@ def client_app(
             place = folder or context.node_config.get("state") or FOLDER
             shard = of_node(own, context.node_config.get("partition-id"))
             allowed = own_code or str(context.node_config.get("own-code", "")).split()
-            nodes[context.node_id] = Node(shard, model, engine, allowed, Versions(Path(place)))
+            where = pick_device(device or str(context.node_config.get("device", "cpu")))
+            nodes[context.node_id] = Node(shard, model, engine, where, allowed, Versions(Path(place)))
         return nodes[context.node_id]
 
     def answered(message: Any, context: Any) -> Any:
@@ -117,6 +124,7 @@ class Node:
     data: FederatedData
     model: nn.Module | None
     engine: LocalEngine
+    device: torch.device
     own_code: Allowed
     versions: Versions
 
@@ -127,7 +135,7 @@ class Node:
         """The content of the answer to a message of Flower's type `kind`."""
         if kind == wire.ROLL_CALL:
             return self.named(json.loads(content[wire.ASKED]["numbers"]))
-        request, settings = wire.request_of(content)
+        request, settings = wire.request_of(content, self.device)
         work = self.work(settings, request.sent.dtype)
         return wire.replied(self.replies(work, request), work.fingerprint)
 
@@ -162,7 +170,7 @@ class Node:
         """What answers requests with these settings, for models of this type."""
         found = decoded(settings, self.model, self.own_code)
         training = found.training
-        module = training.module.to(dtype)
+        module = training.module.to(self.device, dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         evaluation = Evaluation(held_out=found.held_out, client_test=found.client_test)
         problem = training.problem

@@ -54,6 +54,8 @@ def add(commands: Commands) -> None:
     node.add_argument("--number", type=int, required=True, metavar="I", help="the number of this node's client, from 0")
     node.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
     node.add_argument("--state", type=Path, help="folder for the client's state (default: ~/.fedsash/clients)")
+    line = "the device that trains: cpu, cuda, auto ... (default: cpu)"
+    node.add_argument("--device", default="cpu", metavar="NAME", help=line)
     line = "code of yours that the server may name; can be repeated"
     node.add_argument("--own-code", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help=line)
     line = "other options of flower-supernode, as one text: --supernode='--insecure'"
@@ -163,10 +165,13 @@ def _flwr(*arguments: str) -> dict[str, Any]:
 
 
 def _node(given: argparse.Namespace) -> int:
+    from ...executors import pick_device
     from ..served.apps import data_of
 
+    pick_device(given.device)
     data_of(given.data, given.number, given.own_code)
-    config = {"partition-id": given.number, "data": str(given.data.absolute()), "own-code": " ".join(given.own_code)}
+    config = {"partition-id": given.number, "data": str(given.data.absolute()), "device": given.device}
+    config["own-code"] = " ".join(given.own_code)
     if given.state is not None:
         config["state"] = str(given.state.absolute())
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())

@@ -28,7 +28,7 @@ def test_a_served_run_that_is_stopped_goes_on_by_the_same_command(number: signal
         assert process.wait(100) == 128 + number, flower.logs()
         last = (flower.home / "serve.log").read_text().splitlines()[-1]
         assert last == "stopped; the same command goes on"
-        assert not (out / "summary.json").exists() or not after(out, 4)
+        assert not after(out, 4)
         command = [sys.executable, "-m", "fedsash", "resume", str(out)]
         resumed = subprocess.run(command, env=flower.environment, capture_output=True, text=True, check=False)
         assert resumed.returncode == 2 and "fedsash flower serve" in resumed.stderr, resumed.stderr

@@ -177,12 +177,10 @@ class Federation(Reached, Shown):
     def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
         """The request to the clients of the next round; it is empty if no client takes part.
 
-        A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to the
-        clients whose answer could be used, and contains the means of `probed`. With `ids` `[s]` the round has these
-        clients.
+        A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to who
+        gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
-        sent, server = self.send(state)
-        probes = probed is None and "probe" in self.method.overridden
+        (sent, server), probes = self.send(state), probed is None and "probe" in self.method.overridden
         if probed is not None:
             ids, server = probed.ids[probed.places], server | probed.mean()
         elif ids is None:

@@ -75,6 +75,15 @@ def test_whole_numbers_are_averaged_and_rounded_and_large_ones_are_exact() -> No
         assert np.array_equal(array.numpy(), averaged.value("model")[name].numpy())
 
 
+def test_whole_numbers_that_a_strategy_moves_out_of_their_types_range_do_not_begin_again_at_its_other_end() -> None:
+    class Beyond(strategies.FedAvg):  # type: ignore[misc]
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return record(FIRST | {"bytes": np.array([300.0, -3.0])}), None
+
+    averaged = started(Beyond(fraction_evaluate=0.0), Window(3))
+    assert averaged.value("average")["bytes"].numpy().tolist() == [255, 0]
+
+
 def test_statistics_are_averaged_or_the_latest_and_a_part_is_named() -> None:
     averages = {
         "average": Window(2),

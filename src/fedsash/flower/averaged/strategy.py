@@ -80,6 +80,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         known = [*self.averages, "model"]
         check(self.serve in known, "Averaged.serve", self.serve, f"must be one of {known}")
         self.broadcast = Broadcast.of(broadcast) if isinstance(broadcast, str) else broadcast
+        right = "must be None, the name of an average or a Broadcast"
+        check(isinstance(self.broadcast, Broadcast | None), "Averaged.broadcast", broadcast, right)
         self._check_broadcast()
         self.folder = None if folder is None else Path(folder)
         self._progress: Progress | None = None

@@ -157,6 +157,9 @@ class OnGrid(Executor):
                 raise wire.WireError(f"failed: {_said(said['failed'])}")
             if said.get("fingerprint") != self._fingerprint:
                 raise wire.WireError("failed: it trains another model, or with other settings")
+            known = self.roll_call.roster.counts["sizes"][request.ids[places]].tolist()
+            if list(said["sizes"]) != known:  # a node with a key has its id again when it was started again
+                raise wire.WireError(f"failed: it has {_said(said['sizes'])} samples instead of {_said(known)}")
             yield from list(self._replies(request, places, content))
         except Exception as error:  # of any class: records may hold anything
             why = str(error) if isinstance(error, wire.WireError) else f"failed: {_said(error)}"

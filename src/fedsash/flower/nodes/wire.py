@@ -115,14 +115,14 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
     return request, str(said["settings"])
 
 
-def replied(replies: list[Reply], fingerprint: str) -> Any:
-    """The replies of a node's clients, in the order of its request, as one `RecordDict`."""
+def replied(replies: list[Reply], fingerprint: str, sizes: list[int]) -> Any:
+    """The replies of a node's clients, in the order of its request, and their numbers of samples as a `RecordDict`."""
     from flwr.app import ConfigRecord, RecordDict
 
     def joined(parts: list[Vectors]) -> Any:
         return packed({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
-    said = ConfigRecord({"fingerprint": fingerprint})
+    said = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes})
     uploads, own = joined([reply.upload for reply in replies]), joined([reply.client_state for reply in replies])
     return RecordDict({SAID: said, UPLOAD: uploads, CLIENTS: own})
 

@@ -107,6 +107,19 @@ def test_a_finished_training_is_returned_and_more_rounds_go_on_from_it(tmp_path:
     assert saved_rounds(tmp_path / "half") == [7, 8]
 
 
+def test_a_second_training_in_the_same_folder_is_refused_as_long_as_the_first_goes_on(tmp_path: Path) -> None:
+    """It would link the first one's models into its own windows."""
+
+    def second(round: int, model: ArrayRecord) -> MetricRecord:
+        with pytest.raises(RunError, match=f"{tmp_path} is in use by another session of this process"):
+            Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 2)
+        return scores(round, model)
+
+    Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 2, evaluate_fn=second)
+    Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 3)
+    assert saved_rounds(tmp_path) == [2, 3]
+
+
 def test_models_of_past_rounds_are_written_once_and_there_is_no_pickle(tmp_path: Path) -> None:
     trained("FedAvg", tmp_path)
     before, after = (place(tmp_path, round) for round in saved_rounds(tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from ...averages import Average
 from ...averages.tracker import by_name
 from ...basics.errors import RunError, check, library
 from ...basics.fingerprint import text
+from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
 from .memory import Memory, chain, changed, remembered, restore, unknown
@@ -62,7 +63,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     It must be the outermost strategy; a wrapper for differential privacy belongs inside. Raises `SettingError` for a
     wrong argument, a strategy for XGBoost among them, and when it starts: `ModelError` if the first model can't be
-    averaged, `RunError` if the folder has the state of another training.
+    averaged, `RunError` if the folder has the state of another training, or another training is at work in it.
     """
 
     def __init__(
@@ -108,9 +109,9 @@ class Averaged(Strategy):  # type: ignore[misc]
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train `num_rounds` rounds in all, with those of a state that was taken up: the strategy's own `start`."""
-        progress = self._begin(initial_arrays)
-        self._before = self._open = progress.round
-        with self._hooked():
+        with nullcontext() if self.folder is None else held(self.folder), self._hooked():
+            progress = self._begin(initial_arrays)
+            self._before = self._open = progress.round
             result = self.strategy.start(
                 grid=grid,
                 initial_arrays=self.value(self.serve) if progress.round else initial_arrays,

@@ -152,7 +152,7 @@ def _status(superlink: str, number: int) -> str:
 
 def _stop(given: argparse.Namespace, number: int) -> str:
     """Stop a run of Flower, and wait until its process has let go of the folder; returns a line on how it went."""
-    from ..runs.lock import InUseError, check_free
+    from ...basics.lock import InUseError, check_free
 
     answer, until = _flwr("stop", str(number), given.superlink), time.monotonic() + STOP
     if not answer.get("success"):

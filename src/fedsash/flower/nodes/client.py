@@ -68,13 +68,15 @@ def client_app(
     configuration names as `state`, or in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are
     Flower's.
 
-    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings, or a `device` that is
-    not there.
+    Raises `LibraryError` without Flower, and `SettingError` for `data` that are neither, for an engine with "auto"
+    settings, or a `device` that is not there.
     """
     with library("Flower", "fedsash.flower", "fedsash[flower]"):
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
+    right = "must be FederatedData, or a function of Flower's Context that gives them"
+    check(isinstance(data, FederatedData) or callable(data), "client_app.data", data, right)
     check(engine.resolved, "client_app.engine", engine, "must have no setting that is measured: no auto")
     if device:
         pick_device(device)

@@ -22,6 +22,7 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
 from fedsash import EMA, SWA, Average, Broadcast, RunError, Window
+from fedsash.basics.errors import FedsashError
 from fedsash.basics.saved import StateError, place, saved_rounds
 from fedsash.flower import Averaged
 
@@ -118,6 +119,12 @@ def test_a_second_training_in_the_same_folder_is_refused_as_long_as_the_first_go
     Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 2, evaluate_fn=second)
     Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 3)
     assert saved_rounds(tmp_path) == [2, 3]
+
+
+def test_a_folder_that_is_a_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(FedsashError, match="file"):
+        Averaged(FedAvg(), AVERAGES, folder=tmp_path / "file").start(Nodes().grid, START, 2)
 
 
 def test_models_of_past_rounds_are_written_once_and_there_is_no_pickle(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -109,7 +109,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train `num_rounds` rounds in all, with those of a state that was taken up: the strategy's own `start`."""
-        with nullcontext() if self.folder is None else held(self.folder), self._hooked():
+        with self._alone(), self._hooked():
             progress = self._begin(initial_arrays)
             self._before = self._open = progress.round
             result = self.strategy.start(
@@ -183,7 +183,6 @@ class Averaged(Strategy):  # type: ignore[misc]
         progress = Progress(self.averages, first)
         self._settings = remembered(self.strategy)
         if self.folder is not None:
-            check_folder(self.folder)
             if others := unknown(self.strategy):
                 _log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(others))
             memory, notes = progress.load(self.folder, self._about(progress))
@@ -216,6 +215,13 @@ class Averaged(Strategy):  # type: ignore[misc]
             right = "it must be the outermost strategy, and be started by its own start()"
             raise RunError(f"Averaged: {right}: Averaged(Wrapper(strategy), ...), not Wrapper(Averaged(strategy, ...))")
         return self._progress
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Hold the folder, if there is one."""
+        if self.folder is None:
+            return nullcontext()
+        check_folder(self.folder)
+        return held(self.folder)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +19,10 @@ from fedsash.lab.config import load
 from fedsash.lab.runs import run
 from fedsash.network import Asynchronous, FedBuff
 from support.faults import run_of
-from support.loopback import Loopback, content, loopback
+from support.loopback import after, files, served, simulated, started, wait
+from support.observing import rows
 
 IN_REAL_TIME: dict[str, Any] = {"method": {"name": "fedavg"}, "scheduler": {"name": "fedbuff", "size": 2}}
-
-
-def partition(clients: int) -> dict[str, Any]:
-    return {"name": "iid", "clients": clients}
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def files(home: Path, clients: int = 2, **tables: Any) -> tuple[Path, Path]:
-    """The experiment file, and the file of a node's data, whose partition is the experiment's."""
-    experiment, data = home / "experiment.toml", home / "mine.toml"
-    experiment.write_text(content(partition=partition(clients), **tables))
-    data.write_text(f'seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = {clients}\n')
-    return experiment, data
-
-
-def simulated(experiment: Path, out: Path) -> None:
-    found = load(experiment)
-    driver = found.driver()
-    run(driver, found.rounds, out=out, progress=False, **found.settings(driver))
-
-
-def served(flower: Loopback, experiment: Path, out: Path, *more: str, clients: int = 2) -> int:
-    process = flower.serve(experiment, out, clients, "--roll-call", "120", *more)
-    return process.wait(420)
 
 
 @pytest.mark.slow
@@ -138,29 +110,6 @@ def assert_replayed(experiment: Path, out: Path, rounds: int, limit: int | None 
     run(again, rounds, out=here, progress=False)
     assert rows(out) == rows(here) and read(out) == read(here)
     assert_same_models(out, here)
-
-
-@contextmanager
-def started(home: Path, *data: Path, nodes: int = 2) -> Iterator[Loopback]:
-    """A SuperLink and nodes with these files of data, without TLS."""
-    with loopback(home / "home") as flower:
-        flower.configure("insecure = true")
-        flower.superlink("--insecure")
-        for number in range(nodes):
-            flower.node(number, data[number % len(data)], "--insecure")
-        yield flower
-
-
-def after(out: Path, round: int) -> bool:
-    """Whether a run has recorded this round."""
-    return (out / "metrics.jsonl").exists() and any(row["round"] == round for row in rows(out))
-
-
-def wait(until: Callable[[], bool], flower: Loopback, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < end, flower.logs()
-        time.sleep(0.1)
 
 
 def assert_same_models(one: Path, other: Path) -> None:

@@ -22,7 +22,6 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
 from fedsash import EMA, SWA, Average, Broadcast, RunError, Window
-from fedsash.basics.errors import FedsashError
 from fedsash.basics.saved import StateError, place, saved_rounds
 from fedsash.flower import Averaged
 
@@ -123,7 +122,7 @@ def test_a_second_training_in_the_same_folder_is_refused_as_long_as_the_first_go
 
 def test_a_folder_that_is_a_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(FedsashError, match="file"):
+    with pytest.raises(NotADirectoryError, match="is a file, and must be a folder"):
         Averaged(FedAvg(), AVERAGES, folder=tmp_path / "file").start(Nodes().grid, START, 2)
 
 

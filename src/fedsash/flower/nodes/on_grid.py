@@ -151,18 +151,13 @@ class OnGrid(Executor):
     def read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:
         """The replies in a message, or its clients as missing: whatever a node sends must not end the run."""
         try:
-            if message.has_error():
-                raise wire.WireError(f"failed: {message.error.reason}")
-            content = message.content
-            said = content[wire.SAID]
-            if "failed" in said:
-                raise wire.WireError(f"failed: {said['failed']}")
+            said = wire.said(message)
             if said.get("fingerprint") != self._fingerprint:
                 raise wire.WireError("failed: it trains another model, or with other settings")
             known = self.roll_call.roster.counts["sizes"][request.ids[places]].tolist()
             if list(said["sizes"]) != known:  # a node with a key has its id again when it was started again
                 raise wire.WireError(f"failed: it has {said['sizes']} samples instead of {known}")
-            yield from list(self._replies(request, places, content))
+            yield from list(self._replies(request, places, message.content))
         except Exception as error:  # of any class: records may hold anything
             why = str(error) if isinstance(error, wire.WireError) else f"failed: {error}"
             yield Missing(places, shortened(" ".join(why.split()), 300))  # it may hold whatever a node says

@@ -76,6 +76,16 @@ def unpacked(record: Any, forms: Forms | None = None, device: torch.device = CPU
     return {name: _tensor(name, array, right[name]).to(device) for name, array in record.items()}
 
 
+def said(message: Any) -> Any:
+    """What a node says of its answer. Raises `WireError` if Flower or the node says that it failed."""
+    if message.has_error():
+        raise WireError(f"failed: {message.error.reason}")
+    found = message.content[SAID]
+    if "failed" in found:
+        raise WireError(f"failed: {found['failed']}")
+    return found
+
+
 def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
     """A request as a `RecordDict`; `model` and `server` are the packed vectors that all nodes of a round receive.
 

@@ -33,6 +33,11 @@ def test_a_number_of_clients_that_can_not_be(plain: Path, capsys: pytest.Capture
     assert not out.exists()
 
 
+def test_a_round_that_asks_more_clients_than_the_nodes_hold(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "serve", plain, "--out", plain.parent / "out", "--clients", 2)
+    assert "sampling.count = 10: must be at most the number of clients, 2" in line
+
+
 def test_a_study_of_time_in_which_nobody_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "serve", TIMED, "--out", tmp_path / "out", "--clients", 2)
     assert "congestion.toml" in line and "network.learning = False: nobody trains" in line
@@ -51,6 +56,6 @@ def test_a_superlink_that_is_not_configured_is_one_line(
     plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLWR_HOME", str(plain.parent / "flwr"))
-    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 2, "--superlink", "nosuch")
+    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 10, "--superlink", "nosuch")
     line = refused(capsys, *command)
     assert "SuperLink connection 'nosuch' not found" in line and "license" not in line and "\\n" not in line

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from fedsash.lab.cli import main
+from fedsash.lab.cli import flower, main
 from support.places import ROOT
 
 TIMED = ROOT / "examples" / "network" / "congestion.toml"
@@ -59,3 +60,18 @@ def test_a_superlink_that_is_not_configured_is_one_line(
     command = ("serve", plain, "--out", plain.parent / "out", "--clients", 10, "--superlink", "nosuch")
     line = refused(capsys, *command)
     assert "SuperLink connection 'nosuch' not found" in line and "license" not in line and "\\n" not in line
+
+
+def test_a_run_whose_process_ends_without_a_word_names_the_log_that_says_why(
+    plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is at a SuperLink that can't install the app's dependencies: nothing of fedsash was started."""
+
+    def answer(*arguments: str) -> dict[str, Any]:
+        return {"success": True, "run-id": "7", "runs": [{"status": "finished:failed"}]}
+
+    monkeypatch.setattr(flower, "_flwr", answer)
+    monkeypatch.setattr(flower, "LOOK", 0.0)
+    given = ("serve", plain, "--out", plain.parent / "out", "--clients", "10", "--superlink", "lab")
+    assert main(["flower", *map(str, given)]) == 2
+    assert "`flwr log 7 lab --show` says why" in capsys.readouterr().err

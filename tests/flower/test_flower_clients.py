@@ -6,7 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from torch import Tensor, nn
 
 pytest.importorskip("flwr")
@@ -106,6 +108,20 @@ def test_clients_score_models_as_in_the_simulation(name: str, part: Any, tmp_pat
     for one, other in zip(found, right, strict=True):
         assert one.loss == pytest.approx(other.loss, rel=1e-13), one.split
         assert one["accuracy"] == pytest.approx(other["accuracy"], rel=1e-13)
+
+
+@pytest.mark.parametrize("part", [(), "classifier"], ids=["common", "personal"])
+def test_a_model_that_has_diverged_has_its_scores_as_in_the_simulation(part: Any, tmp_path: Path) -> None:
+    samples = data().deal_test(3)
+    simulated = here(evaluation=EVALUATIONS["test"], personal=part, data=samples)
+    with simulated, there(grid(tmp_path, samples), simulated) as world:
+        state, expected = world.start(), simulated.start()
+        for one in (state, expected):
+            common = simulated.sharing.common_of(one.w)
+            one.w = simulated.sharing.with_common(torch.full_like(common, torch.nan), one.w)
+        found, right = world.evaluate(state), simulated.evaluate(expected)
+    assert right and all(np.isnan(m.loss) for m in (*found, *right))
+    assert [(m.model, m.split) for m in found] == [(m.model, m.split) for m in right]
 
 
 @pytest.mark.parametrize("method", [FedAvg(), Scaffold(), Mime(0.5)], ids=str)

@@ -162,10 +162,9 @@ class Node:
             start = work.start(request)
             request = replace(request, client_state=self.versions.read(request, start))
         replies = [answer for answer in work.executor.work(request) if isinstance(answer, Reply)]
-        if keeps:
-            made = {n: torch.cat([one.client_state[n] for one in replies]) for n in replies[0].client_state}
-            if made:
-                self.versions.write(request, made)
+        made = {n: torch.cat([one.client_state[n] for one in replies]) for n in replies[0].client_state}
+        if keeps and made:
+            self.versions.write(request, made)
             replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
         return replies
 

@@ -189,6 +189,7 @@ def test_a_file_with_the_name_of_a_library_is_not_run(module: bool, folder: Path
     assert ran(folder) == ""
 
 
+@pytest.mark.slow
 def test_nor_is_it_run_by_spawned_workers(folder: Path) -> None:
     with_libraries(folder)
     spawned = ["--set", "engine.start=spawn", "--set", "engine.workers=2"]

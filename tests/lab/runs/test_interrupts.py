@@ -145,7 +145,9 @@ def survives_kills(script: Script, engine: str, tmp_path: Path, kills: int) -> N
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("engine", ["sequential", pytest.param("vectorised", marks=pytest.mark.slow), "workers"])
+@pytest.mark.parametrize(
+    "engine", ["sequential", *(pytest.param(name, marks=pytest.mark.slow) for name in ("vectorised", "workers"))]
+)
 def test_kill_minus_nine_at_any_moment_changes_nothing(engine: str, script: Script, tmp_path: Path) -> None:
     survives_kills(script, engine, tmp_path, kills=4)
 

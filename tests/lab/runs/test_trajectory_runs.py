@@ -219,6 +219,7 @@ def script() -> Iterator[Script]:
     started.close()
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(100)
 def test_kill_minus_nine_at_any_moment_changes_no_sum(script: Script, tmp_path: Path) -> None:
     kills, rounds = 5, 60

@@ -30,7 +30,7 @@ def served(folder: Path, limit: int = 0, **tables: Any) -> Path:
     partition = {"name": "iid", "clients": 3}
     experiment.write_text(content(partition=partition, method={"name": "fedavg"}, rounds=4, **tables))
     data.write_text('seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = 3\n')
-    own = {"data": str(data), "state": str(folder / "state")}
+    own = {"data": str(data), "state": str(folder / "state"), "own-code": ""}
     grid = InProcessGrid(node_app(), {7 + number: {"partition-id": number} | own for number in range(3)})
     config = {
         "experiment": json.dumps(load(experiment).table()),

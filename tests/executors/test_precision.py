@@ -12,11 +12,15 @@ from torch import Tensor, nn
 
 from fedsash.averages import Window
 from fedsash.basics.errors import RunError, SettingError
+from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.lab.runs import resume, run
 from fedsash.methods import FedAvg, FedFA, FedProx, Method, Mime, Scaffold
+from fedsash.models import build
+from fedsash.sampling import Uniform
+from fedsash.tasks import NextCharacter
 from fedsash.testing.worlds import SEQUENTIAL, VECTORISED, WORKERS, after, small_federation, small_model
 
 LOW: dict[str, LocalEngine] = {
@@ -118,3 +122,16 @@ def test_auto_keeps_full_precision() -> None:
     with small_federation(model=small_model(dtype=torch.float32), engine=engine) as federation:
         federation.prepare(1)
         assert federation.described()["precision"] == "full"
+
+
+@pytest.mark.parametrize("engine", ["sequential", "vectorised"])
+def test_the_recurrent_network_trains_in_bfloat16(engine: str) -> None:
+    model = build("shakespeare_lstm", {"width": 8}, shape=(10,), classes=5, seed=0)
+    x = torch.randint(5, (12, 10), generator=torch.Generator().manual_seed(0))
+    data = FederatedData.from_arrays(x, x, [range(4), range(4, 12)], task=NextCharacter(), classes=5)
+
+    def moved(engine: LocalEngine) -> Tensor:
+        with world(engine, model=model, data=data, sampling=Uniform(2)) as federation:
+            return after(federation, 1).w - federation.start().w
+
+    assert 1e-6 < apart(moved(LOW[engine]), moved(SEQUENTIAL)) < 4 / 256

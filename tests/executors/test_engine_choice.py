@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.executors import LocalEngine
-from fedsash.executors.auto import CLOSE, CLOSE_COMPILED, Candidate, choose, duration
+from fedsash.executors.auto import (
+    CLOSE,
+    CLOSE_COMPILED,
+    COMPILING,
+    Candidate,
+    Trial,
+    _candidates,
+    choose,
+    duration,
+    repays,
+    step_seconds,
+)
+from fedsash.executors.devices import cores
+from fedsash.executors.training import ClientWork
+from fedsash.testing.worlds import small_data, small_federation, small_model
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
 STACKED = LocalEngine("vectorised", workers=1, block=10, compile=False, memory_format="contiguous", threads=1)
@@ -57,3 +77,42 @@ def test_what_is_only_fast_when_it_is_not_compiled_is_not_compiled() -> None:
 )
 def test_the_time_of_a_round_has_no_powers_of_ten(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+def test_while_other_programs_use_the_cores_the_processors_time_counts() -> None:
+    """Two threads wait for each other, so that they do not show who else uses the cores."""
+    quiet, waiting, busy = Trial(1.0, 0.95, 1), Trial(1.0, 0.5, 2), Trial(3.0, 1.0, 1)
+    assert step_seconds([quiet, waiting]) == [1.0, 1.0]
+    assert step_seconds([quiet, waiting, busy]) == [0.95, 0.5, 1.0]
+
+
+def test_a_run_is_compiled_if_that_saves_more_time_than_it_takes() -> None:
+    assert not repays(0.01, rounds=None) and not repays(0.01, rounds=100)
+    assert repays(0.01, rounds=10_000) and repays(2 * COMPILING, rounds=1)
+
+
+@pytest.mark.slow
+def test_what_is_measured_while_other_programs_use_the_cores_is_what_was_measured_before() -> None:
+    with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
+        work = ClientWork(world._training(), small_data())
+
+        def measured() -> list[float]:
+            return [candidate.seconds for candidate in _candidates(LocalEngine(workers=1, threads=1), work)]
+
+        alone = measured()
+        with busy_cores(3 * cores()):
+            together = measured()
+    assert np.allclose(np.log(together), np.log(alone), atol=np.log(2))
+
+
+@contextmanager
+def busy_cores(count: int) -> Iterator[None]:
+    """So many other programs that do nothing but use the cores."""
+    others = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(count)]
+    try:
+        time.sleep(0.5)
+        yield
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Norm = _NormBase
@@ -36,6 +37,11 @@ def is_batch_norm(layer: nn.Module) -> bool:
 def point(tensor: Tensor, values: Tensor) -> None:
     """Let a parameter or a buffer share the memory of `values`, which has its shape."""
     tensor.data = values
+
+
+def in_type(value: Any, dtype: torch.dtype) -> Any:
+    """A tensor, or a structure of tensors such as a model's output, with its floating-point tensors in this type."""
+    return _pytree.tree_map_only(Tensor, lambda one: one.to(dtype) if one.is_floating_point() else one, value)
 
 
 def lerp_all(ends: Sequence[Tensor], to: Sequence[Tensor], share: float) -> None:

@@ -27,8 +27,14 @@ STACKED_BYTES = 2**30
 SLOW_STEP = 0.02
 """On the CPU, stacking gains nothing if one step of one client takes longer than this, in seconds."""
 
-WORTH_COMPILING = 60.0
-"""A run shorter than this, in seconds, is not compiled, since a first compilation takes 10 to 30 seconds."""
+COMPILING = 20.0
+"""What a first compilation takes, in seconds."""
+
+COMPILED = 3.0
+"""How many times as fast compiled steps are, if their uncompiled ones take at most `SLOW_STEP`. It is rather more."""
+
+BUSY = 0.9
+"""If one thread gets a smaller share of a processor core than this, other programs use the cores."""
 
 CLOSE = 1.05
 """Of all engines that take at most this many times as long as the fastest, the simplest one is chosen."""
@@ -36,8 +42,31 @@ CLOSE = 1.05
 CLOSE_COMPILED = 1.3
 """The same tolerance if the steps will be compiled: this already removes most overhead that processes would avoid."""
 
+MOST_TRIES, LONG_TRIES = 20, 0.1
+"""A step is tried at most so often, and for so many seconds of the processor. The shortest trial is the quietest."""
+
+LONG_STEP = 1.0
+"""A step that takes longer than this, in seconds, is not tried again."""
+
 MESSAGE = 2e-4
 """The time in seconds that communication with worker processes takes in each round."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What a local step takes on some threads, in seconds: by the clock, and of the processor's time on each thread.
+
+    Where other programs use the cores, the clock counts their time, too.
+    """
+
+    clock: float
+    processor: float
+    threads: int
+
+    @property
+    def busy(self) -> bool:
+        """Whether other programs use the cores. Several threads also wait for each other, so they do not tell it."""
+        return self.threads == 1 and self.processor < BUSY * self.clock
 
 
 @dataclass(frozen=True)
@@ -58,9 +87,10 @@ def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) ->
     """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
 
     Each candidate is timed for a few local steps. The time of a round follows from this time and from the steps of the
-    clients in the first rounds. `rounds` is the length of the run, if known; only long runs are compiled. A model that
-    can't be vectorised is trained one client at a time, with a line that says so. Raises `ValueError` if steps are to
-    be compiled and can't be, and `RuntimeError` if the model can't be vectorised but must be.
+    clients in the first rounds. `rounds` is the length of the run, if known; only runs that repay it are compiled.
+    While other programs use the cores, the processor's time counts. A model that can't be vectorised is trained one
+    client at a time, with a line that says so. Raises `ValueError` if steps are to be compiled and can't be, and
+    `RuntimeError` if the model can't be vectorised but must be.
     """
     reason = _uncompiled(work)
     check(not (reason and engine.compile is True), "LocalEngine.compile", True, reason)
@@ -109,15 +139,24 @@ def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
     """Every possible engine with its time for a round; raises `RuntimeError` if the model can't be vectorised."""
     here = [np.isin(work.numbers, ids) for ids in work.training.sample]
     sample = [work.steps[some] for some in here if some.any()] or [work.steps[:1]]
-    measure = lru_cache(lambda alone: _seconds_a_step(alone, work))
-    candidates: list[Candidate] = []
+    measure = lru_cache(lambda alone: _trial(alone, work))
+    tried: list[tuple[LocalEngine, Trial]] = []
     for option in _options(engine, work, max(map(len, sample))):
-        if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _is_slow(candidates, sample):
+        if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _is_slow(tried):
             break
-        step = measure(replace(option, workers=1))
-        calls = float(np.mean([_calls(option, own) for own in sample]))
-        candidates.append(Candidate(option, calls * step + MESSAGE * (option.workers != 1)))
-    return candidates
+        tried.append((option, measure(replace(option, workers=1))))
+    seconds = step_seconds([trial for _, trial in tried])
+    calls = [float(np.mean([_calls(option, own) for own in sample])) for option, _ in tried]
+    return [
+        Candidate(option, count * step + MESSAGE * (option.workers != 1))
+        for (option, _), count, step in zip(tried, calls, seconds, strict=True)
+    ]
+
+
+def step_seconds(trials: Sequence[Trial]) -> list[float]:
+    """The time of a step in each trial, by the clock, or by the processor's time if other programs used the cores."""
+    busy = any(trial.busy for trial in trials)
+    return [trial.processor if busy else trial.clock for trial in trials]
 
 
 def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[LocalEngine]:
@@ -163,29 +202,29 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
     return float(max(loads))
 
 
-def _seconds_a_step(engine: LocalEngine, work: ClientWork) -> float:
-    """The time of one local step of a stack (or of one client) in seconds: the shorter of two trials after a first."""
+def _trial(engine: LocalEngine, work: ClientWork) -> Trial:
+    """What a local step of a stack (or of one client) takes: the shortest of some, after a first one."""
     client = replace(work.training.local, steps=1, epochs=1, schedule=Constant())
     trial = replace(work, training=replace(work.training, local=client))
     trainer = replace(engine, compile=False).trainer(trial)
     assert isinstance(engine.block, int) and isinstance(engine.threads, int)
     ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]
-    tries = []
+    clock, processor = list[float](), list[float]()
     with threads(engine.threads):
         request, _ = trial.first(trainer, ids)
-        for _ in range(3):
-            began = time.perf_counter()
+        while len(clock) < 3 or (len(clock) <= MOST_TRIES and sum(processor) < LONG_TRIES):
+            began, used = time.perf_counter(), time.process_time()
             float(trainer.answer(request, np.arange(len(ids))).norms.sum())  # reading it waits for the device
-            tries.append(time.perf_counter() - began)
-            if tries[-1] > 1:
+            clock.append(time.perf_counter() - began)
+            processor.append((time.process_time() - used) / engine.threads)
+            if clock[-1] > LONG_STEP:
                 break
-    return min(tries[1:] or tries)
+    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), engine.threads)
 
 
-def _is_slow(candidates: list[Candidate], sample: list[Ints]) -> bool:
+def _is_slow(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:
     """Whether a single client's step takes so long that the overhead of calls does not matter."""
-    calls = [float(np.mean([_calls(c.engine, own) for own in sample])) for c in candidates]
-    return min(c.seconds / n for c, n in zip(candidates, calls, strict=True)) > SLOW_STEP
+    return min(step_seconds([trial for _, trial in tried])) > SLOW_STEP
 
 
 def _uncompiled(work: ClientWork) -> str:
@@ -197,11 +236,15 @@ def _uncompiled(work: ClientWork) -> str:
 
 
 def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None) -> bool:
-    """Whether the steps of a candidate are compiled: as the engine says, or with "auto" if the run is long enough."""
+    """Whether the steps of a candidate are compiled: as the engine says, or with "auto" if the run repays it."""
     if engine.compile != "auto":
         return engine.compile
-    long = rounds is not None and best.seconds * rounds > WORTH_COMPILING
-    return long and best.engine.kind == "vectorised"
+    return best.engine.kind == "vectorised" and repays(best.seconds, rounds)
+
+
+def repays(seconds: float, rounds: int | None) -> bool:
+    """Whether a run of so many rounds, of so many seconds each, saves more time than it takes to compile its steps."""
+    return seconds * (1 - 1 / COMPILED) * (rounds or 0) > COMPILING
 
 
 def _short(error: RuntimeError) -> str:

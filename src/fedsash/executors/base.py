@@ -10,20 +10,26 @@ from typing import Any
 from ..basics.errors import check_count
 from ..basics.typed import typed
 from ..exchange import Executor
+from .gradients import Precision
 from .training import ClientWork
 
 
 @dataclass(frozen=True)
 @typed
 class Engine(ABC):
-    """Where and how the clients of a round are trained; the engine changes the speed, not the results.
+    """Where and how the clients of a round are trained. But for `precision`, it changes the speed and not the results.
 
     A round's uploads are summed in `pieces` P fixed pieces (see `UploadSums`). On several machines, each piece can be
     summed where its clients are. The bytes of a run depend on P.
+
+    With `precision = "bfloat16"` the forward and backward passes of local training compute in bfloat16, which has 8
+    significant bits, where PyTorch's autocast does so. Models, updates, sums, averages, client state, losses and
+    evaluations stay as they are.
     """
 
     _: KW_ONLY
     pieces: int = 1
+    precision: Precision = "full"
 
     def __post_init__(self) -> None:
         check_count(f"{type(self).__name__}.pieces", self.pieces)

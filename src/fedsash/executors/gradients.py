@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from torch.func import functional_call, grad, vmap
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
+from ..basics.private_torch import in_type
 from ..basics.randomness import seed_torch
 from ..data.inputs import ModelInput, arguments, call, each
 from ..local import Batch
@@ -22,22 +23,33 @@ from .batch_norm import RealSamples
 from .dropout import SeededDropout
 
 MemoryFormat = Literal["contiguous", "channels_last"]
+Precision = Literal["full", "bfloat16"]
 
 
 class Objective:
     """One client's loss over a batch, plus the method's `objective` of the features.
 
     `features` are the inputs of the classifier in the last forward pass, `[B, d]`. They are kept only if the method has
-    an objective.
+    an objective. In bfloat16 only the model computes; its answer and features are taken back to the type of the
+    weights, for the loss.
     """
 
-    def __init__(self, module: nn.Module, loss: Loss, method: Method) -> None:
-        self._loss, self._method = loss, method
+    def __init__(self, module: nn.Module, loss: Loss, method: Method, precision: Precision) -> None:
+        self._loss, self._method, self._low = loss, method, precision == "bfloat16"
         self._adds = "objective" in method.overridden
         self.features = torch.empty(0)
         if self._adds:
             classifier = module.get_submodule(Layout(module).classifier)
             classifier.register_forward_pre_hook(self._keep)
+
+    def output(self, weights: Tensor, forward: Callable[..., Any], *given: Any) -> Any:
+        """The model's output for a batch with these weights."""
+        if not self._low:
+            return forward(*given)
+        with torch.autocast(weights.device.type, torch.bfloat16):
+            output = forward(*given)
+        self.features = self.features.to(weights.dtype)
+        return in_type(output, weights.dtype)
 
     def __call__(self, output: Any, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
         loss = self._loss(output, y) @ weights
@@ -63,13 +75,14 @@ class OneByOne:
         loss: Loss,
         method: Method,
         memory_format: MemoryFormat,
+        precision: Precision,
         dropout: bool,
     ) -> None:
         self._module = for_training(module)
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._parameters = self._layout.tensors(self._module)
-        self._objective, self.dropout = Objective(self._module, loss, method), dropout
+        self._objective, self.dropout = Objective(self._module, loss, method, precision), dropout
         self._format = torch.channels_last if memory_format == "channels_last" else torch.contiguous_format
         self._bound: Tensor | None = None
         self._spare = layout.flatten(module)[layout.trained :].unsqueeze(0)
@@ -95,7 +108,8 @@ class OneByOne:
         if self.dropout:
             seed_torch(batch.keys[0])
         with torch.enable_grad(), SeededDropout(batch.keys[0]) if self.dropout else nullcontext():
-            loss = self._objective(call(self._module, x), batch.y[0], batch.weights[0], server_state)
+            output = self._objective.output(batch.weights[0], call, self._module, x)
+            loss = self._objective(output, batch.y[0], batch.weights[0], server_state)
         return torch.autograd.grad(loss, self._parameters, materialize_grads=True)
 
     def features(self) -> Tensor:
@@ -119,13 +133,14 @@ class Stacked:
         loss: Loss,
         method: Method,
         memory_format: MemoryFormat,
+        precision: Precision,
         dropout: bool,
     ) -> None:
         self._module = for_training(module)
         self._layout = layout.between(0, layout.trained)
         self._statistics = layout.between(layout.trained, layout.size)
         self._mixes = mixes_samples(module)
-        self._objective = Objective(self._module, loss, method)
+        self._objective = Objective(self._module, loss, method, precision)
         self._contiguous, self.dropout = memory_format == "contiguous", dropout
         self._gradient = vmap(grad(self._client_loss, has_aux=True), in_dims=(0, 0, 0, 0, 0, 0, None))
         self._features = torch.empty(0)
@@ -165,5 +180,6 @@ class Stacked:
         moved = statistics.clone()
         real = RealSamples(weights > 0) if self._mixes else nullcontext()
         with SeededDropout(key) if self.dropout else nullcontext(), real:
-            output = functional_call(self._module, self._layout.views(w) | self._statistics.views(moved), *arguments(x))
+            named = self._layout.views(w) | self._statistics.views(moved)
+            output = self._objective.output(weights, functional_call, self._module, named, *arguments(x))
         return self._objective(output, y, weights, server_state), (self._objective.features, moved)

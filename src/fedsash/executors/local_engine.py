@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from ..basics.errors import check
 from ..exchange import Executor, Job, Reply
@@ -84,8 +85,11 @@ class LocalEngine(Engine):
 
     def trainer(self, work: ClientWork) -> Trainer:
         """A trainer with the settings of this engine, which must be resolved."""
+        dtype = work.training.sharing.layout.dtype
+        fits = self.precision == "full" or dtype == torch.float32
+        check(fits, "LocalEngine.precision", self.precision, f"needs a model of float32, and this one is of {dtype}")
         memory_format: MemoryFormat = "contiguous" if self.memory_format == "contiguous" else "channels_last"
-        trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format)
+        trainer = work.trainer(stacked=self.kind == "vectorised", memory_format=memory_format, precision=self.precision)
         for one in (trainer, trainer.tuner):
             if one is not None and self.compile is True and isinstance(self.block, int):
                 compile_steps(one, min(self.block, len(work.numbers)))

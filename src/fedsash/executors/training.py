@@ -23,7 +23,7 @@ from ..exchange import Effort, Reply, Request
 from ..local import ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
 from .dropout import draws_dropout
-from .gradients import MemoryFormat, OneByOne, Stacked
+from .gradients import MemoryFormat, OneByOne, Precision, Stacked
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -92,11 +92,15 @@ class ClientWork:
     training: Training
     data: FederatedData
 
-    def trainer(self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous") -> Trainer:
+    def trainer(
+        self, *, stacked: bool = False, memory_format: MemoryFormat = "contiguous", precision: Precision = "full"
+    ) -> Trainer:
         """A trainer of one client at a time, or of stacked clients."""
         t, tuner = self.training, None
         if t.tuning is not None:
-            tuner = replace(self, training=t.tuning).trainer(stacked=stacked, memory_format=memory_format)
+            tuner = replace(self, training=t.tuning).trainer(
+                stacked=stacked, memory_format=memory_format, precision=precision
+            )
         make = Stacked if stacked else OneByOne
         gradient = make(
             module=t.module,
@@ -104,6 +108,7 @@ class ClientWork:
             loss=t.goal.loss,
             method=t.method,
             memory_format=memory_format,
+            precision=precision,
             dropout=self.draws_dropout,
         )
         return Trainer(

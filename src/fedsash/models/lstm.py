@@ -50,7 +50,10 @@ class Characters(nn.Embedding):
 
 
 class LSTM(nn.Module):
-    """One layer: x `[B, T, I]` gives h `[B, T, H]`, from h_0 = c_0 = 0 for every sequence."""
+    """One layer: x `[B, T, I]` gives h `[B, T, H]`, from h_0 = c_0 = 0 for every sequence.
+
+    Under autocast only W x_t + b is computed in another type.
+    """
 
     def __init__(self, inputs: int, width: int) -> None:
         super().__init__()
@@ -64,7 +67,11 @@ class LSTM(nn.Module):
         width = self.U.shape[1]
         forget = F.pad(self.b.new_ones(width), (2 * width, width))
         a = F.linear(x, self.W, self.b + forget)
-        h: Tensor = Recurrence.apply(a.unsqueeze(0), self.U.unsqueeze(0))[0]  # type: ignore[no-untyped-call]
+        with torch.autocast(
+            a.device.type, enabled=False
+        ):  # h and c go through all positions, and so would their rounding
+            given = a.to(self.U.dtype).unsqueeze(0), self.U.unsqueeze(0)
+            h: Tensor = Recurrence.apply(*given)[0]  # type: ignore[no-untyped-call]
         return h.squeeze(0)
 
 

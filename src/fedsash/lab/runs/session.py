@@ -192,6 +192,8 @@ class Session:
     def _notes(self, state: State) -> Iterator[str]:
         """Lines that say what is trained, then those of the engine, which is started."""
         yield from opening(self.federation, state, self.rounds, self.config or {})
+        if "auto" in self.federation.described().values():
+            yield "engine: measuring what is fastest on this machine"
         yield from self.federation.prepare(self.rounds - state.round, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:

@@ -124,7 +124,7 @@ def _engine(engine: Engine, origin: Fork | None) -> Engine:
     engine = replace(engine, threads=1) if engine.threads == "auto" else engine
     if origin is None or engine.resolved:
         return engine
-    began = with_engine(Path(origin.folder), LocalEngine(pieces=engine.pieces).settled)
+    began = with_engine(Path(origin.folder), LocalEngine(pieces=engine.pieces, precision=engine.precision).settled)
     assert isinstance(began, LocalEngine)
     return replace(began, workers=min(int(began.workers), torch.get_num_threads())) if began.resolved else engine
 

@@ -6,6 +6,7 @@ on other machines. So the client half does not know the server's state, and the 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -38,7 +39,8 @@ class Request(Shown):
 
     - `job`: what is asked; `round`: the index of the round, from 0;
     - `ids` `[s]`: the numbers of the clients, in the round's order. A client's place is its position in `ids`;
-    - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it;
+    - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it, if they
+      train;
     - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
     - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
       that keeps its state continues from this version. Anything later was refused or lost, and does not count;
@@ -90,7 +92,8 @@ class Reply(Shown):
     """The answer of the clients at some `places` `[b]` of a request. Its tensors are never written to again.
 
     `upload` `[b, ...]` are their uploads, `client_state` `[b, ...]` their new client state (empty if they keep it
-    themselves). `norms` `[b]` is the largest Euclidean norm among each client's uploaded vectors.
+    themselves). `norms` `[b]` is the largest Euclidean norm among each client's uploaded vectors, NaN if its upload or
+    its new client state is not finite (see `largest_norms`).
     """
 
     places: Ints
@@ -232,13 +235,22 @@ def _some(what: Sequence[object], most: int = 10) -> str:
     return ", ".join(map(str, what[:most])) + more
 
 
-def largest_norms(upload: Upload, count: int) -> Tensor:
-    """The largest Euclidean norm among each client's vectors, `[count]`; NaN if one of its values is NaN.
+def largest_norms(upload: Upload, client_state: Vectors, count: int) -> Tensor:
+    """The largest Euclidean norm among each client's uploaded vectors, `[count]`; NaN if one of its values is NaN.
 
-    Statistics count as 0 if they are finite, and as NaN otherwise: they are as large as the data are.
+    Statistics and new client state count as 0 if their norm is finite, and as NaN otherwise: they are as large as the
+    data and the optimiser's moments are.
     """
-    lengths: Vectors = {name: torch.linalg.vector_norm(v.reshape(len(v), -1), dim=1) for name, v in upload.items()}
+    lengths = {name: _lengths(value) for name, value in upload.items()}
     norms = [0 * norm if name == STATISTICS else norm for name, norm in lengths.items()]
+    norms += [0 * _lengths(rows) for rows in client_state.values()]
     if len(norms) == 1:
         return norms[0]
     return torch.stack(norms).amax(dim=0) if norms else torch.zeros(count)
+
+
+def _lengths(rows: Tensor) -> Tensor:
+    """The Euclidean norm of each row of `[b, ...]`; client state may be whole numbers, too."""
+    rows = rows.reshape(len(rows), math.prod(rows.shape[1:]))
+    norms: Tensor = torch.linalg.vector_norm(rows if rows.is_floating_point() else rows.double(), dim=1)
+    return norms

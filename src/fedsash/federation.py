@@ -177,20 +177,20 @@ class Federation(Reached, Shown):
     def ask(self, state: State, *, ids: Ints | None = None, probed: UploadSums | None = None) -> Request:
         """The request to the clients of the next round; it is empty if no client takes part.
 
-        A method with a probe makes two requests. The first is the probe. The second goes to the clients whose answer
-        could be used, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
+        A method with a probe makes two requests. The first is the probe, with the model alone. The second goes to who
+        gave a usable answer, and contains the means of `probed`. With `ids` `[s]` the round has these clients.
         """
-        sent, server = self.send(state)
+        (sent, server), probes = self.send(state), probed is None and "probe" in self.method.overridden
         if probed is not None:
             ids, server = probed.ids[probed.places], server | probed.mean()
         elif ids is None:
             ids = self.sampling.clients(state.round, self.sizes, self.seed)
         return Request(
-            job="probe" if probed is None and "probe" in self.method.overridden else "train",
+            job="probe" if probes else "train",
             round=state.round,
             ids=ids,
             sent=sent,
-            server_state=server,
+            server_state={} if probes else server,
             client_state=None if self.clients.remember and self.remembers else state.recall(ids),
             last=state.last.numpy()[ids] if self.remembers else 0 * ids,
             aggregation=state.aggregation,

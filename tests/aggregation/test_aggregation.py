@@ -140,11 +140,19 @@ def test_when_all_are_bad_nothing_is_accepted_and_there_is_no_mean(bad: float) -
 @given(values=st.lists(st.lists(finite | st.sampled_from(BAD), min_size=3, max_size=3), min_size=1, max_size=4))
 def test_the_largest_norm_is_over_a_clients_vectors_and_not_a_number_if_one_is_not(values: list[list[float]]) -> None:
     x = torch.tensor(values, dtype=torch.float64)
-    norms = largest_norms({"a": x, "b": x[:, :2].unsqueeze(2), "number": 2 * x[:, 0]}, len(x))
+    norms = largest_norms({"a": x, "b": x[:, :2].unsqueeze(2), "number": 2 * x[:, 0]}, {}, len(x))
     array = x.numpy()
     a, b, number = np.linalg.norm(array, axis=1), np.linalg.norm(array[:, :2], axis=1), np.abs(2 * array[:, 0])
     assert norms.shape == (len(values),)
     np.testing.assert_allclose(norms.numpy(), np.max([a, b, number], axis=0), rtol=1e-12)
+
+
+def test_client_state_counts_only_if_it_is_not_finite() -> None:
+    """A step count or a mean of squared gradients is longer than the guard's limit in sound runs."""
+    upload = {"delta": torch.tensor([[3.0, 4.0]]).expand(4, 2)}
+    v = torch.tensor([[1e18, 0.0], [math.nan, 0.0], [0.0, -math.inf], [1e30, 0.0]])
+    norms = largest_norms(upload, {"v": v, "steps": 10**7 + torch.arange(4)}, 4)
+    assert norms[0] == 5 and norms.isnan().tolist() == [False, True, True, True]
 
 
 def test_a_mean_can_be_asked_for_again() -> None:

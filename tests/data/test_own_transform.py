@@ -87,7 +87,7 @@ def world(kind: str, engine: LocalEngine = SEQUENTIAL, **settings: Any) -> Feder
 IN_ENGINES = [(kind, engine) for kind in ("features", "tokens", "images") for engine in ENGINES.values()]
 
 
-@pytest.mark.parametrize(("kind", "engine"), [*IN_ENGINES, ("images", SPAWNED)])
+@pytest.mark.parametrize(("kind", "engine"), [*IN_ENGINES, pytest.param("images", SPAWNED, marks=pytest.mark.slow)])
 def test_every_engine_draws_the_same(kind: str, engine: LocalEngine) -> None:
     with world(kind) as one, world(kind, engine) as other:
         assert torch.allclose(after(one, 3).w, after(other, 3).w, rtol=0, atol=1e-12)

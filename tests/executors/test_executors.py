@@ -20,16 +20,13 @@ from fedsash.sampling import Uniform
 from fedsash.tasks import Classification
 from fedsash.testing import check_executor
 from support.executors import Cluster, Own, Twice, answers, request_of
-from support.worlds import ENGINES, SIZES, SPAWNED, after, data, federation, identical, mlp
+from support.worlds import ENGINES, EVERY_ENGINE, SIZES, SPAWNED, SPAWNED_TOO, after, data, federation, identical, mlp
 
 EVERYBODY = Uniform(len(SIZES))
 
 
-ALL = ENGINES | {"own": Own(), "spawned": SPAWNED}
-EACH = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.slow if name == "spawned" else ()) for name in ALL]
-)
-"""Spawned workers take seconds to start."""
+ALL = EVERY_ENGINE | {"own": Own()}
+EACH = pytest.mark.parametrize("name", [*ENGINES, "own", SPAWNED_TOO])
 
 
 @EACH

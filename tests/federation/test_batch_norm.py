@@ -23,7 +23,7 @@ from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
 from fedsash.testing import close, identical
 from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
-from support.worlds import ENGINES, SPAWNED, after, data
+from support.worlds import ENGINES, EVERY_ENGINE, after, data
 
 STATISTICS = slice(-17, None)
 
@@ -93,12 +93,15 @@ def test_a_frozen_norm_and_one_without_statistics_are_trained_as_pytorch_does(
 
 @pytest.mark.parametrize(
     "engine, method",
-    [("spawned", None), *itertools.product(["vectorised", "workers"], [None, Scaffold(), FedSAM(), Mime()])],
+    [
+        *itertools.product(["vectorised", "workers"], [None, Scaffold(), FedSAM(), Mime()]),
+        pytest.param("spawned", None, marks=pytest.mark.slow),
+    ],
 )
 def test_every_engine_has_the_same_statistics(engine: str, method: Any) -> None:
     settings = {} if method is None else {"method": method}
     expected = after(with_norm(**settings), 3).w
-    found = after(with_norm(engine=(ENGINES | {"spawned": SPAWNED})[engine], **settings), 3).w
+    found = after(with_norm(engine=EVERY_ENGINE[engine], **settings), 3).w
     assert close(found, expected, 1e-12)
     assert engine == "vectorised" or torch.equal(found, expected)
 

@@ -18,7 +18,7 @@ from fedsash.methods import EWC, AdaBest, FedACG, FedDyn, FedProx, FedSAM, Metho
 from fedsash.sampling import Uniform
 from fedsash.testing import close, identical
 from support.norms import SIZES, alone, batch_norm_model, centrally_trained, with_norm
-from support.worlds import ENGINES, SPAWNED, after, data, federation
+from support.worlds import ENGINES, EVERY_ENGINE, SPAWNED_TOO, after, data, federation
 
 KEPT = {"local": 17, "local_norm": 33}
 """How many entries of the model stay with each client: mean, variance and counter; weight and bias."""
@@ -63,12 +63,12 @@ def test_one_client_is_central_training_in_what_it_shares_and_in_what_it_keeps(b
 
 
 @pytest.mark.parametrize("buffers", KEPT)
-@pytest.mark.parametrize("engine", ["vectorised", "workers", "spawned"])
+@pytest.mark.parametrize("engine", ["vectorised", "workers", SPAWNED_TOO])
 def test_every_engine_keeps_the_same(buffers: Any, engine: str) -> None:
     settings: dict[str, Any] = {"buffers": buffers, "method": Scaffold(), "evaluation": Evaluation(clients=True)}
     found = []
     for kind in ("sequential", engine):
-        with with_norm(engine=(ENGINES | {"spawned": SPAWNED})[kind], **settings) as world:
+        with with_norm(engine=EVERY_ENGINE[kind], **settings) as world:
             state = world.start()
             for _ in range(3):
                 state, _ = world.round(state)

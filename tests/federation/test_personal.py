@@ -37,7 +37,7 @@ from fedsash.sampling import Poisson, Uniform
 from fedsash.servers import FedAdam
 from fedsash.testing import close, identical
 from support.personal import SIZES, centrally, one_client, personal, three_layers
-from support.worlds import ENGINES, SPAWNED, after, data
+from support.worlds import ENGINES, EVERY_ENGINE, SPAWNED_TOO, after, data
 
 PARTS: dict[Any, int] = {"classifier": 15, "extractor": 76, ("2",): 36, ("0.weight", "4"): 47}
 """How many entries of the model each part has."""
@@ -119,14 +119,14 @@ def test_nothing_personal_is_as_ever(method: Method) -> None:
     assert "own" not in personal(()).start().client_state
 
 
-@pytest.mark.parametrize("engine", ["vectorised", "workers", "spawned"])
+@pytest.mark.parametrize("engine", ["vectorised", "workers", SPAWNED_TOO])
 @pytest.mark.parametrize("method", [FedAvg(), Scaffold(), FedSAM()], ids=lambda m: type(m).__name__)
 def test_every_engine_keeps_the_same(method: Method, engine: str) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5), keep_moments=True)
     settings: dict[str, Any] = {"method": method, "local": local, "evaluation": Evaluation(clients=True)}
     found = []
     for kind in ("sequential", engine):
-        with personal(("0", "4.bias"), engine=(ENGINES | {"spawned": SPAWNED})[kind], **settings) as world:
+        with personal(("0", "4.bias"), engine=EVERY_ENGINE[kind], **settings) as world:
             state = world.start()
             for _ in range(3):
                 state, _ = world.round(state)

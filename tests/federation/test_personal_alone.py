@@ -17,7 +17,7 @@ from fedsash.methods import AdaBest, FedAvg, FedSAM, Method, Mime, Scaffold
 from fedsash.testing import close, identical
 from support.norms import batch_norm_model, with_norm
 from support.personal import centrally, one_client, personal, three_layers
-from support.worlds import ENGINES, SPAWNED, after
+from support.worlds import ENGINES, EVERY_ENGINE, after
 
 OPTIMISERS: list[tuple[Optimiser, Callable[..., Any]]] = [
     (SGD(), torch.optim.SGD),
@@ -56,10 +56,15 @@ IN_TURN: list[Method] = [FedAvg(), Scaffold(), FedSAM(), Mime(), AdaBest()]
 
 
 @pytest.mark.parametrize(
-    "kind, method", [("spawned", FedAvg()), *itertools.product(["vectorised", "workers"], IN_TURN)], ids=str
+    "kind, method",
+    [
+        *itertools.product(["vectorised", "workers"], IN_TURN),
+        pytest.param("spawned", FedAvg(), marks=pytest.mark.slow),
+    ],
+    ids=str,
 )
 def test_every_engine_trains_the_parts_in_turn(kind: str, method: Method) -> None:
-    engine, optimiser = (ENGINES | {"spawned": SPAWNED})[kind], SGD(momentum=0.5, dampening=0.2)
+    engine, optimiser = EVERY_ENGINE[kind], SGD(momentum=0.5, dampening=0.2)
     local = LocalTraining(lr=0.1, batch=5, epochs=(1, 3), clip=1.0, keep_moments=True)
     if not method.needs_sgd:
         local = LocalTraining(lr=0.1, batch=5, epochs=(1, 3), clip=1.0, keep_moments=True, optimiser=optimiser)

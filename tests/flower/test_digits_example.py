@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -109,6 +110,20 @@ def test_an_experiment_that_is_served_to_nodes_gives_the_numbers_of_its_simulati
     reader.federates()
     assert_simulated(folder, reader.serves())
     assert re.search(r"round 2/2 .*model .*wima", (flower.home / "serve.log").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_replay_of_the_example_in_real_time_gives_its_bytes(flower: Loopback, folder: Path) -> None:
+    Reader(flower, folder, "Without encryption").federates()
+    reader = Reader(flower, folder, "Without rounds")
+    served = reader.serves()
+    replay, compare = reader.finds("python replay.py")[0], reader.finds("cmp")[0]
+    assert reader.starts(replay.replace("python", sys.executable), "replay").wait(120) == 0, flower.logs()
+    subprocess.run(shlex.split(compare), cwd=folder, check=True)
+    for model in ("model", "wima"):
+        one, other = (place / "models" / f"{model}.safetensors" for place in (served, folder / "runs" / "replayed"))
+        assert one.read_bytes() == other.read_bytes()
 
 
 @pytest.mark.slow

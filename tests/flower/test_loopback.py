@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,38 +14,15 @@ from safetensors.torch import load_file
 pytest.importorskip("flwr")
 
 from fedsash.flower import RealTime
+from fedsash.flower.real_time.arrivals import read
 from fedsash.lab.config import load
 from fedsash.lab.runs import run
 from fedsash.network import Asynchronous, FedBuff
 from support.faults import run_of
-from support.loopback import Loopback, content, loopback
+from support.loopback import after, files, served, simulated, started, wait
+from support.observing import rows
 
-
-def partition(clients: int) -> dict[str, Any]:
-    return {"name": "iid", "clients": clients}
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def files(home: Path, clients: int = 2, **tables: Any) -> tuple[Path, Path]:
-    """The experiment file, and the file of a node's data, whose partition is the experiment's."""
-    experiment, data = home / "experiment.toml", home / "mine.toml"
-    experiment.write_text(content(partition=partition(clients), **tables))
-    data.write_text(f'seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = {clients}\n')
-    return experiment, data
-
-
-def simulated(experiment: Path, out: Path) -> None:
-    found = load(experiment)
-    driver = found.driver()
-    run(driver, found.rounds, out=out, progress=False, **found.settings(driver))
-
-
-def served(flower: Loopback, experiment: Path, out: Path, *more: str, clients: int = 2) -> int:
-    process = flower.serve(experiment, out, clients, "--roll-call", "120", *more)
-    return process.wait(420)
+IN_REAL_TIME: dict[str, Any] = {"method": {"name": "fedavg"}, "scheduler": {"name": "fedbuff", "size": 2}}
 
 
 @pytest.mark.slow
@@ -104,37 +79,37 @@ def test_a_node_whose_uploads_are_not_finite_is_refused_in_every_round(tmp_path:
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_a_replay_of_a_run_of_five_nodes_in_real_time_gives_its_bytes(tmp_path: Path) -> None:
-    method, scheduler = {"name": "fedavg"}, {"name": "fedbuff", "size": 2}
-    experiment, data = files(tmp_path, 5, rounds=4, method=method, scheduler=scheduler)
+    experiment, data = files(tmp_path, 5, rounds=4, **IN_REAL_TIME)
     with started(tmp_path, data, nodes=5) as flower:
         assert served(flower, experiment, tmp_path / "there", "--limit", "4", clients=5) == 0, flower.logs()
-    again = Asynchronous(load(experiment).federation(), RealTime(4, tmp_path / "there"), FedBuff(2))
-    run(again, 4, out=tmp_path / "here", progress=False)
-    assert rows(tmp_path / "there") == rows(tmp_path / "here")
-    assert_same_models(tmp_path / "there", tmp_path / "here")
+    assert_replayed(experiment, tmp_path / "there", 4, limit=4)
 
 
-@contextmanager
-def started(home: Path, *data: Path, nodes: int = 2) -> Iterator[Loopback]:
-    """A SuperLink and nodes with these files of data, without TLS."""
-    with loopback(home / "home") as flower:
-        flower.configure("insecure = true")
-        flower.superlink("--insecure")
-        for number in range(nodes):
-            flower.node(number, data[number % len(data)], "--insecure")
-        yield flower
+@pytest.mark.slow
+@pytest.mark.timeout(500)
+def test_a_server_killed_in_real_time_goes_on_and_a_replay_gives_the_bytes_of_the_whole_run(tmp_path: Path) -> None:
+    experiment, data = files(tmp_path, 3, rounds=5, **IN_REAL_TIME)
+    out = tmp_path / "there"
+    with started(tmp_path, data, nodes=3) as flower:
+        process = flower.serve(experiment, out, 3)
+        wait(lambda: after(out, 2), flower)
+        flower.kill_server()
+        assert process.wait(180) == 2, flower.logs()
+        assert "the same command goes on" in flower.logs()
+        assert served(flower, experiment, out, clients=3) == 0, flower.logs()
+    in_flight = [client for _, client, _, _, why in read(out) if why == "lost: the server was stopped"]
+    named = [client for row in rows(out) if row["split"] == "guard" for client in row["missing"]]
+    assert in_flight and sorted(named) == sorted(map(str, in_flight))
+    assert_replayed(experiment, out, 5)
 
 
-def after(out: Path, round: int) -> bool:
-    """Whether a run has recorded this round."""
-    return (out / "metrics.jsonl").exists() and any(row["round"] == round for row in rows(out))
-
-
-def wait(until: Callable[[], bool], flower: Loopback, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not until():
-        assert time.monotonic() < end, flower.logs()
-        time.sleep(0.1)
+def assert_replayed(experiment: Path, out: Path, rounds: int, limit: int | None = None) -> None:
+    """A replay of a run in real time in the simulation has its bytes, record and metrics."""
+    here = out.with_name("here")
+    again = Asynchronous(load(experiment).federation(), RealTime(limit, out), FedBuff(2))
+    run(again, rounds, out=here, progress=False)
+    assert rows(out) == rows(here) and read(out) == read(here)
+    assert_same_models(out, here)
 
 
 def assert_same_models(one: Path, other: Path) -> None:

@@ -13,30 +13,19 @@ import torch
 
 pytest.importorskip("flwr")
 
-from fedsash.averages import EMA, Window
 from fedsash.basics.errors import RunError, SettingError
-from fedsash.evaluation import Evaluation
 from fedsash.exchange import RoundReport
-from fedsash.federation import Federation
-from fedsash.flower import RealTime
 from fedsash.flower.nodes import wire
-from fedsash.lab.runs import Callback, Checkpoint, resume, run
-from fedsash.methods import FedProx
-from fedsash.network import AIMDWindow, Asynchronous, CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
+from fedsash.lab.runs import Callback, resume, run
+from fedsash.network import CapacityWindow, ConstantWindow, FedAsync, FedBuff, FedWindow
+from fedsash.network.driver import MODEL
 from fedsash.network.schedulers import Scheduler
 from fedsash.testing.grid import InProcessGrid
-from support.flower import grid, here, there
+from support.flower import grid
+from support.real_time import SCHEDULERS, STEPS, Reports, arrivals, assert_same_run, driver, rows, trained
 from support.worlds import SIZES
 
-SCHEDULERS: dict[str, Scheduler] = {
-    "fedasync": FedAsync(weight="polynomial"),
-    "fedbuff": FedBuff(3),
-    "ring": FedWindow(ConstantWindow(3)),
-    "slide": FedWindow(ConstantWindow(3), slide=2, start="newest", cache="empty"),
-    "pipelined": FedWindow(ConstantWindow(3), pipelined=True),
-    "adaptive": FedWindow(AIMDWindow(2, delay=1.0), pipelined=True),
-}
-STEPS = 9
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 
 class Paced(InProcessGrid):
@@ -70,52 +59,6 @@ def paced(folder: Path, **more: Any) -> Paced:
     return Paced(plain.app, plain.configs, plain.fault)
 
 
-def simulated() -> Federation:
-    averages = {"w": Window(3), "ema": EMA(0.5)}
-    return here(method=FedProx(0.1), averages=averages, evaluation=Evaluation(every=3, last=1), broadcast="w")
-
-
-def driver(
-    scheduler: Scheduler, nodes: InProcessGrid | None = None, limit: int | None = None, replay: Path | None = None
-) -> Asynchronous:
-    world = simulated() if nodes is None else there(nodes, simulated(), deadline=0.5)
-    return Asynchronous(world, RealTime(limit, replay), scheduler)
-
-
-def trained(federation: Asynchronous, out: Path, steps: int = STEPS, **how: Any) -> Any:
-    return run(federation, steps, out=out, progress=False, checkpoint=Checkpoint(every=2), **how)
-
-
-def rows(folder: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
-def arrivals(folder: Path) -> list[Any]:
-    found: list[Any] = json.loads((folder / "timeline.json").read_text())["arrivals"]
-    return found
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    """The same models, bitwise, the same record and the same metrics, times included."""
-    for model in ("model", "w", "ema"):
-        first, second = (folder / "models" / f"{model}.safetensors" for folder in (one, other))
-        assert first.read_bytes() == second.read_bytes()
-    assert arrivals(one) == arrivals(other)
-    assert rows(one) == rows(other)
-
-
-class Reports(Callback):
-    """Keeps the reports of the rounds, and may end the process, as it were."""
-
-    def __init__(self, crash: int = 0) -> None:
-        self.crash, self.seen = crash, list[RoundReport]()
-
-    def round(self, run: Any, report: RoundReport) -> None:
-        self.seen.append(report)
-        if report.round == self.crash:
-            raise KeyboardInterrupt
-
-
 @pytest.mark.parametrize("name", SCHEDULERS)
 def test_a_replay_of_the_arrivals_in_a_simulation_gives_the_bytes_of_the_run_on_nodes(
     name: str, tmp_path: Path
@@ -145,12 +88,43 @@ def test_a_killed_server_goes_on_and_names_the_uploads_that_were_in_flight(name:
     assert_same_run(out, tmp_path / "b")
 
 
+@pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(3)], ids=["fedasync", "fedbuff"])
+def test_a_run_saves_no_model_of_trips_that_a_kill_would_lose(scheduler: Scheduler, tmp_path: Path) -> None:
+    """Neither of those in flight, nor of those that were lost: after a step these schedulers need the newest alone."""
+
+    class Looks(Reports):
+        def round(self, run: Any, report: RoundReport) -> None:
+            saved = run.federation.saved(run.state).executor
+            assert not [name for name in saved if name.startswith(MODEL)]
+            super().round(run, report)
+
+    with pytest.raises(KeyboardInterrupt):
+        trained(driver(scheduler, paced(tmp_path / "nodes")), tmp_path / "a", callbacks=[Looks(4)])
+    looks = Looks()
+    resume(driver(scheduler, paced(tmp_path / "nodes")), STEPS, tmp_path / "a", progress=False, callbacks=[looks])
+    assert [report.round for report in looks.seen] == list(range(5, STEPS + 1))
+
+
 def test_a_replay_that_is_stopped_goes_on(tmp_path: Path) -> None:
     trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
     with pytest.raises(KeyboardInterrupt):
         trained(driver(FedBuff(3), replay=tmp_path / "a"), tmp_path / "b", callbacks=[Reports(4)])
     resume(driver(FedBuff(3), replay=tmp_path / "a"), STEPS, tmp_path / "b", progress=False)
     assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_record_that_has_changed_is_refused(tmp_path: Path) -> None:
+    trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
+    with pytest.raises(KeyboardInterrupt):
+        trained(driver(FedBuff(3), replay=tmp_path / "a"), tmp_path / "b", callbacks=[Reports(4)])
+    file = tmp_path / "a" / "timeline.json"
+    table = json.loads(file.read_text())
+    table["arrivals"][0][3] += 1  # the version from which the trip started
+    file.write_text(json.dumps(table))
+    with pytest.raises(RunError, match="the saved state is not of a replay of"):
+        resume(driver(FedBuff(3), replay=tmp_path / "a"), STEPS, tmp_path / "b", progress=False)
+    with pytest.raises(RunError, match="the record of arrivals is of another run"):
+        run(driver(FedBuff(3), replay=tmp_path / "a"), STEPS, progress=False)
 
 
 def test_a_replay_ends_with_the_record(tmp_path: Path) -> None:
@@ -165,13 +139,41 @@ def test_who_does_not_answer_is_named_and_the_scheduler_goes_on(fault: Any, name
     nodes = paced(tmp_path / "nodes")
     nodes.fault = faulty(nodes, 2, fault)
     reports = Reports()
-    world = there(nodes, simulated(), deadline=0.02)
-    trained(Asynchronous(world, RealTime(), SCHEDULERS[name]), tmp_path / "a", callbacks=[reports])
+    trained(driver(SCHEDULERS[name], nodes, deadline=0.02), tmp_path / "a", callbacks=[reports])
     missing = {client: why for report in reports.seen for client, why in report.missing.items()}
     assert set(missing) == {2}
     assert ("late: no answer within 0.02 s" if fault == "lost" else "the node has failed") in missing[2]
     trained(driver(SCHEDULERS[name], replay=tmp_path / "a"), tmp_path / "b")
     assert_same_run(tmp_path / "a", tmp_path / "b")
+
+
+def test_a_message_that_can_not_be_sent_is_named_and_the_client_is_asked_again(tmp_path: Path) -> None:
+    class Refusing(Paced):
+        def push_messages(self, messages: Iterable[Any]) -> list[Any]:
+            asked = list(messages)
+            first = [one.metadata.message_type == "train" and one.metadata.group_id == "1" for one in asked]
+            return [
+                None if refused else super(Refusing, self).push_messages([one])[0]
+                for one, refused in zip(asked, first, strict=True)
+            ]
+
+    plain, reports = grid(tmp_path / "nodes"), Reports()
+    trained(driver(FedAsync(), Refusing(plain.app, plain.configs)), tmp_path / "a", callbacks=[reports])
+    assert set(reports.seen[0].missing) == set(range(len(SIZES)))
+    assert set(reports.seen[0].missing.values()) == {"lost: the message could not be sent"}
+    assert not any(report.missing for report in reports.seen[1:])
+
+
+def test_a_client_whose_node_leaves_in_its_training_is_missing_at_once(tmp_path: Path) -> None:
+    nodes, reports = paced(tmp_path / "nodes"), Reports()
+    nodes.fault = faulty(nodes, 3, "lost")
+
+    class Leaves(Callback):
+        def round(self, run: Any, report: RoundReport) -> None:
+            nodes.configs.pop(100 - 7 * 3, None)
+
+    trained(driver(FedAsync(), nodes, deadline=100.0), tmp_path / "a", 30, callbacks=[Leaves(), reports])
+    assert [report.missing for report in reports.seen if report.missing] == [{3: "lost: its node has left"}]
 
 
 def faulty(nodes: InProcessGrid, client: int, fault: Any) -> Any:
@@ -232,6 +234,21 @@ def test_without_any_node_the_run_ends_and_goes_on_when_they_are_back(tmp_path: 
     assert 3 <= ended.state.round < STEPS and ended.summary["ended_early"] == "no node is there any more"
     nodes.configs = configs
     assert resume(driver(FedBuff(2), nodes), STEPS, tmp_path / "a", progress=False).state.round == STEPS
+
+
+def test_without_any_node_the_run_waits_as_long_as_a_roll_call(tmp_path: Path) -> None:
+    nodes = paced(tmp_path / "nodes")
+    configs, looks = dict(nodes.configs), iter(range(1000))
+
+    class Away(Callback):
+        def round(self, run: Any, report: RoundReport) -> None:
+            if report.round == 3:
+                nodes.get_node_ids = lambda: list(configs if next(looks) > 8 else ())  # type: ignore[method-assign]
+
+    reached = trained(driver(FedBuff(2), nodes, roll_call=10.0), tmp_path / "a", callbacks=[Away()])
+    assert reached.state.round == STEPS
+    happened = [(client, why) for _, client, number, _, why in arrivals(tmp_path / "a") if number < 0]
+    assert sorted(happened) == [(client, why) for client in range(len(SIZES)) for why in ("away", "back")]
 
 
 @pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2)], ids=["fedasync", "fedbuff"])

@@ -13,6 +13,7 @@ pytest.importorskip("flwr")
 
 from fedsash.basics.errors import SettingError
 from fedsash.flower import RealTime, Waiting
+from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from fedsash.lab.report.page import collect, document
 from fedsash.lab.runs import run
@@ -30,7 +31,7 @@ def served(folder: Path, limit: int = 0, **tables: Any) -> Path:
     partition = {"name": "iid", "clients": 3}
     experiment.write_text(content(partition=partition, method={"name": "fedavg"}, rounds=4, **tables))
     data.write_text('seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = 3\n')
-    own = {"data": str(data), "state": str(folder / "state")}
+    own = {"data": str(data), "state": str(folder / "state"), "own-code": ""}
     grid = InProcessGrid(node_app(), {7 + number: {"partition-id": number} | own for number in range(3)})
     config = {
         "experiment": json.dumps(load(experiment).table()),
@@ -60,6 +61,13 @@ def test_a_run_in_real_time_is_on_the_page_of_a_report(tmp_path: Path) -> None:
     served(tmp_path, scheduler=FEDBUFF)
     page = document(collect([tmp_path / "out"]), "fedsash report")
     assert "Who does what when" in page and "left out" not in page
+
+
+def test_resume_says_that_the_clients_are_on_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    served(tmp_path)
+    assert main(["resume", str(tmp_path / "out"), "--rounds", "6"]) == 2
+    line = capsys.readouterr().err
+    assert line.count("\n") == 1 and "holds a run over nodes: go on with the fedsash flower serve that began it" in line
 
 
 def test_a_limit_without_an_asynchronous_scheduler_is_refused(tmp_path: Path) -> None:

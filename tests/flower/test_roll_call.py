@@ -46,6 +46,18 @@ def test_every_client_is_counted_and_found_by_its_number_whatever_its_nodes_id_i
     assert world.sizes.tolist() == list(SIZES)
 
 
+def test_a_node_that_answers_twice_is_counted_once(tmp_path: Path) -> None:
+    class Twice(InProcessGrid):
+        def pull_messages(self, message_ids: Any) -> list[Any]:
+            return 2 * super().pull_messages(message_ids)
+
+    plain = grid(tmp_path)
+    world = world_of(Twice(plain.app, plain.configs))
+    assert world.sizes.tolist() == list(SIZES)
+    with world:
+        assert not world.round(world.start())[1].missing
+
+
 def test_clients_without_a_node_are_named(tmp_path: Path) -> None:
     nodes = grid(tmp_path)
     for client in (2, 5):
@@ -104,6 +116,23 @@ def test_a_node_that_left_is_missing_at_once_and_found_again_under_its_new_id(tm
         nodes.configs[5] = config
         state, report = world.round(state)
     assert not report.missing and state.last.tolist()[3] == 3
+
+
+def test_a_node_that_left_before_it_said_who_it_is_is_asked_again_when_it_is_back(tmp_path: Path) -> None:
+    """Flower answers for it with an error; a node with a key comes back under the same id."""
+    nodes = grid(tmp_path)
+    world = world_of(nodes)
+    config = nodes.configs.pop(100)
+    nodes.configs[999], nodes.fault = config, lambda message: "failed"
+    roll_call = world.clients.roll_call  # type: ignore[attr-defined]
+    nodes.pull_messages, pull = lambda ids: [], nodes.pull_messages  # type: ignore[method-assign]
+    assert 999 in roll_call.look()
+    del nodes.configs[999]
+    nodes.fault, nodes.pull_messages = lambda message: "", pull  # type: ignore[method-assign]
+    roll_call.look()
+    nodes.configs[999] = config
+    roll_call.look()
+    assert roll_call.roster.nodes[0] == 999
 
 
 def test_a_restarted_node_with_other_samples_is_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

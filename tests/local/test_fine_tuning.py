@@ -23,7 +23,7 @@ from fedsash.sampling import Uniform
 from fedsash.schedules import Exponential
 from fedsash.testing import identical
 from support.norms import with_norm
-from support.worlds import ENGINES, SEQUENTIAL, SPAWNED, VECTORISED, data, federation
+from support.worlds import ENGINES, EVERY_ENGINE, SEQUENTIAL, SPAWNED_TOO, VECTORISED, data, federation
 
 ADAM = LocalTraining(lr=0.01, batch=5, optimiser=Adam(), keep_moments=True)
 COMPILED = replace(VECTORISED, compile=True)
@@ -137,12 +137,12 @@ def test_a_methods_memory_belongs_to_its_training_and_not_to_tuning(method: Meth
             )
 
 
-@pytest.mark.parametrize("name", [*(name for name in ENGINES if name != "sequential"), "spawned"])
+@pytest.mark.parametrize("name", ["vectorised", "workers", SPAWNED_TOO])
 def test_every_executor_gives_every_client_the_same_result(name: str) -> None:
     local = LocalTraining(lr=0.1, batch=2, epochs=2)
     settings: dict[str, Any] = {"local": local, "sampling": Uniform(4)}
     one = tuned(FineTuning(epochs=2), **settings)
-    other = tuned(FineTuning(epochs=2), engine={"spawned": SPAWNED, **ENGINES}[name], **settings)
+    other = tuned(FineTuning(epochs=2), engine=EVERY_ENGINE[name], **settings)
     close(one, other, 1e-13 if name == "vectorised" else 0)
 
 

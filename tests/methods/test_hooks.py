@@ -22,6 +22,15 @@ class Silent(FedAvg):
 
 
 @dataclass(frozen=True)
+class Alone(Mime):
+    """Mime whose probe insists on what it has received."""
+
+    def probe(self, local: LocalRun) -> Vectors:
+        assert not local.server_state
+        return super().probe(local)
+
+
+@dataclass(frozen=True)
 class Nearer(FedSAM):
     """A method of a user's own, which changes nothing more than the one it extends."""
 
@@ -49,6 +58,13 @@ def test_a_method_says_whether_it_takes_gradients_over_all_samples(
     monkeypatch.setattr(Trainer, "_full_gradient", lambda *given: taken.append(True) or real(*given))
     after(federation(method=method), 1)
     assert bool(taken) == method.full_gradients
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_probe_receives_the_model_alone(engine: str) -> None:
+    settings = {"engine": ENGINES[engine], "averages": {}}
+    alone, plain = (after(federation(method=method, **settings), 3).w for method in (Alone(), Mime()))
+    assert torch.equal(alone, plain)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from fedsash import Broadcast, Evaluation, Federation, Fork
 from fedsash.aggregation import WeightedMean
@@ -37,7 +36,6 @@ from fedsash.network import (
     Synchronous,
 )
 from fedsash.network.schedulers import Scheduler
-from fedsash.network.vectors import Ledger
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, interrupting, observed, rows, start
@@ -136,6 +134,22 @@ def test_an_exception_anywhere_loses_nothing(name: str, tmp_path: Path, monkeypa
         go = go_on if (stopped / "metrics.jsonl").exists() else start
     go(driver(name), 12, stopped, every=5)
     assert everything(stopped) == everything(whole)
+
+
+@pytest.mark.parametrize("name", ["own", "fedbuff"])
+def test_a_step_that_an_exception_has_ended_can_be_made_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with driver(name) as world, driver(name) as whole:
+        state, right = world.start(), whole.start()
+        for _ in range(3):
+            state, right = world.round(state)[0], whole.round(right)[0]
+        state = world.saved(state)
+        with monkeypatch.context() as patched, pytest.raises(Crash):
+            failing(Trainer, "answer", 1, "before", patched)
+            world.round(state)
+        for _ in range(3):
+            state, right = world.round(state)[0], whole.round(right)[0]
+        assert identical(world.saved(state), whole.saved(right))
+        assert world.chronicle.measures(6) == whole.chronicle.measures(6)
 
 
 @pytest.mark.parametrize("name", ["deadline", "own", "aimd", "fedasync"])
@@ -299,17 +313,3 @@ def test_the_events_of_an_asynchronous_run_can_not_be_forked_to_another_network(
     assert final(tmp_path / "same") == final(tmp_path / "whole")
     with pytest.raises(ValueError, match="a run must be resumed with the same network and scheduler: network is"):
         start(driver("own", CALM), 6, tmp_path / "other", **fork)
-
-
-def test_vectors_that_nobody_needs_any_more_are_not_saved() -> None:
-    ledger, one = Ledger(), torch.ones(2)
-    kept, gone = ledger.make(one), ledger.make(2 * one)
-    total = sum([kept, 2.0 * gone, kept - gone / 2])
-    ledger.step()
-    del gone
-    assert {int(number): w.tolist() for number, w in ledger.saved().items()} == {0: [1.0, 1.0], 7: [5.0, 5.0]}
-    mean = -total / 5  # between two steps what is used is kept, and what is new does not count
-    del total
-    assert len(ledger.saved()) == 2 and torch.equal(mean.known, -one)
-    ledger.step()
-    assert {int(number) for number in ledger.saved()} == {0, mean.number}

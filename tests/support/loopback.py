@@ -9,12 +9,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from fedsash.lab.config import load
+from fedsash.lab.runs import run
+from support.observing import rows
 from support.places import ROOT
 
 BIN = Path(sys.executable).parent
@@ -169,3 +172,49 @@ def content(**tables: Any) -> str:
         "checkpoint": {"every": 1},
     }
     return tomli_w.dumps(table | tables)
+
+
+def partition(clients: int) -> dict[str, Any]:
+    return {"name": "iid", "clients": clients}
+
+
+def files(home: Path, clients: int = 2, **tables: Any) -> tuple[Path, Path]:
+    """The experiment file, and the file of a node's data, whose partition is the experiment's."""
+    experiment, data = home / "experiment.toml", home / "mine.toml"
+    experiment.write_text(content(partition=partition(clients), **tables))
+    data.write_text(f'seed = 5\n[data]\nname = "digits"\n[partition]\nname = "iid"\nclients = {clients}\n')
+    return experiment, data
+
+
+def simulated(experiment: Path, out: Path) -> None:
+    found = load(experiment)
+    driver = found.driver()
+    run(driver, found.rounds, out=out, progress=False, **found.settings(driver))
+
+
+def served(flower: Loopback, experiment: Path, out: Path, *more: str, clients: int = 2) -> int:
+    process = flower.serve(experiment, out, clients, "--roll-call", "120", *more)
+    return process.wait(420)
+
+
+@contextmanager
+def started(home: Path, *data: Path, nodes: int = 2) -> Iterator[Loopback]:
+    """A SuperLink and nodes with these files of data, without TLS."""
+    with loopback(home / "home") as flower:
+        flower.configure("insecure = true")
+        flower.superlink("--insecure")
+        for number in range(nodes):
+            flower.node(number, data[number % len(data)], "--insecure")
+        yield flower
+
+
+def after(out: Path, round: int) -> bool:
+    """Whether a run has recorded this round."""
+    return (out / "metrics.jsonl").exists() and any(row["round"] == round for row in rows(out))
+
+
+def wait(until: Callable[[], bool], flower: Loopback, seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not until():
+        assert time.monotonic() < end, flower.logs()
+        time.sleep(0.1)

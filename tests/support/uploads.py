@@ -48,7 +48,7 @@ def reply(first: int, upload: Upload, effort: Effort | None = None) -> Reply:
     """What the clients from place `first` on send up."""
     count = len(upload["delta"])
     places, none = np.arange(first, first + count), np.zeros(count, dtype=np.int64)
-    norms, effort = largest_norms(upload, count), effort or Effort(none, none)
+    norms, effort = largest_norms(upload, {}, count), effort or Effort(none, none)
     return Reply(places=places, upload=upload, client_state={}, norms=norms, effort=effort)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from torch import Tensor
 
 from fedsash.basics.arrays import Ints
@@ -20,10 +21,12 @@ from fedsash.testing.worlds import SEQUENTIAL, SIZES, VECTORISED, WORKERS, Point
 
 __all__ = [
     "ENGINES",
+    "EVERY_ENGINE",
     "ON_NETWORK",
     "SEQUENTIAL",
     "SIZES",
     "SPAWNED",
+    "SPAWNED_TOO",
     "VECTORISED",
     "WORKERS",
     "Point",
@@ -45,6 +48,9 @@ __all__ = [
 
 SPAWNED = LocalEngine("sequential", 2, 1, False, "contiguous", 1, "spawn")
 ENGINES = {"sequential": SEQUENTIAL, "vectorised": VECTORISED, "workers": WORKERS}
+EVERY_ENGINE = ENGINES | {"spawned": SPAWNED}
+SPAWNED_TOO = pytest.param("spawned", marks=pytest.mark.slow)
+"""The name of spawned workers for a test; they take seconds to start."""
 
 ON_NETWORK: dict[str, Any] = {
     "rounds": 12,

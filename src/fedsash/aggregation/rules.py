@@ -26,8 +26,8 @@ class Aggregation:
     """The base class of aggregations: the weighted mean of the uploads.
 
     Uploads are summed as they come, so memory is O(model) for any number of clients. The guard leaves out a client
-    whose upload has a value that is not finite, or a vector with a Euclidean norm above `limit`. Such clients are
-    reported, and the weights of the others are scaled up to sum to 1.
+    whose upload or new state has a value that is not finite, or whose upload has a vector with a Euclidean norm above
+    `limit`. Such clients are reported, and the weights of the others are scaled up to sum to 1.
     """
 
     _: KW_ONLY

@@ -88,7 +88,7 @@ class Buffers:
     def request(self, job: Job, round: int, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
         evaluates = job in SCORES
-        server = {} if evaluates else self.server_state
+        server = self.server_state if job == "train" else {}
         clients = {name: value[rows] for name, value in self.client_state.items() if not evaluates or name == OWN}
         return Request(
             job=job,

@@ -139,7 +139,7 @@ class ClientWork:
         )
         if "probe" not in t.method.overridden:
             return request, None
-        probed = trainer.answer(replace(request, job="probe"), np.arange(len(ids)))
+        probed = trainer.answer(replace(request, job="probe", server_state={}), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
         return replace(request, server_state=server | means), probed
 

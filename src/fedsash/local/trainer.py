@@ -92,7 +92,7 @@ class Trainer:
         }[request.job]
         try:
             upload, clients = work(request)
-            norms, effort = largest_norms(upload, len(places)), self.effort(request)
+            norms, effort = largest_norms(upload, clients, len(places)), self.effort(request)
             return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
         except Exception as error:
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")

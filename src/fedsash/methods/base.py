@@ -163,7 +163,10 @@ class Method:
         return w, server_state
 
     def probe(self, local: LocalRun) -> Upload:
-        """The upload of each client in a request before the training; its mean is added to `server_state`."""
+        """The upload of each client in a request before the training; its mean is added to `server_state`.
+
+        Clients have received the model alone: `local.server_state` is empty.
+        """
         return {}
 
     def round_state(self, local: LocalRun) -> Vectors:

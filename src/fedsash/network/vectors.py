@@ -96,6 +96,10 @@ class Ledger:
         self._made += 1
         return vector
 
+    def loan(self, vector: Vector) -> Vector:
+        """The same vector, for a use that ends with this process: it is saved only if it is needed elsewhere, too."""
+        return Vector(self, vector.number, vector.value)
+
     def saved(self) -> Vectors:
         """The values of the vectors that were in use after the last step, by their numbers."""
         used = [vector for number, vector in sorted(self._used.items()) if number < self._before]

@@ -70,6 +70,6 @@ class Handled(Executor):
                 places=where,
                 upload=upload,
                 client_state=one.client_state or {},
-                norms=largest_norms(upload, 1),
+                norms=largest_norms(upload, one.client_state or {}, 1),
                 effort=effort,
             )

@@ -56,7 +56,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return error
 
 
-@pytest.mark.parametrize("name", ["scaffold", "ima_adam", "trace"])
+@pytest.mark.parametrize("name", [pytest.param("scaffold", marks=pytest.mark.slow), "ima_adam", "trace"])
 def test_examples_run_from_the_command_line(name: str, tmp_path: Path) -> None:
     out = tmp_path / "run"
     done = fedsash("run", f"examples/{name}.toml", "--out", out, "--rounds", 2, "--set", "evaluation.every=1")

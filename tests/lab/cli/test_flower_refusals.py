@@ -42,6 +42,11 @@ def test_a_node_with_a_number_below_zero(plain: Path, capsys: pytest.CaptureFixt
     assert "--number = -1: must be" in refused(capsys, "node", plain, "--number=-1", "--superlink", "127.0.0.1:1")
 
 
+def test_a_node_on_a_device_that_is_not_there(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "node", plain, "--number=0", "--superlink", "127.0.0.1:1", "--device", "cuda:99")
+    assert "device = 'cuda:99': not available here" in line
+
+
 def test_a_superlink_that_is_not_configured_is_one_line(
     plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

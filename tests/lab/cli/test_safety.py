@@ -179,7 +179,9 @@ def test_what_is_no_model_is_refused_in_one_line(name: str, line: str, folder: P
     assert not (folder / "r").exists()
 
 
-@pytest.mark.parametrize("module", [False, True], ids=["fedsash", "python -m fedsash"])
+@pytest.mark.parametrize(
+    "module", [pytest.param(False, marks=pytest.mark.slow, id="fedsash"), pytest.param(True, id="python -m fedsash")]
+)
 def test_a_file_with_the_name_of_a_library_is_not_run(module: bool, folder: Path) -> None:
     with_libraries(folder)
     done(fedsash(folder, "list", "methods", module=module))

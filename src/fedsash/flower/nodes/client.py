@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from ...basics.arrays import Vectors
 from ...basics.errors import check, library, one_line
 from ...basics.fingerprint import text
 from ...basics.layout import Layout
@@ -23,7 +24,7 @@ from ...data.federated import FederatedData
 from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
 from ...exchange import Reply, Request
-from ...executors import ClientWork, LocalEngine, Training
+from ...executors import ClientWork, LocalEngine, Training, pick_device
 from ...executors.in_process import InProcess
 from ...methods import WholeMethod
 from . import wire
@@ -46,6 +47,7 @@ def client_app(
     *,
     model: nn.Module | None = None,
     engine: LocalEngine = ONE_BY_ONE,
+    device: str = "",
     own_code: Allowed = False,
     folder: Path | str | None = None,
     mods: Sequence[Any] = (),
@@ -60,17 +62,22 @@ def client_app(
 
     What is trained comes with each request. The node builds registered names only, and code of one's own as far as
     `own_code` allows it: all (True) or these places; without it, the places that the node's configuration lists as
-    `own-code`, with spaces between them. With a `model` of the node's own, the server's name of a model is
-    not used. The clients' state is kept in `folder`, or in the one that the node's configuration names as `state`, or
-    in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are Flower's.
+    `own-code`, with spaces between them. With a `model` of the node's own, the server's name of a model is not used.
+    `device` is where clients train, a name as in a federation such as `"auto"`; without it, what the node's
+    configuration names as `device`, or the CPU. The clients' state is kept in `folder`, or in the one that the node's
+    configuration names as `state`, or in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are
+    Flower's.
 
-    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings.
+    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings, or a `device` that is
+    not there.
     """
     with library("Flower", "fedsash.flower", "fedsash[flower]"):
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
     check(engine.resolved, "client_app.engine", engine, "must have no setting that is measured: no auto")
+    if device:
+        pick_device(device)
     nodes: dict[int, Node] = {}
 
     def node(context: Any) -> Node:
@@ -79,7 +86,8 @@ def client_app(
             place = folder or context.node_config.get("state") or FOLDER
             shard = of_node(own, context.node_config.get("partition-id"))
             allowed = own_code or str(context.node_config.get("own-code", "")).split()
-            nodes[context.node_id] = Node(shard, model, engine, allowed, Versions(Path(place)))
+            where = pick_device(device or str(context.node_config.get("device", "cpu")))
+            nodes[context.node_id] = Node(shard, model, engine, where, allowed, Versions(Path(place)))
         return nodes[context.node_id]
 
     def answered(message: Any, context: Any) -> Any:
@@ -116,6 +124,7 @@ class Node:
     data: FederatedData
     model: nn.Module | None
     engine: LocalEngine
+    device: torch.device
     own_code: Allowed
     versions: Versions
 
@@ -126,7 +135,7 @@ class Node:
         """The content of the answer to a message of Flower's type `kind`."""
         if kind == wire.ROLL_CALL:
             return self.named(json.loads(content[wire.ASKED]["numbers"]))
-        request, settings = wire.request_of(content)
+        request, settings = wire.request_of(content, self.device)
         work = self.work(settings, request.sent.dtype)
         return wire.replied(self.replies(work, request), work.fingerprint)
 
@@ -141,7 +150,10 @@ class Node:
         return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients)})})
 
     def replies(self, work: Work, request: Request) -> list[Reply]:
-        """The replies of the node's clients to a request. Their new state stays here if the server does not keep it."""
+        """The replies of the node's clients to a request. Their new state stays here if the server does not keep it.
+
+        Then the server can't see a state that is not finite. So the client's upload becomes NaN, which it refuses.
+        """
         keeps = request.client_state is None
         if keeps:
             start = work.start(request)
@@ -151,14 +163,14 @@ class Node:
             made = {n: torch.cat([one.client_state[n] for one in replies]) for n in replies[0].client_state}
             if made:
                 self.versions.write(request, made)
-            replies = [replace(reply, client_state={}) for reply in replies]
+            replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
         return replies
 
     def _work(self, settings: str, dtype: torch.dtype) -> Work:
         """What answers requests with these settings, for models of this type."""
         found = decoded(settings, self.model, self.own_code)
         training = found.training
-        module = training.module.to(dtype)
+        module = training.module.to(self.device, dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         evaluation = Evaluation(held_out=found.held_out, client_test=found.client_test)
         problem = training.problem
@@ -216,6 +228,14 @@ def fingerprint(training: Training) -> str:
 def _numbers(data: FederatedData) -> Any:
     assert data.numbers is not None
     return data.numbers
+
+
+def _withdrawn(reply: Reply) -> Vectors:
+    """The uploads of clients, without a number of those whose upload or new state is not finite."""
+    bad = ~torch.isfinite(reply.norms)
+    if not bad.any():
+        return reply.upload
+    return {name: rows.where(~bad.view(-1, *[1] * (rows.dim() - 1)), torch.nan) for name, rows in reply.upload.items()}
 
 
 def _counts(data: FederatedData, of: Sequence[Any]) -> list[int]:

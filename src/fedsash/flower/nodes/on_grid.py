@@ -9,9 +9,8 @@ from itertools import zip_longest
 from typing import Any
 
 import numpy as np
-import torch
 
-from ...basics.arrays import Ints, Vectors
+from ...basics.arrays import Ints
 from ...basics.errors import check_count, shortened
 from ...basics.fingerprint import text
 from ...data.federated import FederatedData, Problem
@@ -170,23 +169,19 @@ class OnGrid(Executor):
             uploads = checked(wire.unpacked(content[wire.UPLOAD]), training, asked, self.roll_call.roster.counts)
         else:
             right = forms.of_uploads(training, request, len(places))
-            uploads = _on(device, wire.unpacked(content[wire.UPLOAD], right))
-        own = _on(device, wire.unpacked(content[wire.CLIENTS], forms.of_states(training, asked, len(places))))
+            uploads = wire.unpacked(content[wire.UPLOAD], right, device)
+        own = wire.unpacked(content[wire.CLIENTS], forms.of_states(training, asked, len(places)), device)
         for row, place in enumerate(places.tolist()):
-            upload = {name: value[row : row + 1] for name, value in uploads.items()}
+            upload, kept = ({name: value[row : row + 1] for name, value in rows.items()} for rows in (uploads, own))
             one = request.only(np.array([place]))
             effort = training.effort(one, self.roll_call.roster.counts["sizes"][one.ids])
             yield Reply(
                 places=np.array([place]),
                 upload=upload,
-                client_state={name: value[row : row + 1] for name, value in own.items()},
-                norms=largest_norms(upload, 1),
+                client_state=kept,
+                norms=largest_norms(upload, kept, 1),
                 effort=effort,
             )
-
-
-def _on(device: torch.device, vectors: Vectors) -> Vectors:
-    return {name: value.to(device) for name, value in vectors.items()}
 
 
 def _said(why: object) -> str:

@@ -131,7 +131,9 @@ class RollCall:
         new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
         self._pending |= self._ask(new)
         for reply in list(self.grid.pull_messages(list(self._pending))) if self._pending else ():
-            node = self._pending.pop(reply.metadata.reply_to_message_id)
+            node = self._pending.pop(reply.metadata.reply_to_message_id, None)
+            if node is None:  # it has answered before
+                continue
             try:
                 if reply.has_error():
                     raise wire.WireError(f"failed: {shortened(str(reply.error.reason), 200)}")
@@ -140,8 +142,9 @@ class RollCall:
                     raise wire.WireError(f"failed: {shortened(str(said['failed']), 200)}")
                 self.roster.heard(node, said, self.waiting.most)
             except Exception as error:  # of any class: a stranger says what it likes
-                self.roster.refuse(node)
-                self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
+                if node in live:  # one that has left is asked again when it is back
+                    self.roster.refuse(node)
+                    self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
         for line in self.roster.settle(live):
             self._tell(line)
         return live

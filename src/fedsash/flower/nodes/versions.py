@@ -18,7 +18,7 @@ RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
 
 
 class NoVersion(LookupError):
-    """A version of a client's state is not here. The text says which."""
+    """A version of a client's state is not here, or can't be used. The text says which."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Versions:
     def read(self, request: Request, start: Vectors) -> Vectors:
         """The state `[C, ...]` of the clients of a request, from the versions that it names; 0 stands for the `start`.
 
-        Raises `NoVersion` if one is not here.
+        Raises `NoVersion` if one is not here, or is not finite.
         """
         clients = zip(request.ids.tolist(), request.last.tolist(), strict=True)
         rows = [self._one(request, client, version, start) for client, version in clients]
@@ -67,6 +67,8 @@ class Versions:
             raise NoVersion(f"client {client} has no state of round {version} here") from error
         if {name: value.shape for name, value in own.items()} != {name: value.shape for name, value in start.items()}:
             raise NoVersion(f"client {client} has the state of another method or model of round {version}")
+        if not all(bool(torch.isfinite(value).all()) for value in own.values()):
+            raise NoVersion(f"client {client} has a state of round {version} that is not finite")
         return {name: own[name].to(value) for name, value in start.items()}
 
     def _of(self, request: Request, version: int, client: int) -> Path:

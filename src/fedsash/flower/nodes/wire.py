@@ -30,6 +30,8 @@ ACTIONS = {"train": "train", "probe": "train.probe", "evaluate": "evaluate", "tu
 ROLL_CALL = "query.roll_call"
 """The type of the message that asks a node who it is."""
 
+CPU = torch.device("cpu")
+
 _AS_INTEGERS = {torch.bfloat16: torch.int16, torch.float8_e4m3fn: torch.uint8, torch.float8_e5m2: torch.uint8}
 
 
@@ -63,14 +65,15 @@ def packed(vectors: Vectors) -> Any:
     return ArrayRecord({name: _array(value) for name, value in vectors.items()})
 
 
-def unpacked(record: Any, forms: Forms | None = None) -> Vectors:
-    """The tensors of an `ArrayRecord`, as new tensors on the CPU.
+def unpacked(record: Any, forms: Forms | None = None, device: torch.device = CPU) -> Vectors:
+    """The tensors of an `ArrayRecord`, as new tensors on a device.
 
     Raises `WireError` for bytes that are no array, and unless names, shapes and types are those of `forms`.
     """
     if forms is not None and record.keys() != forms.keys():
         raise WireError(f"sent {_listed(record)}: must be {_listed(forms)}")
-    return {name: _tensor(name, array, None if forms is None else forms[name]) for name, array in record.items()}
+    right = dict.fromkeys(record) if forms is None else forms
+    return {name: _tensor(name, array, right[name]).to(device) for name, array in record.items()}
 
 
 def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
@@ -94,17 +97,17 @@ def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
     return RecordDict({ASKED: said, MODEL: model, SERVER: server, CLIENTS: own})
 
 
-def request_of(content: Any) -> tuple[Request, str]:
-    """The request in a `RecordDict`, and its settings."""
+def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
+    """The request in a `RecordDict`, with its vectors on a device, and its settings."""
     said = content[ASKED]
     numbers = json.loads(said["numbers"])
     request = Request(
         job=numbers["job"],
         round=int(numbers["round"]),
         ids=np.array(numbers["ids"], dtype=np.int64),
-        sent=unpacked(content[MODEL])["w"],
-        server_state=unpacked(content[SERVER]),
-        client_state=None if numbers["keeps"] else unpacked(content[CLIENTS]),
+        sent=unpacked(content[MODEL], device=device)["w"],
+        server_state=unpacked(content[SERVER], device=device),
+        client_state=None if numbers["keeps"] else unpacked(content[CLIENTS], device=device),
         last=np.array(numbers["last"], dtype=np.int64),
         oldest=int(numbers["oldest"]),
         lineage=tuple((int(first), str(run)) for first, run in numbers["lineage"]),

@@ -133,6 +133,8 @@ class RealSite(Site):
         _, over = self._flying[client, trip.number] = trip, self.env.event()
         if self._nodes is not None:
             self._nodes.send(client, self.learner.ask(client, trip.number, start.w))
+        if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
+            trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
         if download:
             self.count_downloads(1)
         end: Arrival = yield over

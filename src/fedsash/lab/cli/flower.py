@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import LibraryError, RunError, check_count, library
+from ...basics.errors import LibraryError, RunError, check_count, library, one_line
 from .. import terminal
 from .common import OK, WRONG, Commands, add_set, check_out, finished, load_given
 
@@ -54,6 +54,8 @@ def add(commands: Commands) -> None:
     node.add_argument("--number", type=int, required=True, metavar="I", help="the number of this node's client, from 0")
     node.add_argument("--superlink", required=True, metavar="ADDRESS", help="host:port of the SuperLink")
     node.add_argument("--state", type=Path, help="folder for the client's state (default: ~/.fedsash/clients)")
+    line = "the device that trains: cpu, cuda, auto ... (default: cpu)"
+    node.add_argument("--device", default="cpu", metavar="NAME", help=line)
     line = "code of yours that the server may name; can be repeated"
     node.add_argument("--own-code", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help=line)
     line = "other options of flower-supernode, as one text: --supernode='--insecure'"
@@ -62,6 +64,14 @@ def add(commands: Commands) -> None:
 
 
 def _serve(given: argparse.Namespace) -> int:
+    try:
+        return _served(given)
+    except KeyboardInterrupt as stop:
+        stop.add_note("the same command goes on")
+        raise
+
+
+def _served(given: argparse.Namespace) -> int:
     from ...flower import Waiting
     from ..config import ConfigError
     from ..served.apps import write_app
@@ -76,14 +86,7 @@ def _serve(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="fedsash-") as temporary:
         folder = Path(temporary)
         write_app(folder, experiment, given.out, given.clients, waiting, given.limit)
-        number = _submitted(folder, given.superlink)
-        terminal.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
-        try:
-            ended = _followed(folder, given.superlink, number, experiment.rounds)
-        except KeyboardInterrupt as stop:
-            _stopped(given, number)
-            stop.add_note("the same command goes on")
-            raise
+        ended = _followed(folder, given, experiment.rounds)
     return _told(given, experiment, ended)
 
 
@@ -107,18 +110,24 @@ def _submitted(folder: Path, superlink: str) -> int:
     """Submit the app in a folder; returns the number of Flower's run."""
     answer = _flwr("run", str(folder), superlink)
     if not answer.get("success"):
-        raise RunError(f"flwr run was refused: {' '.join(str(answer.get('error-message') or answer).split())}")
+        raise RunError(f"flwr run was refused: {_why(answer)}")
     return int(answer["run-id"])
 
 
-def _followed(folder: Path, superlink: str, number: int, rounds: int) -> dict[str, Any]:
-    """Show the run's progress until it has ended; returns its exit code and a line."""
+def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str, Any]:
+    """Submit the app and show the run's progress until it has ended; returns its exit code and a line.
+
+    A signal that asks to stop stops the run of Flower, and then raises `StoppedError`.
+    """
     from ..progress import Progress
+    from ..runs.interrupts import StoppedError, stop_flag
     from ..served.news import Listener
 
     listener, heard, over = Listener(folder), time.monotonic(), False
-    with Progress(rounds) as progress:
-        while True:
+    with Progress(rounds) as progress, stop_flag(progress.say, "stopping the run of Flower") as stop:
+        number = _submitted(folder, given.superlink)
+        progress.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
+        while not stop:
             time.sleep(0.2)
             for news in listener.news():
                 heard = time.monotonic()
@@ -131,7 +140,9 @@ def _followed(folder: Path, superlink: str, number: int, rounds: int) -> dict[st
             if over:
                 return {"code": WRONG, "line": "the server's process has ended; the same command goes on"}
             if time.monotonic() - heard > LOOK:
-                heard, over = time.monotonic(), _status(superlink, number).startswith("finished")
+                heard, over = time.monotonic(), _status(given.superlink, number).startswith("finished")
+        progress.say(_stop(given, number))
+        raise StoppedError(stop.number)
 
 
 def _status(superlink: str, number: int) -> str:
@@ -139,34 +150,46 @@ def _status(superlink: str, number: int) -> str:
     return str(runs[0].get("status", ""))
 
 
-def _stopped(given: argparse.Namespace, number: int) -> None:
-    """Stop a run of Flower, and wait until its process has let go of the folder."""
+def _stop(given: argparse.Namespace, number: int) -> str:
+    """Stop a run of Flower, and wait until its process has let go of the folder; returns a line on how it went."""
     from ..runs.lock import InUseError, check_free
 
-    _flwr("stop", str(number), given.superlink)
-    until = time.monotonic() + STOP
-    while time.monotonic() < until:
+    answer, until = _flwr("stop", str(number), given.superlink), time.monotonic() + STOP
+    if not answer.get("success"):
+        return f"flwr stop was refused: {_why(answer)}"
+    while True:
         try:
-            return check_free(given.out)
-        except InUseError:
+            check_free(given.out)
+            return f"run {number} of Flower has been stopped"
+        except InUseError as error:
+            if time.monotonic() > until:
+                return f"run {number} of Flower has been stopped, but {one_line(error)}"
             time.sleep(0.2)
 
 
 def _flwr(*arguments: str) -> dict[str, Any]:
-    """What a command of Flower answers."""
+    """What a command of Flower answers. A Ctrl-C does not reach it."""
     command = [_program("flwr"), *filter(None, arguments), "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     try:
         return dict(json.loads(done.stdout[done.stdout.index("{") :]))
     except ValueError:
         return {"success": False, "error-message": (done.stderr or done.stdout).strip()[-500:]}
 
 
+def _why(answer: dict[str, Any]) -> str:
+    """Why a command of Flower was refused, in one line."""
+    return " ".join(str(answer.get("error-message") or answer).split())
+
+
 def _node(given: argparse.Namespace) -> int:
+    from ...executors import pick_device
     from ..served.apps import data_of
 
+    pick_device(given.device)
     data_of(given.data, given.number, given.own_code)
-    config = {"partition-id": given.number, "data": str(given.data.absolute()), "own-code": " ".join(given.own_code)}
+    config = {"partition-id": given.number, "data": str(given.data.absolute()), "device": given.device}
+    config["own-code"] = " ".join(given.own_code)
     if given.state is not None:
         config["state"] = str(given.state.absolute())
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())

@@ -60,12 +60,15 @@ def _run(given: argparse.Namespace) -> int:
 
 def _resume(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import NetworkExperiment, load_run
+    from ..config import NetworkExperiment, OwnExperiment, load_run
+    from ..runs.folder import RunFolder
 
     check_out(given.out, new=False)
     overrides = [] if given.rounds is None else [f"rounds={given.rounds}"]
     file = given.out / "config.toml"
     experiment = load_run(given.out, [*given.set, *overrides], given.own_code, given.federation)
+    if not isinstance(experiment, OwnExperiment):
+        RunFolder(given.out).check_here()
     if isinstance(experiment, NetworkExperiment):
         go = partial(experiment.study, again=True) if experiment.stateless else experiment.resume
         return simulate(given, experiment, file, go)

@@ -37,14 +37,14 @@ class Stop:
 
 
 @contextmanager
-def stop_flag(say: Callable[[str], None]) -> Iterator[Stop]:
-    """A flag that the first request to stop sets. The second one raises `StoppedError` at once."""
+def stop_flag(say: Callable[[str], None], doing: str = "stopping after this round") -> Iterator[Stop]:
+    """A flag that the first request to stop sets; a line says what is `doing`. The second one raises `StoppedError`."""
     stop = Stop()
 
     def first(number: int) -> None:
         stop.number = number
         with suppress(RuntimeError):  # the signal came while a line was being printed
-            say("stopping after this round; press Ctrl-C again to stop at once")
+            say(f"{doing}; press Ctrl-C again to stop at once")
 
     def again(number: int) -> None:
         raise StoppedError(number)

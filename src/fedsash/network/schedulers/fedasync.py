@@ -7,6 +7,7 @@ from typing import Literal
 
 from ...basics.errors import check, check_strength
 from ..site import Site, Steps
+from ..trip import Trip
 from .base import Scheduler
 
 
@@ -46,9 +47,12 @@ class FedAsync(Scheduler):
     def _client(self, site: Site, client: int) -> Steps:
         while site.running:
             yield from site.wait([client])
-            trip = yield from site.trip(client, site.newest())
-            w = site.model(trip) if site.running else None
-            if w is not None:
-                a = self.alpha * self.s(site.version - trip.start.version)
-                site.step((1 - a) * site.learner.model() + a * w)
+            # a trip that is over is not held here: its models would be saved on
+            self._take(site, (yield from site.trip(client, site.newest())))
             yield site.env.timeout(0)  # first count all uploads that arrive at this instant
+
+    def _take(self, site: Site, trip: Trip) -> None:
+        w = site.model(trip) if site.running else None
+        if w is not None:
+            a = self.alpha * self.s(site.version - trip.start.version)
+            site.step((1 - a) * site.learner.model() + a * w)

@@ -39,13 +39,12 @@ class FedBuff(Scheduler):
     def _client(self, site: Site, client: int, buffer: list[AnyModel]) -> Steps:
         while site.running:
             yield from site.wait([client])
-            trip = yield from site.trip(client, site.newest())
-            if site.running:
-                self._take(site, trip, buffer)
+            # a trip that is over is not held here: its models would be saved on
+            self._take(site, (yield from site.trip(client, site.newest())), buffer)
             yield site.env.timeout(0)  # first count all uploads that arrive at this instant
 
     def _take(self, site: Site, trip: Trip, buffer: list[AnyModel]) -> None:
-        w = site.model(trip)
+        w = site.model(trip) if site.running else None
         if w is None:
             return
         buffer.append((1.0 + site.version - trip.start.version) ** -self.a * (w - trip.start.w))

@@ -91,9 +91,7 @@ class _Ring:
             entered.append((yield from self._enter()))
         sent = [(client, self._sent(client)) for client in entered]
         trips = yield from self.site.trips(sent, download=self._downloads)
-        self._free.extend(entered)
-        if self.site.running:
-            self._take(trips)
+        self._take(trips)
 
     def fill(self) -> None:
         """Let as many clients start to work as the window holds."""
@@ -105,11 +103,8 @@ class _Ring:
         """One place in the window: one client after another works in it, until the window becomes too small."""
         while self.site.running and self._working <= self.control.size:
             client = yield from self._enter()
-            trip = yield from self.site.trip(client, self._sent(client), download=self._downloads)
-            self._free.append(client)
-            if self.site.running:
-                self._take([trip])
-                self.fill()
+            self._take([(yield from self.site.trip(client, self._sent(client), download=self._downloads))])
+            self.fill()
             yield self.site.env.timeout(0)  # first count all uploads that arrive at this instant
         self._working -= 1
 
@@ -134,6 +129,9 @@ class _Ring:
 
     def _take(self, trips: list[Trip]) -> None:
         """Move the window by the uploads that arrived, and send the new model to the clients that leave."""
+        self._free.extend(trip.client for trip in trips)
+        if not self.site.running:
+            return
         for trip in trips:
             self.control.heard(trip)
         self.site.log.window.add(self.site.env.now, self.control.size)

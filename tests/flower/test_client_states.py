@@ -1,0 +1,105 @@
+"""Client state that is not finite: whoever keeps it, its client is refused, and nothing of it remains."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+pytest.importorskip("flwr")
+
+from fedsash.basics.arrays import Vectors
+from fedsash.exchange import Missing
+from fedsash.flower.nodes import wire
+from fedsash.methods import LocalRun, Scaffold, Upload
+from fedsash.state import State
+from support.faults import run_of
+from support.flower import assert_same, grid, here, there
+from support.worlds import SIZES
+
+BAD = 2
+ROUNDS = 4
+
+
+@dataclass(frozen=True)
+class Overflowing(Scaffold):
+    """SCAFFOLD, but that one client's new state overflows."""
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        upload, own = super().upload(local)
+        return upload, {"c": torch.where(local.size == SIZES[BAD], torch.inf, own["c"])}
+
+
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+def test_a_client_whose_state_overflows_is_refused_as_in_the_simulation(remember: bool, tmp_path: Path) -> None:
+    simulated, nodes = here(method=Overflowing()), grid(tmp_path)
+    own = f"{__name__}:Overflowing"
+    nodes.configs = {node: {**config, "own-code": own} for node, config in nodes.configs.items()}
+    refused = []
+    with there(nodes, simulated, remember) as world, simulated:
+        state, expected = world.start(), simulated.start()
+        for _ in range(ROUNDS):
+            state, report = world.round(state)
+            expected, right = simulated.round(expected)
+            assert report.refused == right.refused and not report.missing
+            refused += report.refused
+    assert set(refused) == {BAD} and not expected.last[BAD]
+    assert_same(state, expected)
+    assert_run_without_it(expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda c: c * float("nan"), "refused"),
+        (lambda c: c + float("inf"), "refused"),
+        (lambda c: c.fill_(1e300), "refused"),
+        (lambda c: c[:, :-1], "missing"),
+        (lambda c: c.repeat(1, 1000), "missing"),
+        (lambda c: c.float(), "missing"),
+    ],
+    ids=["nan", "infinite", "absurd", "short", "long", "type"],
+)
+def test_state_that_can_not_be_right_does_not_enter_the_servers(
+    change: Callable[[Tensor], Tensor], named: str, tmp_path: Path
+) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ACTIONS["train"] and context.node_config["partition-id"] == BAD:
+            own = wire.unpacked(reply.content[wire.CLIENTS])
+            reply.content[wire.CLIENTS] = wire.packed({"c": change(own["c"])})
+        return reply
+
+    named_in = []
+    with there(grid(tmp_path, mods=[mod]), here(method=Scaffold()), remember=False) as world:
+        state = world.start()
+        for _ in range(ROUNDS):
+            state, report = world.round(state)
+            named_in += getattr(report, named)
+    assert set(named_in) == {BAD}
+    assert_run_without_it(state)
+
+
+def test_a_nodes_own_version_that_is_not_finite_is_missing_by_name(tmp_path: Path) -> None:
+    with there(grid(tmp_path), here(method=Scaffold())) as world:
+        state, _ = world.round(world.start())
+        for file in tmp_path.rglob("*.safetensors"):
+            save_file({name: value * float("nan") for name, value in load_file(file).items()}, file)
+        ids = np.flatnonzero(state.last.numpy())[:1]
+        (answer,) = world.executor.work(world.ask(state, ids=ids))
+    assert isinstance(answer, Missing)
+    assert f"client {ids[0]} has a state of round 1 that is not finite" in answer.why
+
+
+def assert_run_without_it(state: State) -> None:
+    """The state is that of the simulation in which the bad client never trains."""
+    expected = dict(run_of(here(method=Scaffold()), lambda t, client: client != BAD, ROUNDS).tensors())
+    for name, value in state.tensors():
+        torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-12)

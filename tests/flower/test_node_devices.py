@@ -1,0 +1,75 @@
+"""The device on which a node's clients train. What travels is on the CPU."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("flwr")
+
+from fedsash.basics.errors import RunError, SettingError
+from fedsash.exchange import Request
+from fedsash.flower import client_app
+from fedsash.flower.nodes import wire
+from fedsash.methods import Scaffold
+from fedsash.testing import close
+from fedsash.testing.grid import identify
+from support.flower import grid, here, there
+from support.worlds import data
+
+NOT_HERE = "cuda:99"
+LINE = f"device = '{NOT_HERE}': not available here"
+
+
+def test_an_app_for_a_device_that_is_not_there_is_refused_at_once() -> None:
+    with pytest.raises(SettingError, match=LINE):
+        client_app(data(), device=NOT_HERE)
+
+
+def test_a_node_whose_configuration_names_such_a_device_says_so_in_the_roll_call(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes = grid(tmp_path)
+    nodes.configs = {node: {**config, "device": NOT_HERE} for node, config in nodes.configs.items()}
+    with caplog.at_level(logging.WARNING, "fedsash"), pytest.raises(RunError, match="no node has come"):
+        there(nodes, here())
+    assert LINE in caplog.text
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_the_vectors_of_a_request_go_to_the_device_and_those_of_a_reply_come_to_the_cpu(keeps: bool) -> None:
+    identify()
+    request = Request(
+        job="train",
+        round=0,
+        ids=np.array([0]),
+        sent=torch.rand(5),
+        server_state={"c": torch.rand(5)},
+        client_state=None if keeps else {"c": torch.rand(1, 5)},
+        last=np.array([0]),
+    )
+    content = wire.asked(request, wire.packed({"w": request.sent}), wire.packed(request.server_state), "")
+    found, _ = wire.request_of(content, torch.device("meta"))
+    vectors = [found.sent, *found.server_state.values(), *(found.client_state or {}).values()]
+    assert len(vectors) == (2 if keeps else 3) and all(vector.is_meta for vector in vectors)
+    assert not any(vector.is_meta for vector in wire.unpacked(content[wire.MODEL]).values())
+
+
+@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
+@pytest.mark.parametrize("device", ["cpu", "auto", "cuda"])
+def test_a_node_trains_on_its_device_as_the_simulation_does(device: str, remember: bool, tmp_path: Path) -> None:
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    simulated, nodes = here(method=Scaffold()), grid(tmp_path)
+    nodes.configs = {node: {**config, "device": device} for node, config in nodes.configs.items()}
+    with there(nodes, simulated, remember) as world, simulated:
+        state, expected = world.start(), simulated.start()
+        for _ in range(3):
+            state, report = world.round(state)
+            expected, _ = simulated.round(expected)
+            assert not report.missing and state.w.device.type == "cpu"
+    assert close(state.w, expected.w, 1e-12)

@@ -6,7 +6,7 @@ batches are compiled before the first round.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import fedjax as fj
@@ -111,6 +111,21 @@ def to_torch(values: Params, embedding: bool) -> list[np.ndarray]:
     return [v if embedding and not i else v.transpose(orders[v.ndim]) for i, v in enumerate(arrays)]
 
 
+class Client:
+    """A client's data set. FedJAX's own fills the last batch up with samples that have been seen; here it is short."""
+
+    def __init__(self, given: Given, number: int, rng: np.random.Generator) -> None:
+        self.given, self.number, self.rng = given, number, rng
+
+    def __len__(self) -> int:
+        return int(self.given.clients[self.number, 1])
+
+    def shuffle_repeat_batch(self, _: Any) -> Iterator[dict[str, Any]]:
+        x, y = self.given.client(self.number)
+        x = x.transpose(0, 2, 3, 1) if x.ndim == 4 else x
+        return ({"x": x[index], "y": y[index]} for index in self.given.orders(self.number, self.rng))
+
+
 def run(given: Given, clock: Clock, seed: int) -> None:
     work, net = given.work, NETS[given.work.name]
 
@@ -118,25 +133,23 @@ def run(given: Given, clock: Clock, seed: int) -> None:
         scores = jax.nn.log_softmax(net(list(params), batch["x"]))
         return -jnp.take_along_axis(scores, batch["y"][..., None], -1).mean()
 
-    def client(number: int) -> Any:
-        x, y = given.client(number)
-        images = x.ndim == 4
-        return fj.ClientDataset({"x": x.transpose(0, 2, 3, 1) if images else x.astype(x.dtype), "y": y})
+    def clients(numbers: Any) -> list[Any]:
+        return [(number, Client(given, number, rng), jax.random.fold_in(key, number)) for number in numbers]
 
+    key, rng = jax.random.PRNGKey(seed), np.random.default_rng(seed)
     algorithm = federated_averaging(
         jax.grad(loss),
         fj.optimizers.sgd(work.lr, work.momentum or None),
         fj.optimizers.sgd(1.0),
-        fj.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=work.epochs, seed=seed),
+        fj.ShuffleRepeatBatchHParams(batch_size=work.batch, num_epochs=work.epochs),
     )
     embedding = work.name == "W6"
     params = jax.tree_util.tree_map(jnp.asarray, to_jax(given.weights, embedding))
     rest = {int(size) % work.batch: number for number, size in enumerate(given.clients[:, 1])}
-    key = jax.random.PRNGKey(seed)
-    algorithm.apply(algorithm.init(params), [(number, client(number), key) for number in rest.values()])
-    state, rng = algorithm.init(params), np.random.default_rng(seed)
+    algorithm.apply(algorithm.init(params), clients(rest.values()))
+    state = algorithm.init(params)
     while True:
-        clients = rng.choice(len(given.clients), PER_ROUND, replace=False)
-        state, _ = algorithm.apply(state, [(int(c), client(c), jax.random.fold_in(key, int(c))) for c in clients])
+        chosen = rng.choice(len(given.clients), PER_ROUND, replace=False).tolist()
+        state, _ = algorithm.apply(state, clients(chosen))
         jax.block_until_ready(state.params)
-        clock.round(given.samples(clients), lambda now=state.params: to_torch(now, embedding))
+        clock.round(given.samples(chosen), lambda now=state.params: to_torch(now, embedding))

@@ -33,7 +33,13 @@ def run(given: Given, clock: Clock, seed: int) -> None:
     indices = [np.arange(first, first + size) for first, size in given.clients]
     federation = fs.Federation(
         model,
-        fs.FederatedData.from_arrays(given.x, given.y, indices, classes=work.classes, task=fs.tasks.Classification()),
+        fs.FederatedData.from_arrays(
+            given.x,
+            given.y,
+            indices,
+            classes=work.classes,
+            task=fs.tasks.TASKS["next_token" if work.name == "W6" else "classification"](),
+        ),
         local=fs.LocalTraining(
             lr=work.lr, batch=work.batch, epochs=work.epochs, optimiser=fs.SGD(momentum=work.momentum)
         ),

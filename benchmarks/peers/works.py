@@ -119,7 +119,7 @@ WORKS = {
             ),
             distinct=20_000,
         ),
-        Work("W6", "LSTM 256 x 2, 100 x 5 of 80 characters, batch 4", (5,) * 100, (80,), 90, 4, 1.0, 8),
+        Work("W6", "LSTM 256 x 2, 100 x 5 of 80 characters, batch 4", (5,) * 100, (80,), 90, 4, 0.3, 8),
     )
 }
 

@@ -11,7 +11,6 @@ import torch
 from benchmarks.peers import table
 from benchmarks.peers.clock import Clock, Enough
 from benchmarks.peers.modules import MODULES, Shakespeare, final_loss, trained
-from benchmarks.peers.own import translated
 from benchmarks.peers.processes import Failed, Peer
 from benchmarks.peers.works import WORKS, Given
 
@@ -43,16 +42,14 @@ def test_an_epoch_has_every_sample_of_a_client_once(given: Given) -> None:
     assert sorted(np.concatenate(batches)) == list(range(18))
 
 
-def test_the_lstm_of_pytorchs_layers_is_the_same_function_as_fedsashs_and_the_way_back_is_exact() -> None:
+def test_the_lstm_of_pytorchs_layers_is_the_same_function_as_fedsashs() -> None:
     torch.manual_seed(0)
     theirs, ours = Shakespeare().double(), models.MODELS["shakespeare_lstm"]((80,), 90).double()
-    values = [p.detach() for p in trained(theirs)]
-    for p, value in zip(ours.parameters(), translated(values), strict=True):
-        p.data.copy_(value)
+    for p, value in zip(ours.parameters(), trained(theirs), strict=True):
+        i, f, g, o = value.detach().chunk(4) if len(value) == 1024 else [None] * 4
+        p.data.copy_(value if i is None else torch.cat([i, g, f - 1 if value.dim() == 1 else f, o]))
     x = torch.randint(90, (3, 7))
     assert torch.allclose(theirs(x), ours(x), atol=1e-12)
-    back = translated(translated(values), back=True)
-    assert all(torch.allclose(a, b) for a, b in zip(values, back, strict=True))
 
 
 def test_the_clock_leaves_out_warm_rounds_and_the_time_of_saving(
@@ -104,6 +101,8 @@ def test_the_tables_name_what_differs_and_what_did_not_run() -> None:
 def test_fedsash_is_set_beside_the_best_peer_and_twice_the_fastest_thread() -> None:
     without = {peer: found for peer, found in WORK.items() if peer != "Idle"}
     assert table.goals({"W1": without}).splitlines()[-1] == "| W1 | 2.11 | 98% | 0.3% |"
+    alone = {peer: found for peer, found in without.items() if peer != "Flower"}
+    assert table.goals({"W1": alone}).splitlines()[-1] == "| W1 | - | 98% | 0.3% |"
 
 
 def test_a_peer_that_ends_without_a_result_gives_the_reason(given: Given, tmp_path: Path) -> None:

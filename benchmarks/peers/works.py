@@ -101,11 +101,11 @@ WORKS = {
         Work("W1", "MLP 64-64-10, 100 x 18, batch 10", (18,) * 100, (64,), 10, 10, 0.1, 100, warm=20),
         Work("W2", "CNN of 1.7 M parameters, 100 x 100, batch 10", (100,) * 100, (1, 28, 28), 62, 10, 0.05, 6),
         Work(
-            *("W3", "FMNIST CNN, 100 x 600, batch 50, 5 epochs, momentum", (600,) * 100, (1, 28, 28), 10, 50, 0.01, 2),
+            *("W3", "FMNIST CNN, 100 x 600, batch 50, 5 epochs, momentum", (600,) * 100, (1, 28, 28), 10, 50, 0.001, 2),
             epochs=5,
             momentum=0.9,
         ),
-        Work("W4", "ResNet-20-GN, 100 x 500, batch 100", (500,) * 100, (3, 32, 32), 10, 100, 0.1, 2),
+        Work("W4", "ResNet-20-GN, 100 x 500, batch 100", (500,) * 100, (3, 32, 32), 10, 100, 0.05, 2),
         Work(
             *(
                 "W5",

@@ -9,6 +9,7 @@ for itself at its most, beyond what the strategy alone has (`RssAnon`), and a wi
 
 from __future__ import annotations
 
+import logging
 import sys
 import tempfile
 import time
@@ -39,6 +40,7 @@ def anonymous() -> int:
 
 def measured(name: str, parameters: int) -> tuple[float, float, int]:
     """The best and the median seconds of a round, and the most memory."""
+    logging.disable(logging.WARNING)  # Flower tells of each round
     import torch
     from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
     from flwr.serverapp import Grid

@@ -130,7 +130,9 @@ def gone(column: str, value: Any = None) -> Any:
 
 
 WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
-    "column = 'cost': there is no such column in the table, only size, rooms, owner": (FRAME, {"label": "cost"}),
+    "label = 'cost': there is no such column in the table, only size, rooms, owner": (FRAME, {"label": "cost"}),
+    "features = 'rom': there is no such column": (FRAME, {"features": ("size", "rom")}),
+    "user = 'who': there is no such column": (FRAME, {"user": "who"}),
     "column 'kind' holds .* such as 'flat', no numbers: give each category a number": (FRAME, {"features": ("kind",)}),
     "column 'size', row 0: a value is missing: fill it, or drop the row": (gone("size"), {}),
     "column 'owner', row 0: the user is missing": (gone("owner"), {}),

@@ -75,6 +75,18 @@ def test_what_is_right_is_taken(tmp_path: Path) -> None:
     assert all(isinstance(one, Reply) for one in answers(tmp_path, lambda losses: losses).values())
 
 
+def test_scores_of_which_a_metric_makes_nothing_do_not_end_the_run_if_all_nodes_send_them(tmp_path: Path) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ACTIONS["evaluate"]:
+            scores = wire.unpacked(reply.content[wire.UPLOAD])
+            reply.content[wire.UPLOAD] = wire.packed({n: v if n == LOSS else v[:, :0] for n, v in scores.items()})
+        return reply
+
+    with there(grid(tmp_path, mods=[mod]), here(evaluation=EVERYBODY)) as world:
+        assert [metrics.split for metrics in world.evaluate(world.start())] == ["test"]
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [

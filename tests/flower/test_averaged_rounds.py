@@ -154,6 +154,7 @@ def test_a_budget_of_noise_is_spent_inside() -> None:
         ({"serve": "ema"}, r"Averaged.serve = 'ema': must be one of \['w', 'model'\]"),
         ({"broadcast": "ema"}, "Broadcast.average = 'ema': must be an average; there is w"),
         ({"broadcast": Broadcast("w", order="before")}, "Broadcast.order = 'before': must be 'after'"),
+        ({"broadcast": 3}, "Averaged.broadcast = 3: must be None, the name of an average or a Broadcast"),
         ({"broadcast": Broadcast("w", start="auto")}, "Broadcast.start = 'auto': must be a round, with one average"),
     ],
 )

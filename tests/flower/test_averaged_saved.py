@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import random
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 from support.apps import Nodes, arrays, scores, strategy, vector
 from support.by_hand import STRATEGIES
@@ -104,6 +107,25 @@ def test_a_finished_training_is_returned_and_more_rounds_go_on_from_it(tmp_path:
     assert saved_rounds(tmp_path / "half") == [7, 8]
 
 
+def test_a_second_training_in_the_same_folder_is_refused_as_long_as_the_first_goes_on(tmp_path: Path) -> None:
+    """It would link the first one's models into its own windows."""
+
+    def second(round: int, model: ArrayRecord) -> MetricRecord:
+        with pytest.raises(RunError, match=f"{tmp_path} is in use by another session of this process"):
+            Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 2)
+        return scores(round, model)
+
+    Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 2, evaluate_fn=second)
+    Averaged(FedAvg(), AVERAGES, folder=tmp_path).start(Nodes().grid, START, 3)
+    assert saved_rounds(tmp_path) == [2, 3]
+
+
+def test_a_folder_that_is_a_file_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(NotADirectoryError, match="is a file, and must be a folder"):
+        Averaged(FedAvg(), AVERAGES, folder=tmp_path / "file").start(Nodes().grid, START, 2)
+
+
 def test_models_of_past_rounds_are_written_once_and_there_is_no_pickle(tmp_path: Path) -> None:
     trained("FedAvg", tmp_path)
     before, after = (place(tmp_path, round) for round in saved_rounds(tmp_path))
@@ -195,6 +217,50 @@ def test_what_a_strategy_of_ones_own_remembers_is_taken_up_and_its_settings_are_
     assert again.count == 3 and again.spent.total == 1.5
     assert again.seen == [(1, {"n": 1}), (2, {"n": 2}), (3, {"n": 3})]
     assert again.server_learning_rate == 0.25
+
+
+class Corner(NamedTuple):
+    x: int
+
+
+class Odd:
+    """An object whose state is a set."""
+
+    def state_dict(self) -> dict[str, object]:
+        return {"seen": {1}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise AssertionError
+
+
+class Peculiar(FedAvg):  # type: ignore[misc]
+    """A strategy with attributes that have no plain form, and with some that only look so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.corner, self.shape, self.counts = Corner(0), torch.Size([0]), Counter[int]()
+        self.objects, self.odd, self.several = np.array([None]), Odd(), [Spent()]
+        self.graph, self.network, self.ordered = torch.zeros(1), nn.Linear, OrderedDict[str, int]()
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        self.corner, self.shape = Corner(server_round), torch.Size([server_round])
+        self.graph = torch.zeros(1, requires_grad=True) + 1
+        self.counts[server_round] += 1
+        self.ordered[str(server_round)] = server_round
+        return super().aggregate_train(server_round, replies)
+
+
+def test_what_has_no_plain_form_is_named_and_does_not_keep_a_training_from_being_taken_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Averaged(Peculiar(), Window(3)).start(Nodes().grid, START, 3)
+    Averaged(Peculiar(), Window(3), folder=tmp_path).start(Nodes().grid, START, 1)
+    line = "the attributes corner, shape, counts, objects, odd, several of the strategy can't be saved"
+    assert line in caplog.text
+    again = Peculiar()
+    Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    assert again.counts == {2: 1} and again.ordered == OrderedDict({"1": 1, "2": 2})
+    again.ordered.move_to_end("1")
 
 
 def test_a_model_that_is_not_finite_is_no_part_of_the_state(tmp_path: Path) -> None:

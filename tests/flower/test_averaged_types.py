@@ -39,11 +39,15 @@ def kinds(model: ArrayRecord) -> dict[str, tuple[str, tuple[int, ...]]]:
     return {name: (array.dtype, tuple(array.shape)) for name, array in model.items()}
 
 
+def typed(x: Any, dtype: Any) -> NDArray[Any]:
+    return np.asarray(np.rint(x) if dtype.kind in "iu" else x).astype(dtype)
+
+
 def node(message: Message, context: Context) -> Message:
-    """Each node adds 1, 3 or 5 to all values but the mask."""
-    more = 1 + 2 * int(context.node_config["partition-id"])
+    """Each node adds 1, 4 or 7 to all values but the mask, and rounds whole numbers."""
+    more = 1 + 3 * int(context.node_config["partition-id"])
     sent = {name: array.numpy() for name, array in message.content["arrays"].items()}
-    up = {n: x if n == "mask" else np.asarray(x + more).astype(FIRST[n].dtype) for n, x in sent.items()}
+    up = {n: x if n == "mask" else typed(x + more, FIRST[n].dtype) for n, x in sent.items()}
     metrics = MetricRecord({"num-examples": 1, "train_loss": 1.0})
     return Message(RecordDict({"arrays": record(up), "metrics": metrics}), reply_to=message)
 
@@ -65,14 +69,23 @@ def test_averages_have_the_types_and_shapes_of_the_first_model(kind: str) -> Non
 
 
 def test_whole_numbers_are_averaged_and_rounded_and_large_ones_are_exact() -> None:
-    """FedAvg adds 3 in each round: after three of them Window(2) has the mean of 6 and 9."""
+    """FedAvg adds 4 in each round: after three of them Window(2) has the mean of 8 and 12."""
     averaged = started(strategies.FedAvg(fraction_evaluate=0.0), {"wima": Window(2), "one": Window(1)})
     value = {name: array.numpy() for name, array in averaged.value("wima").items()}
-    assert value["layer.bn.num_batches_tracked"] == 2**40 + 8  # of 7.5, to the even number
-    assert value["bytes"].tolist() == [8, 8] and value["mask"].tolist() == [True, False]
-    assert value["layer.bn.running_mean"].tolist() == [7.5, 7.5] and value["half"].tolist() == [8.5, 8.5]
+    assert value["layer.bn.num_batches_tracked"] == 2**40 + 10
+    assert value["bytes"].tolist() == [10, 10] and value["mask"].tolist() == [True, False]
+    assert value["layer.bn.running_mean"].tolist() == [10.0, 10.0] and value["half"].tolist() == [11.0, 11.0]
     for name, array in averaged.value("one").items():
         assert np.array_equal(array.numpy(), averaged.value("model")[name].numpy())
+
+
+def test_whole_numbers_that_a_strategy_moves_out_of_their_types_range_do_not_begin_again_at_its_other_end() -> None:
+    class Beyond(strategies.FedAvg):  # type: ignore[misc]
+        def aggregate_train(self, server_round: int, replies: Any) -> Any:
+            return record(FIRST | {"bytes": np.array([300.0, -3.0])}), None
+
+    averaged = started(Beyond(fraction_evaluate=0.0), Window(3))
+    assert averaged.value("average")["bytes"].numpy().tolist() == [255, 0]
 
 
 def test_statistics_are_averaged_or_the_latest_and_a_part_is_named() -> None:
@@ -88,8 +101,8 @@ def test_statistics_are_averaged_or_the_latest_and_a_part_is_named() -> None:
         names = ("single", "layer.bn.running_mean", "half")
         return [float(averaged.value(name)[each].numpy().ravel()[0]) for each in names]
 
-    assert means("average") == [7.5, 7.5, 8.5] and means("latest") == [7.5, 9.0, 8.5]
-    assert means("layer") == [9.0, 7.5, 10.0] and means("two") == [7.5, 9.0, 8.5]
+    assert means("average") == [10.0, 10.0, 11.0] and means("latest") == [10.0, 12.0, 11.0]
+    assert means("layer") == [12.0, 10.0, 13.0] and means("two") == [10.0, 12.0, 11.0]
 
 
 @pytest.mark.parametrize(

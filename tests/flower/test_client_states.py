@@ -103,3 +103,16 @@ def assert_run_without_it(state: State) -> None:
     expected = dict(run_of(here(method=Scaffold()), lambda t, client: client != BAD, ROUNDS).tensors())
     for name, value in state.tensors():
         torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-12)
+
+
+def test_a_node_whose_disk_is_full_leaves_nothing_behind_and_its_clients_are_missing_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    with there(grid(tmp_path), here(method=Scaffold())) as world, monkeypatch.context() as patch:
+        patch.setattr("os.fsync", full)
+        _, report = world.round(world.start())
+    assert set(report.missing.values()) == {"failed: OSError: [Errno 28] No space left on device"}
+    assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -174,6 +174,20 @@ def test_the_guard_refuses_what_is_not_finite_or_too_long(fault: str, tmp_path: 
     assert (state.averages["w"]["rounds"] < 0).all()
 
 
+def test_a_reason_is_one_line_that_is_not_too_long_whatever_a_node_says(tmp_path: Path) -> None:
+    def mod(message: Any, context: Any, call: Any) -> Any:
+        reply = call(message, context)
+        if message.metadata.message_type == wire.ACTIONS["train"]:
+            upload = wire.unpacked(reply.content[wire.UPLOAD])
+            reply.content[wire.UPLOAD] = wire.packed(upload | {"no\nname" * 10_000: torch.zeros(1)})
+        return reply
+
+    with there(grid(tmp_path, mods=[mod]), here()) as world:
+        _, report = world.round(world.start())
+    assert len(report.missing) == 4
+    assert all(why.startswith("sent ") and len(why) <= 320 and "\n" not in why for why in report.missing.values())
+
+
 def test_twenty_nodes_of_which_five_are_bad_leave_no_trace_in_fifty_rounds(tmp_path: Path) -> None:
     sizes = tuple(range(3, 23))
     bad = dict(zip((1, 4, 9, 13, 19), ("nan", "huge", "short", "late", "failed"), strict=True))

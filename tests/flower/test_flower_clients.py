@@ -12,6 +12,7 @@ pytest.importorskip("flwr")
 
 from fedsash.aggregation import Adaptive, Private
 from fedsash.averages import EMA, Window
+from fedsash.basics.errors import SettingError
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.flower import FlowerClients, client_app
@@ -147,3 +148,12 @@ def test_a_nodes_configuration_allows_code_of_its_owner(tmp_path: Path) -> None:
             missing.append(world.round(world.start())[1].missing)
     assert len(missing[0]) == 4 and all("names code outside fedsash" in why for why in missing[0].values())
     assert not missing[1]
+
+
+def test_wrong_types_are_refused_in_one_line(tmp_path: Path) -> None:
+    nodes, problem = grid(tmp_path), here().clients.problem
+    for wrong in ({"count": "6"}, {"seed": "x"}, {"waiting": 3}, {"model": "mlp"}):
+        with pytest.raises(SettingError, match=f"^FlowerClients.{next(iter(wrong))} = .*: must be"):
+            FlowerClients(nodes, problem, **({"count": 6, "waiting": WAITING} | wrong))  # type: ignore[arg-type]
+    with pytest.raises(SettingError, match=r"^client_app.data = 3: must be FederatedData, or a function"):
+        client_app(3)  # type: ignore[arg-type]

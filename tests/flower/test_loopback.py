@@ -51,7 +51,7 @@ def test_a_server_killed_in_mid_round_goes_on_with_the_bytes_of_an_undisturbed_r
         process = flower.serve(experiment, out, 2, "--deadline", "60")
         wait(lambda: after(out, 2), flower)
         flower.kill_server()
-        assert process.wait(60) == 2, flower.logs()
+        assert process.wait(180) == 2, flower.logs()
         assert "the same command goes on" in flower.logs()
         assert served(flower, experiment, out) == 0, flower.logs()
     simulated(experiment, tmp_path / "here")

@@ -274,9 +274,12 @@ def test_what_can_not_be_is_refused_in_a_sentence(tmp_path: Path) -> None:
         driver(FedAsync())
     with pytest.raises(SettingError, match="needs a simulated network"):
         run(driver(FedWindow(CapacityWindow()), paced(tmp_path / "nodes")), 2, progress=False)
-    (tmp_path / "timeline.json").write_text("{}")
-    with pytest.raises(RunError, match="has no list of arrivals"):
-        run(driver(FedAsync(), replay=tmp_path), 2, progress=False)
+    for wrong in ("{}", '{"arrivals": [[Infinity, 0, 0, 0, ""]]}'):
+        (tmp_path / "timeline.json").write_text(wrong)
+        with pytest.raises(RunError, match="has no list of arrivals"):
+            run(driver(FedAsync(), replay=tmp_path), 2, progress=False)
+    with pytest.raises(SettingError, match=r"RealTime.limit = 1.5: must be an integer"):
+        driver(FedAsync(), replay=tmp_path, limit=1.5)
     trained(driver(FedBuff(3), paced(tmp_path / "nodes")), tmp_path / "a")
     with pytest.raises(RunError, match="the record of arrivals is of another run"):
         run(driver(FedWindow(ConstantWindow(2)), replay=tmp_path / "a"), STEPS, progress=False)

@@ -148,6 +148,16 @@ def test_a_restarted_node_with_other_samples_is_refused(tmp_path: Path, caplog: 
     assert "node 5 holds client 3 with (21, 0, 0) samples instead of (20, 0, 0): not asked" in caplog.text
 
 
+def test_a_node_that_has_its_id_again_and_other_samples_is_missing_by_name(tmp_path: Path) -> None:
+    nodes = grid(tmp_path)
+    with world_of(nodes) as world:
+        other = client_app(data(tuple(n + 1 for n in SIZES)), model=mlp(), folder=tmp_path)
+        first, same = nodes.app, 100 - 7 * 3
+        nodes.app = lambda message, context: (other if context.node_id == same else first)(message, context)
+        _, report = world.round(world.start())
+    assert report.missing == {3: "failed: it has [21] samples instead of [20]"}
+
+
 @pytest.mark.parametrize("config", [{}, {"partition-id": 6}, {"partition-id": -1}, {"partition-id": "one"}])
 def test_a_node_that_does_not_know_its_number_is_named(
     config: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from simpy import Environment
 
 from fedsash.lab.config import parse
 from fedsash.lab.runs import timing
@@ -25,6 +26,7 @@ from fedsash.network import (
     Timing,
 )
 from fedsash.network.clients import Population
+from fedsash.network.events import begin
 from fedsash.network.schedulers import Scheduler
 from fedsash.sampling import Uniform
 
@@ -130,6 +132,23 @@ def test_where_all_uploads_fail_the_run_ends_all_the_same(name: str) -> None:
     result = timed(SCHEDULERS[name], on, 5000)
     assert result.summary["network"]["arrived"] == 0 and result.summary["network"]["failed_uploads"] >= 1000
     assert "no upload has arrived" in result.summary["ended_early"]
+
+
+@pytest.mark.parametrize(("clients", "patience"), [(4, 1000), (1500, 1500)])
+def test_a_run_ends_after_a_thousand_trips_in_a_row_without_an_upload_or_one_for_each_client(
+    clients: int, patience: int
+) -> None:
+    on = Network(Link(1e6), clients=SimulatedClients(clients), bytes=1000, learning=False)
+    site = begin(Environment(), on, Timing(clients, 1000), rounds=10, seed=0)
+    for arrived in (False, True, False):
+        assert site.running
+        for _ in range(1 if arrived else patience - 1):
+            trip = site._begin(0, site.newest())
+            trip.arrived = arrived
+            site._end(trip)
+    assert site.running
+    site._end(site._begin(0, site.newest()))
+    assert not site.running and site.why == f"no upload has arrived in {patience} trips"
 
 
 def test_a_run_ends_when_its_time_is_over() -> None:

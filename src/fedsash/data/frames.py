@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 TIMES = 12
 """What the rows of a text file take in memory while it is read, in sizes of the file."""
+Columns = dict[str, str]
+"""Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
 
 
-def read(
-    path: str, names: Sequence[str], unpacked: float, place: str
-) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
+def read(path: str, names: Columns, unpacked: float, place: str) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
     """The rows for training and those for testing, if there are any, with the columns `names` (empty: all columns).
 
     `path` is a file, or a folder with `train.csv` and `test.csv` and so on, of any of the `ENDINGS`, or what
@@ -57,7 +57,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     return {split: its for split, its in found.items() if its}
 
 
-def _joined(files: Sequence[Path], names: Sequence[str], unpacked: float) -> pandas.DataFrame:
+def _joined(files: Sequence[Path], names: Columns, unpacked: float) -> pandas.DataFrame:
     with library("pandas", "tables", "fedsash[data]"):
         import pandas
     if files[0].suffix in (".parquet", ".arrow"):
@@ -65,7 +65,7 @@ def _joined(files: Sequence[Path], names: Sequence[str], unpacked: float) -> pan
     return pandas.concat([_of_text(file, names) for file in files], ignore_index=True)
 
 
-def _of_arrow(files: Sequence[Path], names: Sequence[str], unpacked: float) -> pandas.DataFrame:
+def _of_arrow(files: Sequence[Path], names: Columns, unpacked: float) -> pandas.DataFrame:
     there = parquet.present({"train": list(files)})
     check_columns(names, there, str(files[0]))
     table = parquet.rows(files, list(names) or there, unpacked)
@@ -75,7 +75,7 @@ def _of_arrow(files: Sequence[Path], names: Sequence[str], unpacked: float) -> p
     return frame
 
 
-def _of_text(file: Path, names: Sequence[str]) -> pandas.DataFrame:
+def _of_text(file: Path, names: Columns) -> pandas.DataFrame:
     import pandas
 
     with damages(file):
@@ -93,11 +93,11 @@ def _of_text(file: Path, names: Sequence[str]) -> pandas.DataFrame:
     return frame[list(names)] if names else frame
 
 
-def check_columns(names: Sequence[str], there: Sequence[str], where: str) -> None:
-    """Raise `SettingError` unless all `names` are among the columns that are there."""
-    unknown = [name for name in names if name not in there]
+def check_columns(names: Columns, there: Sequence[str], where: str) -> None:
+    """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there."""
     right = f"there is no such column in {where}, only {', '.join(map(str, there))}"
-    check(not unknown, "column", unknown[0] if unknown else "", right)
+    for name, option in names.items():
+        check(name in there, option, name, right)
 
 
 def _row(line: str) -> dict[str, Any]:

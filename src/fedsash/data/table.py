@@ -53,13 +53,13 @@ class Table:
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
         check(self.path != "", "Table.path", self.path, "must be a file or a folder, such as data.csv")
-        names = (*self._given, *self.features) if self.features else ()
+        names = self._named if self.features else {}
         return self.of(*frames.read(self.path, names, self.unpacked, "Table.path"), seed=seed)
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
         rows, train = frames.joined(frame, test)
-        frames.check_columns((*self._given, *self.features), list(rows.columns), "the table")
+        frames.check_columns(self._named, list(rows.columns), "the table")
         features = self.features or tuple(name for name in rows.columns if name not in self._given)
         check(len(features) > 0, "Table.features", self.features, "there is no column besides labels and users")
         x = np.stack([frames.column(rows, name) for name in features], axis=1)
@@ -76,8 +76,12 @@ class Table:
         return (self.label,) if isinstance(self.label, str) else self.label
 
     @property
-    def _given(self) -> tuple[str, ...]:
-        return (*self._labels, *([self.user] if self.user else []))
+    def _given(self) -> frames.Columns:
+        return dict.fromkeys(self._labels, "label") | ({self.user: "user"} if self.user else {})
+
+    @property
+    def _named(self) -> frames.Columns:
+        return self._given | dict.fromkeys(self.features, "features")
 
 
 def _standardised(train: Samples, test: Samples | None) -> tuple[Samples, Samples | None]:

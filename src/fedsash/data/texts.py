@@ -89,5 +89,6 @@ class Texts:
         return Source(kept, tested, classes, PLAIN, label_names, task=None if self.label else NextToken())
 
     @property
-    def _columns(self) -> list[str]:
-        return [name for name in (self.text, self.label, self.user) if name]
+    def _columns(self) -> frames.Columns:
+        named = {self.text: "text", self.label: "label", self.user: "user"}
+        return {name: option for name, option in named.items() if name}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 pytest.importorskip("flwr")
 
-from fedsash.lab.cli import main
+from fedsash.lab.cli import flower, main
 from support.places import ROOT
 
 TIMED = ROOT / "examples" / "network" / "congestion.toml"
@@ -33,6 +34,11 @@ def test_a_number_of_clients_that_can_not_be(plain: Path, capsys: pytest.Capture
     assert not out.exists()
 
 
+def test_a_round_that_asks_more_clients_than_the_nodes_hold(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "serve", plain, "--out", plain.parent / "out", "--clients", 2)
+    assert "sampling.count = 10: must be at most the number of clients, 2" in line
+
+
 def test_a_study_of_time_in_which_nobody_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "serve", TIMED, "--out", tmp_path / "out", "--clients", 2)
     assert "congestion.toml" in line and "network.learning = False: nobody trains" in line
@@ -51,6 +57,21 @@ def test_a_superlink_that_is_not_configured_is_one_line(
     plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FLWR_HOME", str(plain.parent / "flwr"))
-    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 2, "--superlink", "nosuch")
+    command = ("serve", plain, "--out", plain.parent / "out", "--clients", 10, "--superlink", "nosuch")
     line = refused(capsys, *command)
     assert "SuperLink connection 'nosuch' not found" in line and "license" not in line and "\\n" not in line
+
+
+def test_a_run_whose_process_ends_without_a_word_names_the_log_that_says_why(
+    plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So it is at a SuperLink that can't install the app's dependencies: nothing of fedsash was started."""
+
+    def answer(*arguments: str) -> dict[str, Any]:
+        return {"success": True, "run-id": "7", "runs": [{"status": "finished:failed"}]}
+
+    monkeypatch.setattr(flower, "_flwr", answer)
+    monkeypatch.setattr(flower, "LOOK", 0.0)
+    given = ("serve", plain, "--out", plain.parent / "out", "--clients", "10", "--superlink", "lab")
+    assert main(["flower", *map(str, given)]) == 2
+    assert "`flwr log 7 lab --show` says why" in capsys.readouterr().err

@@ -51,11 +51,14 @@ class Form:
         return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in found.items()}
 
     def record(self, tensors: Mapping[str, Tensor]) -> ArrayRecord:
-        """A model's arrays in the types of the first model; whole numbers are rounded."""
+        """A model's arrays in the types of the first model; whole numbers are rounded and stay in range."""
         return ArrayRecord({name: Array(self._typed(name, tensors[name].numpy())) for name in self._types})
 
     def _typed(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         kind = self._types[name]
+        if kind.kind in "iu":
+            ends = np.iinfo(kind)
+            array = np.clip(array, ends.min, ends.max)
         whole = array if kind.kind == "f" else np.asarray(np.rint(array))  # of one number NumPy makes a scalar
         return whole.astype(kind, copy=False)
 

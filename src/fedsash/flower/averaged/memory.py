@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,7 +35,8 @@ def remembered(strategy: Strategy) -> Memory:
 
     An object with `state_dict` and `load_state_dict`, such as Flower's privacy accountant, stands for its state.
     """
-    return {f"{at}{name}": copy.deepcopy(_state(value)) for at, name, value in _attributes(strategy) if _plain(value)}
+    found = ((f"{at}{name}", _state(value)) for at, name, value in _attributes(strategy))
+    return {place: copy.deepcopy(state) for place, state in found if _plain(state)}
 
 
 def restore(strategy: Strategy, memory: Memory) -> None:
@@ -56,9 +58,8 @@ def changed(memory: Memory, before: Memory) -> Memory:
 
 def unknown(strategy: Strategy) -> list[str]:
     """The attributes that hold what can't be saved, functions aside."""
-    kinds = (Strategy, type)
-    rest = ((at, name, v) for at, name, v in _attributes(strategy) if not _plain(v) and not isinstance(v, kinds))
-    return [f"{at}{name}" for at, name, value in rest if not callable(value)]
+    rest = ((at, name, v) for at, name, v in _attributes(strategy) if not _plain(_state(v)))
+    return [f"{at}{name}" for at, name, v in rest if _stateful(v) or not (isinstance(v, Strategy) or callable(v))]
 
 
 def _attributes(strategy: Strategy) -> Iterator[tuple[str, str, Any]]:
@@ -71,7 +72,7 @@ def _state(value: Any) -> Any:
 
 
 def _stateful(value: Any) -> bool:
-    return hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
+    return not isinstance(value, type) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
 def _arrays(value: Any) -> bool:
@@ -83,8 +84,13 @@ def _arrays(value: Any) -> bool:
 
 
 def _plain(value: Any) -> bool:
-    if isinstance(value, dict):
+    """Whether `pack` keeps a value with its type. Subclasses of containers, such as defaultdict, have more to them."""
+    if type(value) in (dict, OrderedDict):
         return all(_plain(key) and _plain(each) for key, each in value.items())
-    if isinstance(value, list | tuple):
+    if type(value) in (list, tuple):
         return all(map(_plain, value))
-    return value is None or isinstance(value, bool | int | float | str | HOLDERS) or _stateful(value)
+    if isinstance(value, np.ndarray | np.generic):
+        return not value.dtype.hasobject
+    if isinstance(value, Tensor):
+        return value.is_leaf  # one with a graph can't be copied
+    return value is None or isinstance(value, bool | int | float | str | HOLDERS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,7 +58,7 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
     return MAPPINGS[kind]({unpack(key, tensors): unpack(each, tensors) for key, each in content})
 
 
-MAPPINGS: dict[str, Any] = {"dict": dict, "arrays": ArrayRecord, "metrics": MetricRecord}
+MAPPINGS: dict[str, Any] = {"ordered": OrderedDict, "dict": dict, "arrays": ArrayRecord, "metrics": MetricRecord}
 
 
 def _put(tensor: Tensor, tensors: Vectors) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -13,6 +13,7 @@ from ...averages import Average
 from ...averages.tracker import by_name
 from ...basics.errors import RunError, check, library
 from ...basics.fingerprint import text
+from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
 from .memory import Memory, chain, changed, remembered, restore, unknown
@@ -62,7 +63,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     It must be the outermost strategy; a wrapper for differential privacy belongs inside. Raises `SettingError` for a
     wrong argument, a strategy for XGBoost among them, and when it starts: `ModelError` if the first model can't be
-    averaged, `RunError` if the folder has the state of another training.
+    averaged, `RunError` if the folder has the state of another training, or another training is at work in it.
     """
 
     def __init__(
@@ -80,6 +81,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         known = [*self.averages, "model"]
         check(self.serve in known, "Averaged.serve", self.serve, f"must be one of {known}")
         self.broadcast = Broadcast.of(broadcast) if isinstance(broadcast, str) else broadcast
+        right = "must be None, the name of an average or a Broadcast"
+        check(isinstance(self.broadcast, Broadcast | None), "Averaged.broadcast", broadcast, right)
         self._check_broadcast()
         self.folder = None if folder is None else Path(folder)
         self._progress: Progress | None = None
@@ -106,9 +109,9 @@ class Averaged(Strategy):  # type: ignore[misc]
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train `num_rounds` rounds in all, with those of a state that was taken up: the strategy's own `start`."""
-        progress = self._begin(initial_arrays)
-        self._before = self._open = progress.round
-        with self._hooked():
+        with self._alone(), self._hooked():
+            progress = self._begin(initial_arrays)
+            self._before = self._open = progress.round
             result = self.strategy.start(
                 grid=grid,
                 initial_arrays=self.value(self.serve) if progress.round else initial_arrays,
@@ -180,7 +183,6 @@ class Averaged(Strategy):  # type: ignore[misc]
         progress = Progress(self.averages, first)
         self._settings = remembered(self.strategy)
         if self.folder is not None:
-            check_folder(self.folder)
             if others := unknown(self.strategy):
                 _log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(others))
             memory, notes = progress.load(self.folder, self._about(progress))
@@ -213,6 +215,13 @@ class Averaged(Strategy):  # type: ignore[misc]
             right = "it must be the outermost strategy, and be started by its own start()"
             raise RunError(f"Averaged: {right}: Averaged(Wrapper(strategy), ...), not Wrapper(Averaged(strategy, ...))")
         return self._progress
+
+    def _alone(self) -> AbstractContextManager[None]:
+        """Hold the folder, if there is one."""
+        if self.folder is None:
+            return nullcontext()
+        check_folder(self.folder)
+        return held(self.folder)
 
     @contextmanager
     def _hooked(self) -> Iterator[None]:

@@ -68,13 +68,15 @@ def client_app(
     configuration names as `state`, or in `~/.fedsash/clients`. `engine` must have no "auto" settings. `mods` are
     Flower's.
 
-    Raises `LibraryError` without Flower, and `SettingError` for an engine with "auto" settings, or a `device` that is
-    not there.
+    Raises `LibraryError` without Flower, and `SettingError` for `data` that are neither, for an engine with "auto"
+    settings, or a `device` that is not there.
     """
     with library("Flower", "fedsash.flower", "fedsash[flower]"):
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 
+    right = "must be FederatedData, or a function of Flower's Context that gives them"
+    check(isinstance(data, FederatedData) or callable(data), "client_app.data", data, right)
     check(engine.resolved, "client_app.engine", engine, "must have no setting that is measured: no auto")
     if device:
         pick_device(device)
@@ -137,7 +139,8 @@ class Node:
             return self.named(json.loads(content[wire.ASKED]["numbers"]))
         request, settings = wire.request_of(content, self.device)
         work = self.work(settings, request.sent.dtype)
-        return wire.replied(self.replies(work, request), work.fingerprint)
+        replies = self.replies(work, request)
+        return wire.replied(replies, work.fingerprint, [work.sizes[client] for client in request.ids.tolist()])
 
     def named(self, asked: Mapping[str, Any]) -> Any:
         """The answer to a roll call: the numbers of the node's clients, and how many samples they have."""
@@ -181,16 +184,18 @@ class Node:
         trainer = self.engine.trainer(ClientWork(training, data))
         assert isinstance(self.engine.block, int) and isinstance(self.engine.threads, int)
         executor = InProcess(trainer, block=self.engine.block, threads=self.engine.threads, described={})
-        return Work(training, executor, fingerprint(training))
+        sizes = dict(zip(_numbers(data).tolist(), data.sizes.tolist(), strict=True))
+        return Work(training, executor, fingerprint(training), sizes)
 
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What answers requests with some settings: the training, its executor, and its fingerprint."""
+    """What answers requests with some settings: the training, its executor, its fingerprint, and the clients' sizes."""
 
     training: Training
     executor: InProcess
     fingerprint: str
+    sizes: dict[int, int]
 
     def start(self, request: Request) -> dict[str, torch.Tensor]:
         """The state of a client before its first round, given what it is sent."""

@@ -13,6 +13,7 @@ import numpy as np
 from ...basics.arrays import Ints
 from ...basics.errors import check_count, shortened
 from ...basics.fingerprint import text
+from ...basics.typed import typed
 from ...data.federated import FederatedData, Problem
 from ...evaluation import Evaluation
 from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
@@ -25,6 +26,7 @@ from .settings import NamedModel, encoded
 
 
 @dataclass(frozen=True, eq=False)
+@typed
 class FlowerClients:
     """Clients on the nodes of a Flower federation, reached over the `grid` of a ServerApp.
 
@@ -149,18 +151,16 @@ class OnGrid(Executor):
     def read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:
         """The replies in a message, or its clients as missing: whatever a node sends must not end the run."""
         try:
-            if message.has_error():
-                raise wire.WireError(f"failed: {_said(message.error.reason)}")
-            content = message.content
-            said = content[wire.SAID]
-            if "failed" in said:
-                raise wire.WireError(f"failed: {_said(said['failed'])}")
+            said = wire.said(message)
             if said.get("fingerprint") != self._fingerprint:
                 raise wire.WireError("failed: it trains another model, or with other settings")
-            yield from list(self._replies(request, places, content))
+            known = self.roll_call.roster.counts["sizes"][request.ids[places]].tolist()
+            if list(said["sizes"]) != known:  # a node with a key has its id again when it was started again
+                raise wire.WireError(f"failed: it has {said['sizes']} samples instead of {known}")
+            yield from list(self._replies(request, places, message.content))
         except Exception as error:  # of any class: records may hold anything
-            why = str(error) if isinstance(error, wire.WireError) else f"failed: {_said(error)}"
-            yield Missing(places, why)
+            why = str(error) if isinstance(error, wire.WireError) else f"failed: {error}"
+            yield Missing(places, shortened(" ".join(why.split()), 300))  # it may hold whatever a node says
 
     def _replies(self, request: Request, places: Ints, content: Any) -> Iterator[Reply]:
         asked, training = request.only(places), self._training
@@ -182,8 +182,3 @@ class OnGrid(Executor):
                 norms=largest_norms(upload, kept, 1),
                 effort=effort,
             )
-
-
-def _said(why: object) -> str:
-    """What a node says, in one line that is not too long."""
-    return shortened(" ".join(str(why).split()), 200)

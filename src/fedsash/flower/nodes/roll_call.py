@@ -135,12 +135,7 @@ class RollCall:
             if node is None:  # it has answered before
                 continue
             try:
-                if reply.has_error():
-                    raise wire.WireError(f"failed: {shortened(str(reply.error.reason), 200)}")
-                said = reply.content[wire.SAID]
-                if "failed" in said:
-                    raise wire.WireError(f"failed: {shortened(str(said['failed']), 200)}")
-                self.roster.heard(node, said, self.waiting.most)
+                self.roster.heard(node, wire.said(reply), self.waiting.most)
             except Exception as error:  # of any class: a stranger says what it likes
                 if node in live:  # one that has left is asked again when it is back
                     self.roster.refuse(node)

@@ -11,6 +11,7 @@ import torch
 from ...basics.arrays import Ints, Vectors
 from ...evaluation import Split
 from ...evaluation.evaluator import scored
+from ...evaluation.scorer import values_of
 from ...exchange import Missing, Reply, Request
 from ...executors import Training
 from .wire import Form, WireError
@@ -25,10 +26,12 @@ COUNTS: Mapping[Split, str] = {"clients": "sizes", "held_out": "held", "client_t
 def checked(vectors: Vectors, training: Training, request: Request, counts: Mapping[str, Ints]) -> Vectors:
     """The scores `[C, k]` of the clients of a request, by name.
 
-    Raises `WireError` unless names and types are right, and the clients have scored as many samples as in `counts`.
+    Raises `WireError` unless names and types are right, and the clients have scored as many samples as in `counts`, and
+    whatever a metric raises that has no value for these scores.
     """
     splits = training.asked.get(request.job, ())
-    names = {scored(split, name) for split in splits for name in ("loss", *training.goal.metrics)}
+    numbers = ("loss", *training.goal.metrics)
+    names = {scored(split, name) for split in splits for name in numbers}
     if vectors.keys() != names:
         raise WireError(f"sent {', '.join(sorted(vectors))}: must be {', '.join(sorted(names))}")
     for name, value in vectors.items():
@@ -38,6 +41,9 @@ def checked(vectors: Vectors, training: Training, request: Request, counts: Mapp
         found, known = vectors[scored(split, "loss")].numpy(), counts[COUNTS[split]][request.ids]
         if found.shape[1] != 2 or not np.array_equal(found[:, 1], known):
             raise WireError(f"has scored other numbers of samples in {split} than it said it has")
+        values_of(
+            training.goal, {name: vectors[scored(split, name)].numpy() for name in ("loss", *training.goal.metrics)}
+        )
     return vectors
 
 

@@ -104,8 +104,12 @@ def _save(vectors: dict[str, Tensor], path: Path) -> None:
     from safetensors.torch import save
 
     writing = path.with_name(f".{path.name}.{os.getpid()}")
-    with writing.open("wb") as file:
-        file.write(save({name: value.detach().cpu().contiguous() for name, value in vectors.items()}))
-        file.flush()
-        os.fsync(file.fileno())
-    writing.replace(path)
+    try:
+        with writing.open("wb") as file:
+            file.write(save({name: value.detach().cpu().contiguous() for name, value in vectors.items()}))
+            file.flush()
+            os.fsync(file.fileno())
+        writing.replace(path)
+    except BaseException:  # such as a full disk, which must not be filled further
+        writing.unlink(missing_ok=True)
+        raise

@@ -76,6 +76,16 @@ def unpacked(record: Any, forms: Forms | None = None, device: torch.device = CPU
     return {name: _tensor(name, array, right[name]).to(device) for name, array in record.items()}
 
 
+def said(message: Any) -> Any:
+    """What a node says of its answer. Raises `WireError` if Flower or the node says that it failed."""
+    if message.has_error():
+        raise WireError(f"failed: {message.error.reason}")
+    found = message.content[SAID]
+    if "failed" in found:
+        raise WireError(f"failed: {found['failed']}")
+    return found
+
+
 def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
     """A request as a `RecordDict`; `model` and `server` are the packed vectors that all nodes of a round receive.
 
@@ -115,14 +125,14 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
     return request, str(said["settings"])
 
 
-def replied(replies: list[Reply], fingerprint: str) -> Any:
-    """The replies of a node's clients, in the order of its request, as one `RecordDict`."""
+def replied(replies: list[Reply], fingerprint: str, sizes: list[int]) -> Any:
+    """The replies of a node's clients, in the order of its request, and their numbers of samples as a `RecordDict`."""
     from flwr.app import ConfigRecord, RecordDict
 
     def joined(parts: list[Vectors]) -> Any:
         return packed({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
-    said = ConfigRecord({"fingerprint": fingerprint})
+    said = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes})
     uploads, own = joined([reply.upload for reply in replies]), joined([reply.client_state for reply in replies])
     return RecordDict({SAID: said, UPLOAD: uploads, CLIENTS: own})
 

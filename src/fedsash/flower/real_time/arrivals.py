@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,4 +63,7 @@ def read(folder: Path) -> list[Arrival]:
 
 
 def _arrivals(rows: list[Any]) -> list[Arrival]:
-    return [Arrival(float(time), int(i), int(number), int(version), str(why)) for time, i, number, version, why in rows]
+    made = [Arrival(float(time), int(i), int(number), int(version), str(why)) for time, i, number, version, why in rows]
+    if not all(isfinite(one.time) for one in made):
+        raise ValueError("a time is not finite")
+    return made

@@ -19,6 +19,7 @@ from simpy import Environment, Event
 
 from ...basics.arrays import Vectors
 from ...basics.errors import RunError, check, check_count
+from ...basics.typed import typed
 from ...exchange import Missing
 from ...executors.clients import Clients
 from ...network.learning import AnyModel, Learning
@@ -34,6 +35,7 @@ STOPPED = "lost: the server was stopped"
 
 
 @dataclass(frozen=True)
+@typed
 class RealTime:
     """The time of the nodes of a Flower federation, for a scheduler that moves the server.
 

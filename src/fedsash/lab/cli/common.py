@@ -49,9 +49,9 @@ def check_out(out: Path, new: bool) -> None:
 
     A command asks before it loads data.
     """
+    from ...basics.lock import check_free
     from ...basics.paths import check_folder
     from ..runs.folder import RunFolder
-    from ..runs.lock import check_free
 
     check_folder(out)
     check_free(out)

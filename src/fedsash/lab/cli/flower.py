@@ -36,7 +36,7 @@ def add(commands: Commands) -> None:
     serve.add_argument("experiment", type=Path, help="experiment file (TOML)")
     serve.add_argument("--out", type=Path, required=True, help="folder for the run, on the SuperLink's machine")
     serve.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
-    serve.add_argument("--superlink", default="", metavar="NAME", help="its name in Flower's configuration")
+    serve.add_argument("--superlink", default="", metavar="NAME", help="the SuperLink's name in ~/.flwr/config.toml")
     line = "seconds that a round waits for answers (default: 600)"
     serve.add_argument("--deadline", type=float, default=600.0, metavar="S", help=line)
     line = "seconds that the beginning waits for nodes (default: 120)"
@@ -138,7 +138,9 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
                 else:
                     progress.update(news["round"], news["values"])
             if over:
-                return {"code": WRONG, "line": "the server's process has ended; the same command goes on"}
+                why = " ".join(filter(None, ("flwr log", str(number), given.superlink, "--show")))
+                line = f"the server's process has ended: `{why}` says why; the same command goes on"
+                return {"code": WRONG, "line": line}
             if time.monotonic() - heard > LOOK:
                 heard, over = time.monotonic(), _status(given.superlink, number).startswith("finished")
         progress.say(_stop(given, number))
@@ -152,7 +154,7 @@ def _status(superlink: str, number: int) -> str:
 
 def _stop(given: argparse.Namespace, number: int) -> str:
     """Stop a run of Flower, and wait until its process has let go of the folder; returns a line on how it went."""
-    from ..runs.lock import InUseError, check_free
+    from ...basics.lock import InUseError, check_free
 
     answer, until = _flwr("stop", str(number), given.superlink), time.monotonic() + STOP
     if not answer.get("success"):
@@ -213,7 +215,12 @@ EXAMPLES = """\
 examples:
   flower-superlink --insecure --disable-runtime-dependency-installation
   fedsash flower node mine.toml --number 0 --superlink 127.0.0.1:8000 --supernode=--insecure
-  fedsash flower serve experiment.toml --out runs/f --clients 4 --superlink local
+  fedsash flower serve experiment.toml --out runs/f --clients 4 --superlink lab
+
+lab is a name of your own in ~/.flwr/config.toml:
+  [superlink.lab]
+  address = "127.0.0.1:8000"
+  insecure = true
 
 The same command goes on with a run whose server was stopped or killed.
 """

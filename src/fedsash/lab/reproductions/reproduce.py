@@ -7,13 +7,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ...basics.lock import held
 from ...basics.paths import check_folder
 from .. import terminal
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
 from ..files import replace_file, write_table
-from ..runs.lock import held
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
 from .reproduction import SCALES, Reproduction

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...basics.errors import RunError, SettingError
+from ...basics.lock import held
 from ...basics.saved import cut, saved_rounds
 from ...evaluation import Curves
 from ...state import State
@@ -18,7 +19,6 @@ from ..partition import record
 from ..records import Records
 from ..summaries import GOAL
 from .driver import Driver
-from .lock import held
 from .pictures import draw_clients, draw_timeline
 from .result import Result
 

@@ -19,6 +19,7 @@ from ...data.source import Source
 from ...federation import Federation
 from ...flower import FlowerClients, NamedModel, RealTime, Waiting, client_app
 from ...network import Asynchronous, Synchronous
+from ...sampling import Uniform
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read
@@ -48,8 +49,12 @@ def write_app(
 ) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
-    `limit` is that of `RealTime`, for an experiment with an asynchronous scheduler.
+    `limit` is that of `RealTime`, for an experiment with an asynchronous scheduler. Raises `ConfigError` if a round
+    asks more clients than there are.
     """
+    if isinstance(experiment.sampling, Uniform):  # others depend on the nodes' samples
+        with located("sampling"):
+            experiment.sampling.asked(count)
     config = {
         "experiment": json.dumps(experiment.table()),
         "out": str(out.absolute()),

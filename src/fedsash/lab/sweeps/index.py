@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError
+from ...basics.lock import held
 from .. import files
 from ..config import ConfigError
-from ..runs.lock import held
 from .axes import Sweep
 
 NAME = "sweep.json"

@@ -20,13 +20,13 @@ from typing import Any
 import torch
 
 from ...basics.errors import FedsashError, one_line
+from ...basics.lock import POLL, InUseError
 from ...exchange import RoundReport
 from ...executors import Engine, LocalEngine
 from .. import runs
 from ..config import Experiment, NetworkExperiment, parse
 from ..runs import Callback, Fork, LiveRun, Result
 from ..runs.folder import RunFolder, with_engine
-from ..runs.lock import POLL, InUseError
 from ..runs.timing import TimeStudy
 
 

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from fedsash import RunError
+from fedsash.basics.lock import InUseError, check_free, held
 from fedsash.evaluation import Metrics
 from fedsash.lab.cli import main
-from fedsash.lab.runs.lock import InUseError, check_free, held
 from fedsash.lab.sweeps import execute, index, parse
 from support.observing import Evaluated, final, go_on, observed, start
 from support.script import Script, tell

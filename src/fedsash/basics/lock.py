@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ...basics.errors import RunError
+from .errors import RunError
 
 NAME = "lock"
 POLL = 0.2

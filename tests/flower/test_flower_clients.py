@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from fedsash.aggregation import Adaptive, Private
 from fedsash.averages import EMA, Window
 from fedsash.basics.errors import SettingError
 from fedsash.broadcast import Broadcast
+from fedsash.data.federated import FederatedData
 from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.flower import FlowerClients, client_app
 from fedsash.local import Adam, LocalTraining
@@ -132,6 +134,28 @@ def test_several_clients_of_a_node_travel_in_one_message(tmp_path: Path) -> None
             expected, _ = simulated.round(expected)
     assert sorted(sent) == [8, 8, 8, 9, 9, 9, 10, 10, 10]
     assert_same(state, expected)
+
+
+def renamed(samples: FederatedData, *names: str) -> FederatedData:
+    """The samples with these names of labels, numbered from the last to the first."""
+    train = replace(samples.train, y=len(names) - 1 - samples.train.y)
+    return replace(samples, train=train, test=None, label_names=names[::-1])
+
+
+def test_labels_with_names_have_the_servers_numbers_whatever_the_nodes_are(tmp_path: Path) -> None:
+    names = tuple("abc"[: data().classes])
+    simulated = here(data=replace(data(), label_names=names))
+    with there(grid(tmp_path, renamed(data(), *names)), simulated) as world, simulated:
+        assert_same(world.round(world.start())[0], simulated.round(simulated.start())[0])
+
+
+def test_a_node_with_a_label_that_the_server_does_not_know_is_missing_by_name(tmp_path: Path) -> None:
+    names = tuple("abc"[: data().classes])
+    simulated = here(data=replace(data(), label_names=names))
+    with there(grid(tmp_path, renamed(data(), *names[:-1], "z")), simulated) as world:
+        missing = world.round(world.start())[1].missing
+    right = f"must be among the server's: {', '.join(names)}"
+    assert len(missing) == 4 and all("z" in why and right in why for why in missing.values())
 
 
 def own_loss(output: Tensor, y: Tensor) -> Tensor:

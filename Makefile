@@ -1,6 +1,7 @@
 # make run    set everything up and train the main job on real data
 # make test   set everything up and run the tests
 # make check  lint, types and format
+# make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too
 # make torture  the campaign: kills, damage, hostile files (two hours); docs/reliability.md
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench torture clean
+.PHONY: run test slow check bench bench-peers torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -25,8 +26,11 @@ check: $(READY)
 	$(BIN)/mypy
 
 bench: $(READY)
-	$(BIN)/python -m benchmarks.speed
+	$(BIN)/python -m benchmarks.peers --peers plain,fastest,fedsash
 	$(BIN)/python -m benchmarks.trackers
+
+bench-peers: $(READY)
+	$(BIN)/python -m benchmarks.peers
 
 torture: $(READY)
 	$(BIN)/python -m torture

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fedsash.basics.paths import cache_folder
+
 settings.register_profile("fedsash", deadline=None)  # a machine may be busy
 settings.load_profile("fedsash")
 
@@ -21,6 +23,15 @@ def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
     """A place for the key of permits (`lab/own_code.py`) that is not the user's."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache folder that is not the user's, so that no test depends on earlier ones; compiled code is the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+        patch.setenv("FEDSASH_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
 
 

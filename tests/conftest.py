@@ -40,3 +40,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own, in place of the user's."""
     monkeypatch.setenv("FEDSASH_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def device() -> str:
+    """The device that is there: a GPU, or else the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

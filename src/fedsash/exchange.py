@@ -164,6 +164,8 @@ class Executor(ABC):
 
     threads: int | None = None
     """How many threads this process may use while no client trains; None: all that PyTorch has."""
+    server_threads: int | None = None
+    """The same for the server's half of a round."""
     chronicle: Chronicle | None = None
     """Its additional records of the run."""
     minimum: int = 1

@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsash.basics.arrays import Vectors
 from fedsash.exchange import Request
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
+from fedsash.servers import ServerSGD
 from fedsash.tasks import Classification
 from fedsash.testing import check_executor
 from support.executors import Cluster, Own, Twice, answers, request_of
@@ -176,3 +178,26 @@ def test_workers_that_were_interrupted_as_they_started_are_started_anew() -> Non
         workers: Any = world.executor
         workers._workers.pop(1).close()
         assert identical(world.round(state)[0], expected)
+
+
+@dataclass(frozen=True)
+class Counting(ServerSGD):
+    """Tells the threads of its steps."""
+
+    told: list[int] = field(default_factory=list)
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        self.told.append(torch.get_num_threads())
+        return super().step(sent, delta, state)
+
+
+@pytest.mark.parametrize("name, threads", [("sequential", 3), ("workers", 1)])
+def test_the_server_waits_on_no_core_that_workers_use(name: str, threads: int) -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        server = Counting()
+        after(federation(engine=ENGINES[name], server=server), 2)
+        assert server.told == [threads] * 2 and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

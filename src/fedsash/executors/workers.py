@@ -42,6 +42,9 @@ class Workers(Executor):
     then `WorkerError` is raised.
     """
 
+    server_threads = 1
+    """A second thread waits for more work for some milliseconds, on the core of a worker that begins the next round."""
+
     def __init__(
         self,
         trainer: Trainer,

@@ -22,8 +22,8 @@ class InProcess(Executor):
     def __init__(
         self, trainer: Trainer, *, block: int, threads: int, described: dict[str, Any], spent: Spent | None = None
     ) -> None:
-        self._trainer, self._block, self.threads, self._described = trainer, block, threads, described
-        self._told = spent
+        self._trainer, self._block, self._described, self._told = trainer, block, described, spent
+        self.threads = self.server_threads = threads
 
     def work(self, request: Request) -> Answers:
         size = self._block if request.job != "evaluate" else len(request.ids)  # batches may mix clients' samples

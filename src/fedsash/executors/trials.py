@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import platform
 import time
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, replace
 from hashlib import sha256
 from importlib.metadata import version
-from statistics import median
 
 import numpy as np
 import torch
@@ -35,8 +35,8 @@ LONG_STEP = 1.0
 STEPS, SHORT_STEP = 4, 0.05
 """Steps shorter than this, in seconds, are tried so many at a time, since each answer takes time of its own."""
 
-WATCHED, SLOWER = 10, 1.5
-"""After so many rounds, a choice is forgotten if their median takes more than this many times what was promised."""
+WATCHED, SLOWER = 20, 1.5
+"""What was measured is forgotten if each of the first so many rounds takes more than this many times as long."""
 
 _log = logging.getLogger("fedsash")
 
@@ -117,22 +117,21 @@ class Trials:
 class Promise:
     """What a round's local steps were promised to take of the processor, in seconds. It is told what they take.
 
-    If they take much more, what was measured is forgotten, with a line that says so. The run itself goes on as it is.
-    The time of other programs does not count.
+    If all of the first rounds take much more, what was measured is forgotten, with a line that says so. The run itself
+    goes on as it is. The time of other programs does not count; but they empty the caches, so the fastest round counts.
     """
 
     def __init__(self, seconds: float, forget: Callable[[], None]) -> None:
         self._seconds, self._forget = seconds, forget
-        self._rounds: list[float] = []
+        self._left, self._fastest = WATCHED, math.inf
 
     def __call__(self, seconds: float) -> None:
         """A round took so many seconds of the processor in its busiest process."""
-        if len(self._rounds) == WATCHED:
-            return
-        self._rounds.append(seconds)
-        if len(self._rounds) == WATCHED and (took := median(self._rounds)) > SLOWER * self._seconds:
+        self._left -= 1
+        self._fastest = min(self._fastest, seconds)
+        if self._left == 0 and self._fastest > SLOWER * self._seconds:
             self._forget()
-            said = duration(took), duration(self._seconds)
+            said = duration(self._fastest), duration(self._seconds)
             _log.warning("engine: a round takes %s of the processor, and not %s: the next run measures again", *said)
 
 

@@ -222,13 +222,13 @@ class UploadSums:
 
     def _accumulate(self, name: str, value: Tensor, places: Ints) -> None:
         weights = self._of(name)[places]
+        if len(value) > 1:
+            mixed = (torch.from_numpy(weights).to(value) @ value.reshape(len(value), -1)).view(value.shape[1:])
+            self._sums[name] = self._sums[name].add_(mixed) if name in self._sums else mixed
+            return
         if name not in self._sums:
             self._sums[name] = torch.zeros_like(value[0])
-        if len(value) == 1:
-            self._sums[name].add_(value[0], alpha=float(weights[0]))
-        else:
-            mixed = torch.from_numpy(weights).to(value) @ value.reshape(len(value), -1)
-            self._sums[name] += mixed.view(value.shape[1:])
+        self._sums[name].add_(value[0], alpha=float(weights[0]))
 
     def _of(self, name: str) -> Floats:
         return self._uniform if name in self._uniform_names else self._weights

@@ -127,6 +127,8 @@ class Observers:
         return [name for name in names if self._observers[name].average.observes(round)]
 
     def _offer(self, names: Sequence[str], states: AverageStates, w: Pieces, round: int) -> None:
+        if not names:
+            return
         left = self.not_finite(names, w, round)
         self.take([name for name in names if name not in left], states, w, round)
 

@@ -21,7 +21,7 @@ class InProcess(Executor):
         size = self._block if request.job != "evaluate" else len(request.ids)  # batches may mix clients' samples
         with threads(self.threads):  # also while the answers are summed: other threads would wait for each small sum
             for first in range(0, len(request.ids), size):
-                block = request.only(slice(first, first + size))
+                block = request if size >= len(request.ids) else request.only(slice(first, first + size))
                 yield self._trainer.answer(block, np.arange(first, first + len(block.ids)))
 
     def described(self) -> dict[str, Any]:

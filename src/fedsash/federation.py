@@ -215,11 +215,12 @@ class Federation(Reached, Shown):
         report = sums.report(request.round + 1, probed, self._lazy.current.minimum)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        heard = replace(request, sent=self.sharing.common_of(request.sent))
+        common = self.sharing.common_of(request.sent)
+        heard = request if common is request.sent else replace(request, sent=common)
         mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
-        received = RoundMean(sent=sent, update=update, mean=mean, server_state=known, clients=s, total=n)
+        received = RoundMean(sent=common, update=update, mean=mean, server_state=known, clients=s, total=n)
         delta, found = self._method.server_update(received)
         server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
         state.spent = True
@@ -230,14 +231,13 @@ class Federation(Reached, Shown):
             state.remember(request.ids[places], own)
         if self.remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
-        after = self.observe(state, w)
-        return replace(after, optimiser=server, server_state=server_state, aggregation=memory), report
+        return self.observe(state, w, optimiser=server, server_state=server_state, aggregation=memory), report
 
-    def observe(self, state: State, w: Tensor) -> State:
-        """The state with `w` `[D]` as the next global model, after every average has observed it."""
+    def observe(self, state: State, w: Tensor, **others: Any) -> State:
+        """The state with `w` `[D]` as the next global model, after every average has observed it, and other fields."""
         state.spent = True
         self.observers.observe(state, w, state.round + 1)
-        return replace(state, round=state.round + 1, w=w)
+        return replace(state, round=state.round + 1, w=w, **others)
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`."""

@@ -29,7 +29,8 @@ class InProcess(Executor):
         size = self._block if request.job != "evaluate" else len(request.ids)  # batches may mix clients' samples
         spent = 0.0
         for first in range(0, len(request.ids), size):
-            block, began = request.only(slice(first, first + size)), time.process_time()
+            block = request if size >= len(request.ids) else request.only(slice(first, first + size))
+            began = time.process_time()
             with threads(self.threads):
                 reply = self._trainer.answer(block, np.arange(first, first + len(block.ids)))
             spent += time.process_time() - began

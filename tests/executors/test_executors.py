@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedsash.basics.arrays import Vectors
 from fedsash.exchange import Request
+from fedsash.executors import buffers
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
 from fedsash.servers import ServerSGD
@@ -34,6 +35,13 @@ EACH = pytest.mark.parametrize("name", [*ENGINES, "own", SPAWNED_TOO])
 @EACH
 def test_every_engine_passes_the_check_that_users_have_for_their_own(name: str) -> None:
     check_executor(ALL[name])
+
+
+def test_answers_stay_as_they_are_if_a_round_fits_into_shared_memory_only_in_parts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(buffers, "MOST_BYTES", 1)
+    check_executor(ENGINES["workers"])
 
 
 @pytest.mark.parametrize("pieces", [1, 3])

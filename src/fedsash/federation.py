@@ -167,7 +167,8 @@ class Federation(Reached, Shown):
         if request.job == "probe":
             probed = self.collect(request)
             request = self.ask(state, probed=probed)
-        return self.finish(state, request, self.collect(request), probed)
+        with threads(self._lazy.current.server_threads):
+            return self.finish(state, request, self.collect(request), probed)
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """The model `[D]` that the clients of the next round receive, and the method's vectors."""
@@ -313,8 +314,7 @@ class Federation(Reached, Shown):
         return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
     def _training(self) -> Training:
-        names = ("module", "goal", "method", "local", "aggregation", "sharing", "seed")
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
         problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
         return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)

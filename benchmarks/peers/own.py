@@ -1,6 +1,6 @@
 """fedsash, with the engine that it chooses for a long run, and what windows of 5, 20 and 100 cost it together.
 
-It trains the same modules as the others. On a CPU, PyTorch's LSTM is faster than fedsash's `shakespeare_lstm` by half.
+It trains the same modules as the others.
 """
 
 from __future__ import annotations

@@ -209,17 +209,22 @@ def _trial(engine: LocalEngine, work: ClientWork) -> Trial:
     trainer = replace(engine, compile=False).trainer(trial)
     assert isinstance(engine.block, int) and isinstance(engine.threads, int)
     ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]
-    clock, processor = list[float](), list[float]()
     with threads(engine.threads):
         request, _ = trial.first(trainer, ids)
-        while len(clock) < 3 or (len(clock) <= MOST_TRIES and sum(processor) < LONG_TRIES):
-            began, used = time.perf_counter(), time.process_time()
-            float(trainer.answer(request, np.arange(len(ids))).norms.sum())  # reading it waits for the device
-            clock.append(time.perf_counter() - began)
-            processor.append((time.process_time() - used) / engine.threads)
-            if clock[-1] > LONG_STEP:
-                break
-    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), engine.threads)
+        return timed(lambda: float(trainer.answer(request, np.arange(len(ids))).norms.sum()), engine.threads)
+
+
+def timed(call: Callable[[], object], threads: int) -> Trial:
+    """What a call takes on so many threads: the shortest of some, after a first one. It must wait for the device."""
+    clock, processor = list[float](), list[float]()
+    while len(clock) < 3 or (len(clock) <= MOST_TRIES and sum(processor) < LONG_TRIES):
+        began, used = time.perf_counter(), time.process_time()
+        call()
+        clock.append(time.perf_counter() - began)
+        processor.append((time.process_time() - used) / threads)
+        if clock[-1] > LONG_STEP:
+            break
+    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), threads)
 
 
 def _is_slow(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:

@@ -49,7 +49,6 @@ class CompiledSteps:
 
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Replace the steps of a trainer of stacked blocks by compiled ones, for blocks padded to `block` clients."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
     trainer.padded = block
     trainer.steps = CompiledSteps(trainer.steps, unrolled(trainer))
     trainer.steps_alone = CompiledSteps(trainer.steps_alone, 1)
@@ -92,6 +91,7 @@ def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
     """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
     try:
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version

@@ -69,9 +69,9 @@ class StepInputs:
 
     The steps change `w`, the optimiser's `moments` and the running `statistics` of BatchNorm, if any, in place.
     `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
-    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. `varied` take the place
-    of some numbers of the method, where several runs are trained jointly. The other fields are those of `Step`; its `w`
-    are the common parameters, which come first in this one.
+    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. `varied` replace some
+    numbers of the method, where several runs are trained jointly. The other fields are those of `Step`; its `w` are the
+    common parameters, which come first in this one.
     """
 
     w: Tensor

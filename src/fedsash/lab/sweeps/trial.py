@@ -60,7 +60,9 @@ class Trial:
         shape, seconds = self.shape, self._seconds(at_once)
         if self.settings["compile"] or (compiles and seconds[0] > CLOSE * seconds[1] and repays(seconds[1], rounds)):
             shape = shape.compiled(self.trainers)
-            seconds = self._seconds(self._at_once(shape))
+            compiled = self._at_once(shape)
+            compiled()  # it is compiled now
+            seconds = self._seconds(compiled)
         gain = seconds[0] / seconds[1]
         if gain < CLOSE:
             return Choice(None, f"{separately}: together they would be {gain:.2f} times as fast")

@@ -119,10 +119,9 @@ def main(names: list[str]) -> None:
         print(f"{name}: {work.runs} runs")
         for way, rounds in measured(work):
             print(f"  {way:26} {rounds:8.0f} rounds/s")
-        for engine in (STACKED, COMPILED)[: 1 + work.compiles]:
-            federations = work.federations(engine)
-            trial = Trial(federations, [federation.start() for federation in federations])
-            print(f"  chosen, compile = {str(engine.compile).lower()}: {trial.choose(10_000, work.compiles).why}")
+        federations = work.federations(STACKED)
+        trial = Trial(federations, [federation.start() for federation in federations])
+        print(f"  {trial.choose(10_000, work.compiles).why}")
 
 
 if __name__ == "__main__":

@@ -42,7 +42,7 @@ class Trial:
 
         The joint steps are compiled if the runs' own steps are, or if `compiles` allows it and so many rounds repay it.
         """
-        separately = f"{len(self.trainers)} runs are trained one after another"
+        separately = separate(len(self.trainers))
         if len(self.together) < len(self.trainers):
             return Choice(None, f"{separately}: in the next round of one no client takes part")
         with threads(self.settings["threads"]):
@@ -54,20 +54,16 @@ class Trial:
                 return Choice(None, f"{separately}: joint steps failed, {one_line(error)}", failed=True)
             if not self._agree():
                 return Choice(None, f"{separately}: joint steps give other numbers")
-            return self._faster(at_once, rounds, compiles, separately)
+            return self._faster(at_once, rounds, compiles)
 
-    def _faster(self, at_once: Callable[[], float], rounds: int, compiles: bool, separately: str) -> Choice:
+    def _faster(self, at_once: Callable[[], float], rounds: int, compiles: bool) -> Choice:
         shape, seconds = self.shape, self._seconds(at_once)
         if self.settings["compile"] or (compiles and seconds[0] > CLOSE * seconds[1] and repays(seconds[1], rounds)):
             shape = shape.compiled(self.trainers)
             compiled = self._at_once(shape)
             compiled()  # it is compiled now
             seconds = self._seconds(compiled)
-        gain = seconds[0] / seconds[1]
-        if gain < CLOSE:
-            return Choice(None, f"{separately}: together they would be {gain:.2f} times as fast")
-        said = f"{len(self.trainers)} runs are trained together: {gain:.1f} times as fast as one after another"
-        return Choice(shape, said + (", compiled" if shape.unrolled else ""))
+        return faster(shape, *seconds)
 
     def _seconds(self, at_once: Callable[[], float]) -> list[float]:
         """What the steps of a round take one after another, and at once."""
@@ -97,6 +93,20 @@ class Trial:
             if bool(way.isfinite().all()) and float((way - other).norm()) > tolerance * float(way.norm()):
                 return False
         return True
+
+
+def separate(runs: int) -> str:
+    """What is said of runs that are not joined."""
+    return f"{runs} runs are trained one after another"
+
+
+def faster(shape: Shape, alone: float, joint: float) -> Choice:
+    """The choice if the runs take so many seconds one after another, and jointly."""
+    gain = alone / joint
+    if gain < CLOSE:
+        return Choice(None, f"{separate(shape.runs)}: together they would be {gain:.2f} times as fast")
+    said = f"{shape.runs} runs are trained together: {gain:.1f} times as fast as one after another"
+    return Choice(shape, said + (", compiled" if shape.unrolled else ""))
 
 
 def most_clients(federation: Federation) -> int:

@@ -68,6 +68,11 @@ _RULES.impl("lerp_.Scalar", _lerp, "FuncTorchBatched")  # type: ignore[no-untype
 _RULES.impl("addcmul_", _addcmul, "FuncTorchBatched")  # type: ignore[no-untyped-call]
 
 
+def transformed() -> bool:
+    """Whether `vmap`, `grad` or another transform of functions is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
 def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
     """The function, compiled for tensors of these shapes: it is traced to a flat graph, which Inductor compiles."""
     from torch import _inductor as inductor

@@ -6,11 +6,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled
 from ..local import StepInputs, Trainer
 
@@ -62,11 +62,6 @@ def unrolled(trainer: Trainer) -> int:
     return int(steps.max()) if same else 1
 
 
-def cache_folder() -> Path:
-    """The folder that keeps compiled code between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash" / "compiled"
-
-
 def tensors_of(value: Any) -> list[Tensor]:
     """All tensors in a dataclass or a dictionary, also nested ones, in the order of its fields."""
     found: list[Tensor] = []
@@ -91,7 +86,7 @@ def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
     """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     try:
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version

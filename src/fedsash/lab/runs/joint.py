@@ -15,6 +15,7 @@ from ...basics.errors import one_line
 from ...basics.fingerprint import text
 from ...data.encoded import EncodedImages
 from ...exchange import Request, RoundReport
+from ...executors.devices import threads
 from ...executors.in_process import InProcess
 from ...executors.joint import Joint, Shape, numbers_of
 from ...federation import Federation
@@ -47,6 +48,7 @@ class JointRounds:
 
     def __init__(self, federations: Sequence[Federation], shape: Shape, places: Sequence[int]) -> None:
         self._federations, self._clients = federations, shape.clients
+        self._threads = federations[0].executor.threads
         self._joint = Joint([trainer_of(federation) for federation in federations], shape, places)
 
     @torch.no_grad()
@@ -56,11 +58,12 @@ class JointRounds:
         Each has an equal share of the time. If the joint steps raise, each takes its steps alone.
         """
         began = time.perf_counter()
-        asked: dict[int, Asked | Exception] = {i: self._asked(i, state) for i, state in states.items()}
-        begun = {i: one.begun for i, one in asked.items() if isinstance(one, Asked) and one.begun is not None}
-        if not self._taken(begun):
-            begun = {}
-        after = {i: self._finished(i, one, i in begun) for i, one in asked.items()}
+        with threads(self._threads):
+            asked: dict[int, Asked | Exception] = {i: self._asked(i, state) for i, state in states.items()}
+            begun = {i: one.begun for i, one in asked.items() if isinstance(one, Asked) and one.begun is not None}
+            if not self._taken(begun):
+                begun = {}
+            after = {i: self._finished(i, one, i in begun) for i, one in asked.items()}
         share = (time.perf_counter() - began) / len(states)
         return {i: own if isinstance(own, Exception) else Made(*own, share) for i, own in after.items()}
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import torch
 
 from ...basics.errors import one_line
-from ...executors.auto import CLOSE, repays, step_seconds, timed
+from ...executors.auto import CLOSE, COMPILED, repays, step_seconds
 from ...executors.devices import threads
 from ...executors.joint import Joint, Shape
+from ...executors.trials import timed
 from ...federation import Federation
 from ...local import Begun
 from ...state import State
@@ -58,7 +59,8 @@ class Trial:
 
     def _faster(self, at_once: Callable[[], float], rounds: int, compiles: bool) -> Choice:
         shape, seconds = self.shape, self._seconds(at_once)
-        if self.settings["compile"] or (compiles and seconds[0] > CLOSE * seconds[1] and repays(seconds[1], rounds)):
+        gains = seconds[0] > CLOSE * seconds[1] and repays(seconds[1] * (1 - 1 / COMPILED), rounds)
+        if self.settings["compile"] or (compiles and gains):
             shape = shape.compiled(self.trainers)
             compiled = self._at_once(shape)
             compiled()  # it is compiled now

@@ -121,7 +121,7 @@ def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
-        "lab/runs/session.py": {"fedsash.lab.checkpoints"},
+        "lab/runs/ledger.py": {"fedsash.lab.checkpoints"},
         "lab/runs/folder.py": {"fedsash.lab.checkpoints"},
         "lab/studies/opened.py": {"fedsash.lab.checkpoints"},
         "testing/federations.py": {"fedsash.lab.checkpoints"},
@@ -136,7 +136,7 @@ def test_only_the_terminal_prints_so_that_no_name_from_a_file_can_command_it() -
         for node in ast.walk(ast.parse((PACKAGE / file).read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) in ("print", "rich.print", "Console")
     }
-    assert calls == {"lab/terminal.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
+    assert calls == {"lab/terminal.py", "lab/sweeps/assigned.py", "lab/sweeps/job.py", "data/formats/pixels.py"}
 
 
 @pytest.mark.parametrize("folder", [PACKAGE, ROOT / "tests"], ids=["src", "tests"])

@@ -54,6 +54,20 @@ def seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def _lerp(self: Tensor, end: Tensor, weight: float) -> Tensor:
+    return self.copy_(torch.lerp(self, end, weight))
+
+
+def _addcmul(self: Tensor, a: Tensor, b: Tensor, *, value: float = 1) -> Tensor:
+    return self.copy_(torch.addcmul(self, a, b, value=value))
+
+
+# vmap has no rules for these two operations, and would do them for one run after another
+_RULES = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+_RULES.impl("lerp_.Scalar", _lerp, "FuncTorchBatched")  # type: ignore[no-untyped-call]
+_RULES.impl("addcmul_", _addcmul, "FuncTorchBatched")  # type: ignore[no-untyped-call]
+
+
 def transformed() -> bool:
     """Whether `vmap`, `grad` or another transform of functions is at work."""
     return bool(torch._C._are_functorch_transforms_active())

@@ -33,11 +33,11 @@ class CompiledSteps:
         self._by_step: list[bool] = []
 
     def __call__(self, inputs: StepInputs) -> None:
-        tensors = _tensors(inputs)
+        tensors = tensors_of(inputs)
         if self._run is None:
             first = inputs.only(slice(0, self._unrolled))
-            self._by_step = [own is not whole for own, whole in zip(_tensors(first), tensors, strict=True)]
-            self._run = _compile(lambda *flat: self._steps(_filled(first, iter(flat))), _tensors(first))
+            self._by_step = [own is not whole for own, whole in zip(tensors_of(first), tensors, strict=True)]
+            self._run = _compile(lambda *flat: self._steps(filled(first, iter(flat))), tensors_of(first))
         count = len(inputs.rates)
         if count == self._unrolled:
             self._run(*tensors)
@@ -49,39 +49,44 @@ class CompiledSteps:
 
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Replace the steps of a trainer of stacked blocks by compiled ones, for blocks padded to `block` clients."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
-    local = trainer.local
-    steps = local.workload(trainer.batches.sizes).steps
-    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
     trainer.padded = block
-    trainer.steps = CompiledSteps(trainer.steps, int(steps.max()) if same else 1)
+    trainer.steps = CompiledSteps(trainer.steps, unrolled(trainer))
     trainer.steps_alone = CompiledSteps(trainer.steps_alone, 1)
 
 
-def _tensors(value: Any) -> list[Tensor]:
+def unrolled(trainer: Trainer) -> int:
+    """How many local steps are compiled together: those of a round, or 1."""
+    local = trainer.local
+    steps = local.workload(trainer.batches.sizes).steps
+    same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
+    return int(steps.max()) if same else 1
+
+
+def tensors_of(value: Any) -> list[Tensor]:
     """All tensors in a dataclass or a dictionary, also nested ones, in the order of its fields."""
     found: list[Tensor] = []
     for own in (value if isinstance(value, dict) else vars(value)).values():
         if isinstance(own, Tensor):
             found.append(own)
         elif isinstance(own, dict) or is_dataclass(own):
-            found += _tensors(own)
+            found += tensors_of(own)
     return found
 
 
-def _filled(value: Any, tensors: Iterator[Tensor]) -> Any:
-    """The value with its tensors replaced by `tensors`, in the order of `_tensors`."""
+def filled(value: Any, tensors: Iterator[Tensor]) -> Any:
+    """The value with its tensors replaced by `tensors`, in the order of `tensors_of`."""
     if isinstance(value, Tensor):
         return next(tensors)
     if isinstance(value, dict):
-        return {name: _filled(own, tensors) for name, own in value.items()}
+        return {name: filled(own, tensors) for name, own in value.items()}
     if is_dataclass(value) and not isinstance(value, type):
-        return replace(value, **_filled(vars(value), tensors))
+        return replace(value, **filled(vars(value), tensors))
     return value
 
 
 def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
     """The steps as machine code. Without a C++ compiler it logs a warning and returns the steps unchanged."""
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     try:
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version

@@ -22,7 +22,7 @@ class InProcess(Executor):
     def __init__(
         self, trainer: Trainer, *, block: int, threads: int, described: dict[str, Any], spent: Spent | None = None
     ) -> None:
-        self._trainer, self._block, self._described, self._told = trainer, block, described, spent
+        self.trainer, self._block, self._described, self._told = trainer, block, described, spent
         self.threads = self.server_threads = threads
 
     def work(self, request: Request) -> Answers:
@@ -32,7 +32,7 @@ class InProcess(Executor):
             block = request if size >= len(request.ids) else request.only(slice(first, first + size))
             began = time.process_time()
             with threads(self.threads):
-                reply = self._trainer.answer(block, np.arange(first, first + len(block.ids)))
+                reply = self.trainer.answer(block, np.arange(first, first + len(block.ids)))
             spent += time.process_time() - began
             yield reply
         if self._told is not None and request.job == "train":

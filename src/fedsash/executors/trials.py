@@ -156,17 +156,29 @@ def _timed(engine: LocalEngine, work: ClientWork, steps: int) -> Trial:
     assert isinstance(engine.block, int) and isinstance(engine.threads, int)
     trainer = engine.trainer(work)
     ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]
-    clock, processor = list[float](), list[float]()
     with threads(engine.threads):
         request, _ = work.first(trainer, ids)
-        while len(clock) < 3 or (len(clock) <= MOST_TRIES and sum(processor[1:]) < LONG_TRIES):
-            began, used = time.perf_counter(), time.process_time()
-            float(trainer.answer(request, np.arange(len(ids))).norms.sum())  # reading it waits for the device
-            clock.append((time.perf_counter() - began) / steps)
-            processor.append((time.process_time() - used) / steps)
-            if clock[-1] > LONG_STEP and not (engine.compile is True and len(clock) == 1):  # which compiles
-                break
-    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), engine.threads)
+
+        def answer() -> float:
+            return float(trainer.answer(request, np.arange(len(ids))).norms.sum())
+
+        return timed(answer, engine.threads, steps, compiles=engine.compile is True)
+
+
+def timed(call: Callable[[], object], threads: int, steps: int = 1, *, compiles: bool = False) -> Trial:
+    """What each of the steps of a call takes: the shortest of some trials, after a first one, which may compile.
+
+    The call must wait for the device.
+    """
+    clock, processor = list[float](), list[float]()
+    while len(clock) < 3 or (len(clock) <= MOST_TRIES and sum(processor[1:]) < LONG_TRIES):
+        began, used = time.perf_counter(), time.process_time()
+        call()
+        clock.append((time.perf_counter() - began) / steps)
+        processor.append((time.process_time() - used) / steps)
+        if clock[-1] > LONG_STEP and not (compiles and len(clock) == 1):
+            break
+    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), threads)
 
 
 def duration(seconds: float) -> str:

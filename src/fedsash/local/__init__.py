@@ -5,8 +5,8 @@ from .effort import effort_of, no_effort
 from .fine_tuning import fine_tuned
 from .optimisers import OPTIMISERS, SGD, Adagrad, Adam, AdamW, Optimiser, RMSprop
 from .settings import LocalTraining
-from .steps import Batch, Gradient, StepInputs
-from .trainer import Trainer
+from .steps import Batch, Draws, Gradient, StepInputs
+from .trainer import Begun, Trainer
 
 __all__ = [
     "OPTIMISERS",
@@ -15,7 +15,9 @@ __all__ = [
     "Adam",
     "AdamW",
     "Batch",
+    "Begun",
     "ClientScorer",
+    "Draws",
     "Gradient",
     "LocalTraining",
     "Optimiser",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 import torch
@@ -15,6 +15,7 @@ from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
 from ..methods import Method, Step
+from ..methods.base import with_numbers
 from .settings import LocalTraining
 
 
@@ -68,8 +69,9 @@ class StepInputs:
 
     The steps change `w`, the optimiser's `moments` and the running `statistics` of BatchNorm, if any, in place.
     `rates` are the learning rates: `[K, C, 1]`, or K plain floats for a single client, which are faster. `numbers` are
-    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. The other fields are
-    those of `Step`; its `w` are the common parameters, which come first in this one.
+    the numbers of the steps, from 1, in the same form; None if the optimiser does not need them. `varied` replace some
+    numbers of the method, where several runs are trained jointly. The other fields are those of `Step`; its `w` are the
+    common parameters, which come first in this one.
     """
 
     w: Tensor
@@ -82,6 +84,7 @@ class StepInputs:
     server_state: Vectors
     client_state: Vectors
     round_state: Vectors
+    varied: Vectors = field(default_factory=dict)
 
     def only(self, steps: slice) -> StepInputs:
         """The inputs of some of the steps."""
@@ -175,6 +178,7 @@ class LocalSteps:
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
         w, moments, server_state = inputs.w, inputs.moments, inputs.server_state
+        method = with_numbers(self._method, inputs.varied)
         seen = w if self._layout.size == w.shape[1] else w[:, self._part]
         if self._alone:
             moments = {name: own[:, self._part] for name, own in moments.items()}
@@ -202,11 +206,11 @@ class LocalSteps:
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
                     self._local.advance(own, its_moments, direction, lr, n)
             elif self._alone:
-                self._local.advance(seen, moments, self._method.direction(step), lr, n)
+                self._local.advance(seen, moments, method.direction(step), lr, n)
             else:
-                self._local.advance(w, moments, grad.completed(self._method.direction(step)), lr, n)
+                self._local.advance(w, moments, grad.completed(method.direction(step)), lr, n)
             if self._has_after:
-                self._method.after_step(step)
+                method.after_step(step)
             for name, old in before.items():  # a client without steps left keeps its moments
                 moments[name].copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, moments[name], old))
 

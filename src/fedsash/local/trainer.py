@@ -37,13 +37,28 @@ class _RoundNumbers:
     effort: Effort
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Begun:
+    """The training of some clients before its steps, which take `inputs`; the other fields are for its end.
+
+    `request` is what is trained, with `count` clients and then the padding. `taken` are the numbers of steps for those
+    who count them.
+    """
+
+    request: Request
+    count: int
+    run: LocalRun
+    inputs: StepInputs
+    taken: Tensor
+
+
 class Trainer:
     """Answers requests to the clients whose samples it holds, with one method and the gradients of one engine.
 
-    `steps` takes the local steps of a request. An engine that compiles replaces `steps` by machine code for one shape:
-    blocks padded to `padded` clients. `steps_alone` are those of a personal part that first trains alone. With
-    `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains the copies that
-    clients fine-tune; None leaves them as they are.
+    `steps` takes the local steps of a request. An engine that compiles replaces `steps`, at first `local_steps`, by
+    machine code for one shape: blocks padded to `padded` clients. `steps_alone` are those of a personal part that first
+    trains alone. With `normalises` a reply contains FedNova's normalisers. `scorer` scores models, and `tuner` trains
+    the copies that clients fine-tune; None leaves them as they are.
     """
 
     def __init__(
@@ -60,7 +75,7 @@ class Trainer:
         tuner: Trainer | None = None,
     ) -> None:
         self.method, self.local, self.data, self.gradient = method, local, data, gradient
-        self.tuner, self.scorer, self._sharing = tuner, scorer, sharing
+        self.tuner, self.scorer, self.sharing = tuner, scorer, sharing
         self._like = torch.empty(0, dtype=sharing.layout.dtype, device=data.train.x.device)
         batches = partial(Batches, clients=data.clients, seed=seed, like=self._like, numbers=data.numbers)
         self.batches = batches(local.batching)
@@ -68,8 +83,8 @@ class Trainer:
         steps = partial(
             LocalSteps, local=local, gradient=gradient, transform=data.transform, alone=sharing.personal.alone > 0
         )
-        self._local_steps = steps(method=method, layout=sharing.common)
-        self.steps: Callable[[StepInputs], None] = self._local_steps
+        self.local_steps = steps(method=method, layout=sharing.common)
+        self.steps: Callable[[StepInputs], None] = self.local_steps
         own = sharing.clients_layout.between(sharing.common_size, sharing.trained)
         self.steps_alone: Callable[[StepInputs], None] = steps(method=FedAvg(), layout=own, start=sharing.common_size)
         self.padded = 0
@@ -91,22 +106,31 @@ class Trainer:
             "tune": (self.tune, "fine-tuning"),
         }[request.job]
         try:
-            upload, clients = work(request)
-            norms, effort = largest_norms(upload, clients, len(places)), self.effort(request)
-            return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
+            return self.reply(request, places, *work(request))
         except Exception as error:
             error.add_note(f"while {doing} clients {request.ids.tolist()} in round {request.round + 1}")
             raise
 
+    def reply(self, request: Request, places: Ints, upload: Upload, clients: Vectors) -> Reply:
+        """The reply with these uploads and this new client state."""
+        norms, effort = largest_norms(upload, clients, len(places)), self.effort(request)
+        return Reply(places=places, upload=upload, client_state=clients, norms=norms, effort=effort)
+
     def train(self, request: Request) -> tuple[Upload, Vectors]:
         """Train the clients of a request; returns their uploads and new client state `[C, ...]`, as new tensors."""
+        begun = self.begin(request, self.padded)
+        self.steps(begun.inputs)
+        return self.end(begun)
+
+    def begin(self, request: Request, padded: int = 0) -> Begun:
+        """The training of a request before its steps; fewer than `padded` clients are padded by the last one."""
         count = len(request.ids)
-        if count < self.padded:
-            request = request.only(np.minimum(np.arange(self.padded), count - 1))
+        if count < padded:
+            request = request.only(np.minimum(np.arange(padded), count - 1))
         numbers = self._numbers_of(request)
         w, statistics = self._received(request)
         remembered = request.client_state or {}
-        run, moments = self._begin(request, numbers, w), self.local.recalled(w, remembered)
+        run, moments = self._local_run(request, numbers, w), self.local.recalled(w, remembered)
         plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         inputs = StepInputs(
             w=w,
@@ -121,19 +145,24 @@ class Trainer:
             round_state={},
         )
         taken = run.steps
-        if self._sharing.personal.alone:
+        if self.sharing.personal.alone:
             taken = torch.cat([taken, self._train_alone(request, inputs)], dim=1)
         run.round_state = self.method.round_state(run)
-        self.steps(replace(inputs, round_state=run.round_state))
-        upload, kept = self.method.upload(run)
-        kept = kept | self.local.remembered(moments, taken, remembered)
-        trained = w if statistics is None else torch.cat([w, statistics], dim=1)
-        upload = upload | self._sharing.statistics_upload(trained, request.sent)
-        return _first(count, upload), _first(count, kept | self._sharing.own_state(trained))
+        inputs = replace(inputs, round_state=run.round_state)
+        return Begun(request=request, count=count, run=run, inputs=inputs, taken=taken)
+
+    def end(self, begun: Begun) -> tuple[Upload, Vectors]:
+        """The uploads and the new client state of a training whose steps are taken, as new tensors."""
+        inputs, request = begun.inputs, begun.request
+        upload, kept = self.method.upload(begun.run)
+        kept = kept | self.local.remembered(inputs.moments, begun.taken, request.client_state or {})
+        trained = inputs.w if inputs.statistics is None else torch.cat([inputs.w, inputs.statistics], dim=1)
+        upload = upload | self.sharing.statistics_upload(trained, request.sent)
+        return _first(begun.count, upload), _first(begun.count, kept | self.sharing.own_state(trained))
 
     def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
-        plan = self._alone.plan(request.round, request.ids, self._sharing.personal.alone)
+        plan = self._alone.plan(request.round, request.ids, self.sharing.personal.alone)
         numbers = self._step_numbers(request.client_state or {}, 1, len(plan.index))
         draws = self._draws(request, plan, Purpose.ALONE_STEP)
         rates = self._by_step(self._local_at(request.round).rates(plan.steps, FedAvg()))
@@ -142,7 +171,7 @@ class Trainer:
 
     def probe(self, request: Request) -> tuple[Upload, Vectors]:
         """The uploads `[C, ...]` of a probe before the training; it gives no new client state."""
-        return self.method.probe(self._begin(request, self._numbers_of(request), self._received(request)[0])), {}
+        return self.method.probe(self._local_run(request, self._numbers_of(request), self._received(request)[0])), {}
 
     def evaluate(self, request: Request) -> tuple[Upload, Vectors]:
         """The scores `[C, k]` of the model on each client's samples, for each split; no new client state.
@@ -152,7 +181,7 @@ class Trainer:
         rows, own = self.batches.rows(request.ids), (request.client_state or {}).get(OWN)
         if own is None:
             return self.scorer.of_one(request.job, request.sent, rows), {}
-        models = (self._sharing.with_own(request.sent, row) for row in own)
+        models = (self.sharing.with_own(request.sent, row) for row in own)
         return self.scorer.of_each(request.job, models, rows), {}
 
     def tune(self, request: Request) -> tuple[Upload, Vectors]:
@@ -161,9 +190,9 @@ class Trainer:
             return self.evaluate(request)
         own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
         upload, kept = self.tuner.train(replace(request, server_state={}, client_state=own))
-        models = request.sent + self._sharing.model_change(upload["delta"], upload)
+        models = request.sent + self.sharing.model_change(upload["delta"], upload)
         if OWN in kept:
-            models = self._sharing.with_own(models, kept[OWN])
+            models = self.sharing.with_own(models, kept[OWN])
         return self.scorer.of_each(request.job, models, self.batches.rows(request.ids)), {}
 
     def effort(self, request: Request) -> Effort:
@@ -175,29 +204,29 @@ class Trainer:
     def steps_of(self, request: Request) -> Ints:
         """How many local steps the clients of a request to train take, `[C]`."""
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
-        alone = self.local.passes.workload(sizes, self._sharing.personal.alone)
+        alone = self.local.passes.workload(sizes, self.sharing.personal.alone)
         return self.local.workload(sizes, self._amounts(request)).steps + alone.steps
 
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
-        own, trained = (request.client_state or {}).get(OWN), self._sharing.trained
-        w = self._sharing.to_clients(request.sent, own).expand(len(request.ids), -1)
+        own, trained = (request.client_state or {}).get(OWN), self.sharing.trained
+        w = self.sharing.to_clients(request.sent, own).expand(len(request.ids), -1)
         if w.shape[1] == trained:
             return _copied(w), None
         return _copied(w[:, :trained]), _copied(w[:, trained:])
 
-    def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
+    def _local_run(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""
-        common = self._sharing.common_size
+        common = self.sharing.common_size
         return LocalRun(
             round=request.round,
             w=w if w.shape[1] == common else w[:, :common],
-            sent=self._sharing.common_of(request.sent),
+            sent=self.sharing.common_of(request.sent),
             **numbers.columns,
             server_state=request.server_state,
             client_state={name: rows for name, rows in (request.client_state or {}).items() if name != OWN},
             round_state={},
-            layout=self._sharing.common,
+            layout=self.sharing.common,
             full_grad=partial(self._full_gradient, request, w),
         )
 
@@ -210,7 +239,7 @@ class Trainer:
         plan = self.batches.whole(request.ids, int(sizes.max()) if self.local.batch == "full" else self.local.batch)
         draws = self._draws(request, plan)
         whole = w if w.shape == trained.shape else torch.cat([w, trained[:, w.shape[1] :]], dim=1)
-        return self._local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
+        return self.local_steps.full_gradient(whole, draws, request.server_state)[:, : w.shape[1]]
 
     def _draws(self, request: Request, plan: BatchPlan, purpose: Purpose = Purpose.STEP) -> Draws:
         """The draws of a plan, for a single client without padding. Encoded images are decoded ahead of time."""
@@ -241,7 +270,7 @@ class Trainer:
 
     def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
         counts = np.array(sizes, dtype=np.int64)
-        own, alone = np.array(amounts, dtype=np.int64), self._sharing.personal.alone
+        own, alone = np.array(amounts, dtype=np.int64), self.sharing.personal.alone
         work = local.workload(counts, own)
         columns = {name: self._column(getattr(work, name)) for name in ("size", "steps", "per_epoch", "samples")}
         rates = local.rates(work.steps, self.method)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -215,6 +216,21 @@ class Method:
 
 MEAN_DIRECTION = "the method takes a client's update, divided by the sum of its rates, for a mean gradient"
 """Why a method that uses `LocalRun.direction` needs SGD."""
+
+
+def with_numbers(method: Method, numbers: Vectors) -> Method:
+    """The method with other `numbers` in some of its fields: tensors of one number each, which may be batched."""
+    if not numbers:
+        return method
+    other = copy(method)
+    for name, number in numbers.items():
+        object.__setattr__(other, name, number)
+    return other
+
+
+def plus(a: Tensor, b: Tensor, factor: Scalar) -> Tensor:
+    """`a + factor * b`, for one number or for one that a tensor holds."""
+    return a + factor * b if isinstance(factor, Tensor) else torch.add(a, b, alpha=factor)
 
 
 def zeros(w: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check, check_strength
 from ..basics.layout import Layout
-from .base import Method, RoundMean, Step, Weighting, zeros
+from .base import Method, RoundMean, Step, Weighting, plus, zeros
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class FedACG(Method):
         return w + self.lam * server_state["m"], {}
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w).add(step.w - step.sent, alpha=self.beta)
+        return plus(step.grad(step.w), step.w - step.sent, self.beta)
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
         return received.update, {"m": self.lam * received.server_state["m"] + received.update}

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import MOST, check, check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus, zeros
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class FedDyn(Method):
         return {"constant": local.client_state["g"] + self.alpha * local.sent}
 
     def direction(self, step: Step) -> Tensor:
-        return (step.grad(step.w) - step.round_state["constant"]).add(step.w, alpha=self.alpha)
+        return plus(step.grad(step.w) - step.round_state["constant"], step.w, self.alpha)
 
     def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
         delta = local.delta

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ..basics.errors import check_strength
-from .base import Method, Step
+from .base import Method, Step, plus
 
 
 @dataclass(frozen=True)
@@ -28,4 +28,4 @@ class FedProx(Method):
         return self.mu
 
     def direction(self, step: Step) -> Tensor:
-        return step.grad(step.w).add(step.w - step.sent, alpha=self.mu)
+        return plus(step.grad(step.w), step.w - step.sent, self.mu)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, zeros
 from .fedcm import check_share, with_direction
 
 TINY = 1e-16
@@ -131,10 +131,10 @@ class FedLESAM(Method):
         return {"delta": local.delta}, kept
 
 
-def _sharp_gradient(step: Step, rho: float, scale: Tensor | None = None) -> Tensor:
+def _sharp_gradient(step: Step, rho: Scalar, scale: Tensor | None = None) -> Tensor:
     """The gradient `[C, D]` at w + e, with e = rho * T^2 * g / ||T * g|| and T = `scale` (None: 1)."""
     g = step.grad(step.w)
-    if rho == 0:
+    if not isinstance(rho, Tensor) and rho == 0:
         return g
     way = g if scale is None else scale * g
     norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)

@@ -6,14 +6,10 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import tomli_w
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,17 +19,8 @@ from fedsash.lab.config import ConfigError
 from fedsash.lab.config.files import merged, overridden, put
 from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse, plan
+from support.sweeps import BASE, contents, started, trains_into, wait_for, write
 
-BASE: dict[str, Any] = {
-    "rounds": 6,
-    "partition": {"name": "dirichlet", "clients": 10, "alpha": 0.1},
-    "model": {"name": "mlp", "hidden": [8]},
-    "local": {"lr": 0.1, "batch": 20},
-    "sampling": {"name": "uniform", "count": 3},
-    "averages": {"ima": {"name": "window", "size": 2}},
-    "evaluation": {"every": 2, "last": 2},
-    "engine": {"kind": "sequential", "workers": 1, "compile": False, "memory_format": "contiguous"},
-}
 IMA = {
     "off": {},
     "t2": {
@@ -180,11 +167,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def contents(folder: Path) -> dict[str, bytes]:
-    names = ["metrics.jsonl", *(f"models/{file.name}" for file in sorted((folder / "models").iterdir()))]
-    return {name: (folder / name).read_bytes() for name in names}
-
-
 @pytest.mark.parametrize("ima", IMA)
 @pytest.mark.parametrize("size", [1, 2])
 def test_the_results_are_bitwise_those_of_separate_runs(size: int, ima: str, trained: Path, tmp_path: Path) -> None:
@@ -237,11 +219,6 @@ def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert (tmp_path / "out/runs/digits,t3/summary.json").exists()
 
 
-def write(table: dict[str, Any], file: Path) -> Path:
-    file.write_text(tomli_w.dumps(table))
-    return file
-
-
 def test_the_command_shows_the_plan_and_refuses_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = write({"base": BASE, "axes": {"seed": [0, 1], "ima": IMA}}, tmp_path / "s.toml")
     assert main(["sweep", str(file), "--plan"]) == 0
@@ -251,26 +228,6 @@ def test_the_command_shows_the_plan_and_refuses_in_one_line(tmp_path: Path, caps
     assert main(["sweep", str(file)]) == 2
     assert capsys.readouterr().err.startswith("fedsash: --out is missing")
     assert main(["sweep", str(file), "--out", str(tmp_path / "o"), "--jobs", "0"]) == 2
-
-
-def started(file: Path, out: Path) -> subprocess.Popen[bytes]:
-    program = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", str(out)]
-    return subprocess.Popen(
-        program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
-
-
-def wait_for(condition: Any, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def trains_into(out: Path) -> list[int]:
-    """The processes that have the sweep's logs open."""
-    links = [link for link in Path("/proc").glob("[0-9]*/fd/2") if link.parent.parent.exists()]
-    return [int(link.parts[2]) for link in links if os.path.realpath(link).startswith(str(out))]
 
 
 @pytest.mark.slow

@@ -66,7 +66,8 @@ a sweep file:
 Every combination is a run. With zip = [["seed", "local.lr"]] the first value of one axis goes with the first value of
 the other, and so on. Runs that are identical up to some round train these rounds once. Runs that differ only in the
 averages that they observe share all rounds. Runs that broadcast an average share the rounds before the broadcast.
-The results are the same as those of separate runs.
+Stacked runs that differ in seed, rates, numbers of the method or partition are trained together where that is faster.
+The results are those of separate runs, but for rounding where runs are trained together.
 
 examples:
   fedsash sweep sweep.toml --plan                    print what would be trained

@@ -110,7 +110,10 @@ class Experiment:
 
     def federated_data(self) -> FederatedData:
         """The data after the partition over the clients."""
-        source = self.source()
+        return self.divided(self.source())
+
+    def divided(self, source: Source) -> FederatedData:
+        """The samples of `source`, divided over the clients."""
         with located("partition"):
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)

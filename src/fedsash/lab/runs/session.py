@@ -1,36 +1,32 @@
-"""A session: the rounds of a run in one process, and the files that it writes."""
+"""A session: the rounds of a run in one process. Who makes the rounds decides when each of them is made."""
 
 from __future__ import annotations
 
 import logging
 import shlex
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import Any, TypeAlias
 
-from ...basics.errors import RunError, check, one_line
-from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
-from ...basics.saved import cut, place, prune, saved_rounds
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
 from ...state import State
-from .. import checkpoints
 from ..client_results import content
 from ..progress import Progress
-from ..records import Mark, Records, mark
 from .arguments import check_arguments, number_of
 from .beyond import beyond
 from .callback import Callback, LiveRun
 from .driver import Driver
 from .folder import RunFolder
-from .forks import Fork, check_sharing, renamed
+from .forks import Fork
 from .interrupts import Stop, stop_flag
+from .ledger import Ledger
 from .opening import opening
 from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
@@ -41,15 +37,28 @@ from .unprotected import unprotected
 log = logging.getLogger("fedsash")
 
 
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A round as its maker hands it over: the next state, the report, and the seconds that it took."""
+
+    state: State
+    report: RoundReport
+    seconds: float
+
+
+Course: TypeAlias = Generator[State, Made, Result]
+"""The course of a session: it yields the state whenever it needs the next round, which it is then sent."""
+
+
 @dataclass
 class Session:
     """One session of a run: from a state to the run's end, or to a request to stop.
 
-    `state` is the last complete state. If an exception ends the session, it is saved, unless the next round has spent
-    it. `saved` is the state that was saved last, and `clients` are the clients' own results since then.
+    `stopping` gives the flag that a request to stop sets, and shows a line. If an exception ends the session, the last
+    complete state is saved.
     """
 
-    federation: Driver
+    driver: Driver
     rounds: int
     out: Path | str | None
     checkpoint: Checkpoint
@@ -58,9 +67,10 @@ class Session:
     config: Mapping[str, Any] | None
     until: int | None
     trajectory: RunningSums = NEVER
+    stopping: Callable[[Callable[[str], None]], AbstractContextManager[Stop]] = stop_flag
 
     def __post_init__(self) -> None:
-        check_arguments(self.federation, self.checkpoint, self.trajectory, self.callbacks, self.shown)
+        check_arguments(self.driver, self.checkpoint, self.trajectory, self.callbacks, self.shown)
         self.rounds = number_of(self.rounds)
         self.end = self.rounds if self.until is None else min(self.until, self.rounds)
         self.progress = Progress(self.rounds, self.shown, self._evaluations)
@@ -69,94 +79,50 @@ class Session:
         if self.place is not None:
             check_folder(self.place)
         self.sums = Bookkeeper(self.trajectory, self.place)
-        self.history: list[dict[str, Any]] = []
-        self.mark: Mark = (0, 0)
+        self.ledger = Ledger(self.driver, self.rounds, self.folder, self.checkpoint, self.sums)
         self.wrong = (False, False, "")
         self.over = False
         self.live: LiveRun | None = None
-        self.state: State | None = None
-        self.saved: State | None = None
         self.result: Result | None = None
-        self.clients: dict[str, Any] = {}
         self.chronicle: Chronicle | None = None
+
+    @property
+    def federation(self) -> Driver:
+        """What makes the rounds, with the engine with which the run began."""
+        return self.ledger.federation
 
     def run(self, fork: Fork | None) -> Result:
         """Begin the run and train it. Nobody else works in its folder meanwhile."""
-        with nullcontext() if self.folder is None else self.folder.held():
-            return self.train(self.begin(fork), resumed=False)
+        return self._alone(self.begun(fork))
 
     def resume(self) -> Result:
         """Go on with the run in the folder. Nobody else works there meanwhile."""
+        return self._alone(self.resumed())
+
+    def begun(self, fork: Fork | None) -> Course:
+        """The course of a run that begins."""
+        with nullcontext() if self.folder is None else self.folder.held():
+            return (yield from self._train(self.ledger.begin(fork), resumed=False))
+
+    def resumed(self) -> Course:
+        """The course of a run that goes on."""
         assert self.folder is not None
         self.folder.check_begun()
         with self.folder.held():
-            return self.train(self.reopen(), resumed=True)
+            return (yield from self._train(self.ledger.reopen(), resumed=True))
 
-    def begin(self, fork: Fork | None) -> State:
-        """The first state: a new one, or the state of another run, with that run's metrics so far."""
-        check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
-        if self.folder is not None:
-            self.folder.check_new()
-            self.folder.clear()
-        self.sums.cut()  # files of a run that was killed before it wrote its metrics
-        state = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
-        return state if fork is None else self._take(fork, state)
+    def _alone(self, course: Course) -> Result:
+        """The result of a course whose rounds the federation makes as soon as they are needed."""
+        with closing(course):
+            try:
+                state = next(course)
+                while True:
+                    state = made_for(course, partial(made, self.federation, state))
+            except StopIteration as ended:
+                result: Result = ended.value
+                return result
 
-    def _take(self, fork: Fork, state: State) -> State:
-        """Fill the start with another run's state. The history begins with its records of the models that we have, too.
-
-        The earlier states that must be kept for ever are copied as well.
-        """
-        source = Path(fork.folder)
-        saved = saved_rounds(source / "state")
-        if fork.round not in saved:
-            there = ", ".join(map(str, saved)) or "none"
-            raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
-        right = f"must be at least the {fork.round} of the fork's state"
-        check(self.rounds >= fork.round, "rounds", self.rounds, right)
-        self.sums.check(source, fork.round)
-        own = fork.round, state.lineage[0][1]
-        names = {name: fork.names.get(name, name) for name in state.averages}
-        ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
-        rows = [row for row in Records(source).load() if row["round"] <= fork.round]
-        self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
-        if self.folder is not None:
-            cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
-        for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            loaded = checkpoints.load(place(source / "state", round), renamed(state, names))
-            self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
-            check_sharing(self.federation.fingerprint, loaded.fingerprint)
-            state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
-            self.mark = mark([row for row in self.history if row["round"] <= round])
-            self._hold(state)
-            self._save(state)
-        self.sums.take(source, state)
-        return state
-
-    def reopen(self) -> State:
-        """The newest readable state of the run in the folder. Everything after it is removed."""
-        assert self.folder is not None
-        self.folder.check_begun()  # it may have been removed before it was held
-        self.folder.clear()
-        fresh = replace(self.sums.start(self.federation.start(self.place)), lineage=((0, uuid4().hex),))
-        state, notes = checkpoints.load_newest(self.folder.states, fresh)
-        for note in notes:
-            log.warning(note)
-        if other := differences(self.federation.fingerprint, state.fingerprint):
-            lines = "; ".join(other)
-            raise RunError(f"{self.place} holds a run of another experiment: {lines}. To change it on purpose, fork")
-        self.folder.records.cut(state.round, state.records if state.round else None)
-        cut(self.folder.states, state.round)
-        prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
-        self.sums.cut(state)
-        state.oldest = min(saved_rounds(self.folder.states), default=0)
-        self.history = self.folder.records.load()
-        self.mark = mark(self.history)
-        self.saved = state if saved_rounds(self.folder.states) else None
-        self.federation = self.folder.settled(self.federation)
-        return state
-
-    def train(self, state: State, resumed: bool) -> Result:
+    def _train(self, state: State, resumed: bool) -> Course:
         """Train until the end, or until a signal or a callback asks to stop: then the current round is finished.
 
         If an exception ends the training, the last complete state is saved, and a note of the exception says how to
@@ -164,7 +130,7 @@ class Session:
         """
         with ExitStack() as stack:
             stack.enter_context(self.federation)
-            stop = stack.enter_context(stop_flag(self.progress.say))
+            stop = stack.enter_context(self.stopping(self.progress.say))
             stack.enter_context(self.progress)
             # an executor with a saved state has a chronicle
             started = state.round < self.end or state.evaluation_due or bool(state.executor)
@@ -174,17 +140,16 @@ class Session:
             for line in chain(*lines):
                 log.warning(line)
             self.progress.update(state.round)
+            history = self.ledger.history
             if self.folder is not None:
-                self.folder.write_beginning(self.federation, state, self._settings(), started, self.history)
+                self.folder.write_beginning(self.federation, state, self._settings(), started, history)
             self.chronicle = self.federation.chronicle
-            self.live = LiveRun(
-                self.federation, state, self.rounds, self.place, self.config or {}, self.history, resumed
-            )
+            self.live = LiveRun(self.federation, state, self.rounds, self.place, self.config or {}, history, resumed)
             self._hold(state)
             with ExitStack() as called:
                 try:
                     self._begin(self.live, called)
-                    return self._train(state, stop, self.live)
+                    return (yield from self._go_on(state, stop, self.live))
                 except BaseException as error:
                     self._rescue(error)
                     raise
@@ -202,12 +167,17 @@ class Session:
             callback.begin(live)
             called.callback(lambda callback: callback.end(live, self.result), callback)
 
-    def _train(self, state: State, stop: Stop, live: LiveRun) -> Result:
+    def _go_on(self, state: State, stop: Stop, live: LiveRun) -> Course:
         if state.evaluation_due:
             state, _ = self._evaluate(state, live)
-            self._save(state)
+            self.ledger.save(state)
         while state.round < self.end and not (stop or self.over or live.stopped):
-            state = self._round(state, live)
+            try:
+                next_one = yield state
+            except Ended:
+                self.over = True
+            else:
+                state = self._finish(next_one, live)
         return self._end(state, stop.number, live.stopped)
 
     def _evaluations(self, round: int) -> int:
@@ -219,27 +189,22 @@ class Session:
         return {**(made if self.config is None else self.config), "rounds": self.rounds}
 
     def _end(self, state: State, signal: int, stopped: str) -> Result:
-        if state is not self.saved:
-            self._save(state)
+        if state is not self.ledger.saved:
+            self.ledger.save(state)
         state = self.federation.saved(state)
-        left = state.round < self.rounds and not self.over
-        numbers = summary(self.federation, state, self.history, self.chronicle, stopped if left else "")
+        left, history = state.round < self.rounds and not self.over, self.ledger.history
+        numbers = summary(self.federation, state, history, self.chronicle, stopped if left else "")
         interrupted = left and not stopped
-        self.result = Result(self.history, numbers, state, self.federation, self.place, interrupted, signal)
+        self.result = Result(history, numbers, state, self.federation, self.place, interrupted, signal)
         if self.folder is not None:
             self.folder.write_end(self.result)
         return self.result
 
-    def _round(self, state: State, live: LiveRun) -> State:
-        began = time.perf_counter()
-        try:
-            state, outcome = self.federation.round(state)
-        except Ended:
-            self.over = True
-            return state
-        ended = time.perf_counter()
+    def _finish(self, made: Made, live: LiveRun) -> State:
+        """Count, evaluate, record and save a round that was made."""
+        began, state, outcome = time.perf_counter(), made.state, made.report
         state.samples += outcome.samples
-        state.training_seconds += ended - began
+        state.training_seconds += made.seconds
         state.evaluation_due = self.federation.evaluation.due(state.round, self.rounds)
         self.sums.observe(state, outcome.moved)
         self._report(outcome)
@@ -247,9 +212,9 @@ class Session:
         values = None
         if state.evaluation_due:
             state, values = self._evaluate(state, live)
-        state.seconds += time.perf_counter() - began
+        state.seconds += made.seconds + time.perf_counter() - began
         if self.checkpoint.due(state.round, self.rounds):
-            self._save(state)
+            self.ledger.save(state)
         self.progress.update(state.round, values)
         for callback in self.callbacks:
             callback.round(live, outcome)
@@ -260,12 +225,12 @@ class Session:
         with self.progress.evaluation() as each:
             metrics = self.federation.evaluate(state, each)
             state, more = self.federation.learn(state, metrics)
-        self.clients = content(metrics)
+        self.ledger.clients = content(metrics)
         metrics += more
         rows = [m.row() for m in metrics]
         if (spent := self.federation.privacy(state)) is not None:
             rows.append({"round": state.round, "model": "model", "split": "privacy"} | asdict(spent))
-        self._record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
+        self.ledger.record(rows if self.chronicle is None else self.chronicle.rows(state.round, state.w, rows))
         state = replace(state, evaluation_due=False)
         self._hold(state)
         for callback in self.callbacks:
@@ -283,40 +248,39 @@ class Session:
         if outcome.refused or outcome.missing or (outcome.skipped and len(outcome.clients)):
             guard: dict[str, Any] = {"round": round, "model": "model", "split": "guard", "refused": outcome.refused}
             missing = {"missing": {str(client): why for client, why in outcome.missing.items()}}
-            self._record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
+            self.ledger.record([guard | (missing if outcome.missing else {}) | {"skipped": outcome.skipped}])
         self.wrong = wrong
-
-    def _record(self, rows: list[dict[str, Any]]) -> None:
-        if self.folder is not None:
-            self.folder.records.append(rows)
-        self.history += rows
-        self.mark = mark(rows, self.mark)
 
     def _hold(self, state: State) -> None:
         """Note that the state is complete, with all rows so far."""
-        state.records = self.mark
-        self.state = state
+        self.ledger.hold(state)
         if self.live is not None:
             self.live.state = state
 
-    def _save(self, state: State) -> None:
-        if self.folder is not None:
-            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep, self.clients)
-            self.saved, self.clients = state, {}
-
     def _rescue(self, error: BaseException) -> None:
         """Save the last complete state before an exception ends the session, and note how to resume."""
-        if self.folder is None or self.state is None:
-            return
-        try:
-            if self.state is not self.saved and not self.state.spent:
-                self._save(self.state)
-        except Exception as failure:
-            error.add_note(f"the state after round {self.state.round} could not be saved: {one_line(failure)}")
-        error.add_note(f"go on with: {self._command()}")
+        if self.folder is not None and self.ledger.state is not None:
+            self.ledger.rescue(error)
+            error.add_note(f"go on with: {self._command()}")
 
     def _command(self) -> str:
         """How to go on with the run: a command, or a call if its federation was made in Python."""
         if self.config is not None:
             return shlex.join(["fedsash", "resume", str(self.place)])
         return f"fedsash.resume(federation, rounds, {str(self.place)!r})"
+
+
+def made(federation: Driver, state: State) -> Made:
+    """The next round, which the federation makes by itself."""
+    began = time.perf_counter()
+    after, report = federation.round(state)
+    return Made(after, report, time.perf_counter() - began)
+
+
+def made_for(course: Course, make: Callable[[], Made]) -> State:
+    """Send a course the round that `make` gives, or what `make` raises; returns the state for the round after it."""
+    try:
+        given = make()
+    except BaseException as error:
+        return course.throw(error)
+    return course.send(given)

@@ -19,6 +19,7 @@ from . import index
 from .axes import Sweep
 from .plan import Leg, Plan, plan
 from .process import Message, Process
+from .stacks import stacks
 
 
 @dataclass
@@ -54,16 +55,25 @@ def execute(sweep: Sweep, out: Path | str, jobs: int | None = None, progress: bo
     return executed
 
 
+@dataclass
+class _Work:
+    """What a process is at work on: the legs of a `stack` that are `left`, by name, and its `slots`."""
+
+    stack: list[Leg]
+    left: dict[str, Leg]
+    slots: list[list[int]]
+
+
 class _Foreman:
-    """Gives legs to processes as soon as the legs are ready."""
+    """Gives stacks of legs to processes as soon as the legs are ready."""
 
     def __init__(self, out: Path, plan: Plan, slots: list[list[int]], bar: Progress) -> None:
         self.executed, self.bar, self.slots = SweepReport(out), bar, slots
         self.done = {leg.folder for leg in plan.legs if _is_done(leg, out)}
-        self.waiting = [leg for leg in plan.legs if leg.folder not in self.done]
+        self.waiting = [*stacks(plan.legs, len(slots))]
         self.reached = {leg.folder: leg.last if leg.folder in self.done else leg.first for leg in plan.legs}
         self.before = sum(leg.first for leg in plan.legs)
-        self.running: dict[Process, tuple[Leg, list[list[int]]]] = {}
+        self.running: dict[Process, _Work] = {}
         self.idle: list[Process] = []
         self.heard: SimpleQueue[Message] = SimpleQueue()
 
@@ -82,34 +92,68 @@ class _Foreman:
         """Handle a message of a process."""
         if message.sender in self.idle:
             self.idle.remove(message.sender)  # it has crashed while it was idle
-        elif message.ended:
-            self._end(message)
+        elif message.crash:
+            self._crash(message)
+        elif message.alone or message.ended:
+            work = self.running[message.sender]
+            leg = work.left.pop(message.leg)
+            if message.alone:
+                self.waiting.append([leg])
+            else:
+                self._end(leg, message)
+            if not work.left:
+                self._free(message.sender)
+                self.idle.append(message.sender)
             self._start()
         elif message.note:
-            self.bar.say(f"{self.running[message.sender][0].folder}: {message.note}")
+            self.bar.say(f"{message.leg}: {message.note}" if message.leg else message.note)
         elif message.round is not None:
-            self.reached[self.running[message.sender][0].folder] = message.round
+            self.reached[message.leg] = message.round
         self._show()
 
     def _start(self) -> None:
-        """Start the legs that are ready. A leg gets all cores if it is the only one."""
-        ready = [leg for leg in self.waiting if leg.parent is None or leg.parent.folder in self.done]
+        """Start the stacks that are ready. A stack gets all cores if it is the only one."""
+        self.waiting = [stack for stack in self.waiting if self._left(stack)]
+        ready = [stack for stack in self.waiting if self._ready(stack)]
         share = len(self.slots) if len(ready) == 1 and not self.running else 1
         while ready and len(self.slots) >= share and not self.executed.signal:
-            leg, slots = ready.pop(0), [self.slots.pop(0) for _ in range(share)]
+            stack, slots = ready.pop(0), [self.slots.pop(0) for _ in range(share)]
             log = self.executed.folder / "logs" / f"{slots[0][0]}.txt"
             process = self.idle.pop() if self.idle else Process(log, self.heard)
-            self.waiting.remove(leg)
-            self.running[process] = leg, slots
-            process.train(leg, self.executed.folder, sorted({core for slot in slots for core in slot}))
+            self.waiting.remove(stack)
+            left = self._left(stack)
+            self.running[process] = _Work(stack, {leg.folder: leg for leg in left}, slots)
+            process.train(left, stack, self.executed.folder, sorted({core for slot in slots for core in slot}))
             if self.executed.signal:  # it came while the process was started
                 process.stop()
 
-    def _end(self, message: Message) -> None:
+    def _left(self, stack: list[Leg]) -> list[Leg]:
+        """The legs of a stack that are still to be trained: those that are not done, and have not failed."""
+        failed = self.executed.failed
+        return [leg for leg in stack if leg.folder not in self.done and not failed.keys() & set(leg.runs)]
+
+    def _ready(self, stack: list[Leg]) -> bool:
+        """Whether all the legs before those that are left are done."""
+        return all(leg.parent is None or leg.parent.folder in self.done for leg in self._left(stack))
+
+    def _free(self, process: Process) -> _Work:
+        """Give back the slots of a process that has nothing left to do."""
+        work = self.running.pop(process)
+        self.slots += work.slots
+        return work
+
+    def _crash(self, message: Message) -> None:
+        """Handle the end of a process. If it had several legs, each is tried alone: then one of them fails at most."""
+        work = self._free(message.sender)
+        for leg in work.left.values():
+            if len(work.left) > 1 and not self.executed.signal:
+                self.waiting.append([leg])
+            else:
+                self._end(leg, message)
+        self._start()
+
+    def _end(self, leg: Leg, message: Message) -> None:
         """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
-        leg, slots = self.running.pop(message.sender)
-        self.slots += slots
-        self.idle += [] if message.crash else [message.sender]
         if message.reached == leg.last:
             self.done.add(leg.folder)
             self.reached[leg.folder] = leg.last  # also after an early end
@@ -117,7 +161,6 @@ class _Foreman:
                 self.bar.say(f"{leg.folder}: {message.results or 'done'}")
         elif not self.executed.signal:
             self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
-            self.waiting = [other for other in self.waiting if not set(other.runs) & set(leg.runs)]
             self.bar.say(f"{leg.folder}: failed: {message.reason}")
 
     def _stop(self, number: int) -> None:
@@ -134,7 +177,8 @@ class _Foreman:
 
     def _show(self) -> None:
         """Show the rounds of all legs together, and where each one is that is being trained."""
-        rounds = {leg.folder: f"{self.reached[leg.folder]}/{leg.last}" for leg, _ in self.running.values()}
+        running = [leg for work in self.running.values() for leg in work.left.values()]
+        rounds = {leg.folder: f"{self.reached[leg.folder]}/{leg.last}" for leg in running}
         self.bar.update(sum(self.reached.values()) - self.before, rounds)
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -20,24 +21,26 @@ from .plan import Leg
 
 @dataclass(frozen=True)
 class Message:
-    """A message of a process: a finished round, or the end of its leg, with the round that it reached.
+    """A message of a process: a finished round of a `leg`, or its end, with the round that it reached.
 
-    `reason` says why a leg failed, and `results` holds its models' values. `note` is a line for the user. After a
-    `crash` the process is gone.
+    `reason` says why a leg failed, and `results` holds its models' values. `note` is a line for the user. A leg that is
+    handed back is to be trained `alone`. After a `crash` the process is gone.
     """
 
     sender: Process
+    leg: str = ""
     round: int | None = None
     ended: bool = False
     reached: int | None = None
     results: str = ""
     reason: str = ""
     note: str = ""
+    alone: bool = False
     crash: bool = False
 
 
 class Process:
-    """Trains one leg after another, and puts its messages into the queue `heard`.
+    """Trains one stack of legs after another, and puts its messages into the queue `heard`.
 
     It runs in a session of the operating system of its own, so no terminal sends it a signal. Its output goes into
     the file `log`.
@@ -58,10 +61,9 @@ class Process:
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def train(self, leg: Leg, out: Path, cores: list[int]) -> None:
-        """Start training a leg of the sweep in the folder `out`."""
-        fork = leg.parent and {"folder": str(out / leg.parent.folder), "round": leg.first, "names": leg.renamed}
-        job = {"experiment": leg.experiment.table(), "folder": str(out / leg.folder), "fork": fork, "until": leg.last}
+    def train(self, legs: Sequence[Leg], stack: Sequence[Leg], out: Path, cores: list[int]) -> None:
+        """Start training the `legs` that are left of a `stack` of the sweep in the folder `out`."""
+        job = {"legs": [_told(leg, out) for leg in legs], "stack": [leg.folder for leg in stack], "out": str(out)}
         self._write(json.dumps(job | {"cores": cores}) + "\n")
 
     def stop(self) -> None:
@@ -90,10 +92,9 @@ class Process:
         assert self._process.stdout is not None
         for line in self._process.stdout:
             told = json.loads(line)
-            ended = "reached" in told
-            results, reason = _results(told.get("summary", {})), told.get("error", "")
-            note = told.get("note", "")
-            self._heard.put(Message(self, told.get("round"), ended, told.get("reached"), results, reason, note))
+            ended, results = "reached" in told, _results(told.pop("summary", {}))
+            reason = told.pop("error", "")
+            self._heard.put(Message(self, ended=ended, results=results, reason=reason, **told))
         code = self._process.wait()
         self._heard.put(Message(self, ended=True, reason=self._why(code), crash=True))
 
@@ -103,6 +104,13 @@ class Process:
             return ending(code)
         said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(self._log)})"
+
+
+def _told(leg: Leg, out: Path) -> dict[str, Any]:
+    """A leg as its process is told of it."""
+    fork = leg.parent and {"folder": str(out / leg.parent.folder), "round": leg.first, "names": leg.renamed}
+    place = {"name": leg.folder, "folder": str(out / leg.folder)}
+    return place | {"experiment": leg.experiment.table(), "fork": fork, "until": leg.last}
 
 
 def _results(summary: dict[str, Any]) -> str:

@@ -1,0 +1,149 @@
+"""Joint rounds: the runs of several federations, each with a state of its own, whose local steps are taken at once."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from ...aggregation.upload_sums import UploadSums
+from ...basics.errors import one_line
+from ...basics.fingerprint import text
+from ...data.encoded import EncodedImages
+from ...exchange import Request, RoundReport
+from ...executors.devices import threads
+from ...executors.in_process import InProcess
+from ...executors.joint import Joint, Shape, numbers_of
+from ...federation import Federation
+from ...local import Begun, Trainer
+from ...state import State
+from .driver import Driver
+from .session import Made
+
+log = logging.getLogger("fedsash")
+
+
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """A run's round before its steps: its state, its request, the sums of a probe, and its training.
+
+    Nothing has `begun` if no client takes part, or more of them than there is room for in the joint steps.
+    """
+
+    state: State
+    request: Request
+    probed: UploadSums | None
+    begun: Begun | None
+
+
+class JointRounds:
+    """Makes the rounds of several runs, whose federations are of one `kind`. Their executors are at work.
+
+    `places[i]` is the place of federation i among the runs of the `shape`.
+    """
+
+    def __init__(self, federations: Sequence[Federation], shape: Shape, places: Sequence[int]) -> None:
+        self._federations, self._clients = federations, shape.clients
+        self._threads = federations[0].executor.threads
+        self._joint = Joint([trainer_of(federation) for federation in federations], shape, places)
+
+    @torch.no_grad()
+    def made(self, states: Mapping[int, State]) -> dict[int, Made | Exception]:
+        """The next rounds of some federations, by their number, or the exception that a round has raised.
+
+        Each has an equal share of the time. If the joint steps raise, each takes its steps alone.
+        """
+        began = time.perf_counter()
+        with threads(self._threads):
+            asked: dict[int, Asked | Exception] = {i: self._asked(i, state) for i, state in states.items()}
+            begun = {i: one.begun for i, one in asked.items() if isinstance(one, Asked) and one.begun is not None}
+            if not self._taken(begun):
+                begun = {}
+            after = {i: self._finished(i, one, i in begun) for i, one in asked.items()}
+        share = (time.perf_counter() - began) / len(states)
+        return {i: own if isinstance(own, Exception) else Made(*own, share) for i, own in after.items()}
+
+    def _asked(self, i: int, state: State) -> Asked | Exception:
+        try:
+            return ask(self._federations[i], state, self._clients)
+        except Exception as error:  # of this run; the others go on
+            return error
+
+    def _taken(self, begun: Mapping[int, Begun]) -> bool:
+        """Whether the joint steps are taken."""
+        if not begun:
+            return False
+        try:
+            self._joint.take(begun)
+        except Exception as error:  # of one of the runs, which will raise it alone
+            log.warning("joint steps failed, each run takes them alone: %s", one_line(error))
+            return False
+        return True
+
+    def _finished(self, i: int, one: Asked | Exception, taken: bool) -> tuple[State, RoundReport] | Exception:
+        if isinstance(one, Exception):
+            return one
+        try:
+            return finish(self._federations[i], one, taken)
+        except Exception as error:  # of this run; the others go on
+            return error
+
+
+def ask(federation: Federation, state: State, clients: int) -> Asked:
+    """A round before its steps, in which at most so many clients are padded to their number."""
+    request, probed = federation.ask(state), None
+    if request.job == "probe":
+        probed = federation.collect(request)
+        request = federation.ask(state, probed=probed)
+    begun = trainer_of(federation).begin(request, clients) if 0 < len(request.ids) <= clients else None
+    return Asked(state, request, probed, begun)
+
+
+def finish(federation: Federation, asked: Asked, taken: bool) -> tuple[State, RoundReport]:
+    """The state after a round, whose steps are `taken` or are still to be taken by the federation's executor."""
+    request, begun = asked.request, asked.begun
+    if taken and begun is not None:
+        trainer = trainer_of(federation)
+        sums = UploadSums.of(
+            request, federation.aggregation, federation.method, federation.sizes, federation.engine.pieces
+        )
+        sums.take(trainer.reply(request, np.arange(begun.count), *trainer.end(begun)))
+    else:
+        sums = federation.collect(request)
+    return federation.finish(asked.state, request, sums, asked.probed)
+
+
+def trainer_of(federation: Federation) -> Trainer:
+    """The trainer of a federation that trains in this process."""
+    executor = federation.executor
+    assert isinstance(executor, InProcess)
+    return executor.trainer
+
+
+def kind(driver: Driver) -> str:
+    """All that the steps of a run depend on, beside their inputs; empty if they can't be taken with another run's.
+
+    These are the steps of stacked clients in this process: the model but for what it learns, the samples, the loss, the
+    method but for numbers that may differ, the local optimiser, and the engine.
+    """
+    if not isinstance(driver, Federation) or not isinstance(driver.executor, InProcess):
+        return ""
+    trainer = driver.executor.trainer
+    if trainer.gradient.one or isinstance(trainer.data.train.x, EncodedImages):
+        return ""
+    method, local = trainer.method, trainer.local
+    may_differ = numbers_of(method)
+    fixed = {name: value for name, value in vars(method).items() if name not in may_differ}
+    return text(
+        [
+            driver.module_of(torch.zeros_like(driver.layout.flatten(driver.module))),
+            [trainer.data.train.x, trainer.data.train.y, trainer.data.transform],
+            [driver.goal.loss, type(method), fixed, driver.buffers, driver.personal],
+            [local.optimiser, local.keep_moments, local.clip],
+            driver.described(),
+        ]
+    )

@@ -1,0 +1,141 @@
+"""The ledger of a session: its run's rows and states, in memory and in the run's folder."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from ...basics.errors import RunError, check, one_line
+from ...basics.fingerprint import differences
+from ...basics.saved import cut, place, prune, saved_rounds
+from ...state import State
+from .. import checkpoints
+from ..records import Mark, Records, mark
+from .driver import Driver
+from .folder import RunFolder
+from .forks import Fork, check_sharing, renamed
+from .running_sums import Bookkeeper
+from .settings import Checkpoint
+
+log = logging.getLogger("fedsash")
+
+
+@dataclass
+class Ledger:
+    """What is known and kept of a run of so many `rounds`.
+
+    `history` are all rows, and `mark` says which of them a state counts. `state` is the last complete state, and
+    `saved` the state that was saved last. `clients` are the clients' own results since then.
+    """
+
+    federation: Driver
+    rounds: int
+    folder: RunFolder | None
+    checkpoint: Checkpoint
+    sums: Bookkeeper
+    history: list[dict[str, Any]] = field(default_factory=list)
+    mark: Mark = (0, 0)
+    state: State | None = None
+    saved: State | None = None
+    clients: dict[str, Any] = field(default_factory=dict)
+
+    def begin(self, fork: Fork | None) -> State:
+        """The first state: a new one, or the state of another run, with that run's metrics so far."""
+        check(fork is None or isinstance(fork, Fork), "fork", fork, 'must be a Fork, such as Fork("runs/a", 225)')
+        if self.folder is not None:
+            self.folder.check_new()
+            self.folder.clear()
+        self.sums.cut()  # files of a run that was killed before it wrote its metrics
+        state = self._new()
+        return state if fork is None else self._take(fork, state)
+
+    def reopen(self) -> State:
+        """The newest readable state of the run in the folder. Everything after it is removed.
+
+        The federation then has the engine with which the run began.
+        """
+        assert self.folder is not None
+        self.folder.check_begun()  # it may have been removed before it was held
+        self.folder.clear()
+        state, notes = checkpoints.load_newest(self.folder.states, self._new())
+        for note in notes:
+            log.warning(note)
+        if other := differences(self.federation.fingerprint, state.fingerprint):
+            there = f"{self.folder.path} holds a run of another experiment"
+            raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork")
+        self.folder.records.cut(state.round, state.records if state.round else None)
+        cut(self.folder.states, state.round)
+        prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
+        self.sums.cut(state)
+        state.oldest = min(saved_rounds(self.folder.states), default=0)
+        self.history = self.folder.records.load()
+        self.mark = mark(self.history)
+        self.saved = state if saved_rounds(self.folder.states) else None
+        self.federation = self.folder.settled(self.federation)
+        return state
+
+    def record(self, rows: list[dict[str, Any]]) -> None:
+        """Add rows."""
+        if self.folder is not None:
+            self.folder.records.append(rows)
+        self.history += rows
+        self.mark = mark(rows, self.mark)
+
+    def hold(self, state: State) -> None:
+        """Note that the state is complete, with all rows so far."""
+        state.records = self.mark
+        self.state = state
+
+    def save(self, state: State) -> None:
+        """Save the state, unless the run has no folder."""
+        if self.folder is not None:
+            state.oldest = self.folder.save(self.federation.saved(state), self.checkpoint.keep, self.clients)
+            self.saved, self.clients = state, {}
+
+    def rescue(self, error: BaseException) -> None:
+        """Save the last complete state before an exception ends the session, unless the next round has spent it."""
+        if self.state is None or self.state is self.saved or self.state.spent:
+            return
+        try:
+            self.save(self.state)
+        except Exception as failure:
+            error.add_note(f"the state after round {self.state.round} could not be saved: {one_line(failure)}")
+
+    def _new(self) -> State:
+        """The state before the first round."""
+        folder = None if self.folder is None else self.folder.path
+        return replace(self.sums.start(self.federation.start(folder)), lineage=((0, uuid4().hex),))
+
+    def _take(self, fork: Fork, state: State) -> State:
+        """Fill the start with another run's state. The history begins with its records of the models that we have, too.
+
+        The earlier states that must be kept for ever are copied as well.
+        """
+        source = Path(fork.folder)
+        saved = saved_rounds(source / "state")
+        if fork.round not in saved:
+            there = ", ".join(map(str, saved)) or "none"
+            raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
+        right = f"must be at least the {fork.round} of the fork's state"
+        check(self.rounds >= fork.round, "rounds", self.rounds, right)
+        self.sums.check(source, fork.round)
+        own = fork.round, state.lineage[0][1]
+        names = {name: fork.names.get(name, name) for name in state.averages}
+        ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
+        rows = [row for row in Records(source).load() if row["round"] <= fork.round]
+        self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
+        if self.folder is not None:
+            cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
+        for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
+            loaded = checkpoints.load(place(source / "state", round), renamed(state, names))
+            self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
+            check_sharing(self.federation.fingerprint, loaded.fingerprint)
+            state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
+            self.mark = mark([row for row in self.history if row["round"] <= round])
+            self.hold(state)
+            self.save(state)
+        self.sums.take(source, state)
+        return state

@@ -1,0 +1,199 @@
+"""Runs whose local steps are taken at once: each is the run that it would be alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedsash.averages import Window
+from fedsash.basics.arrays import Vectors
+from fedsash.basics.sharing import Personal
+from fedsash.broadcast import Broadcast
+from fedsash.executors.joint import numbers_of
+from fedsash.federation import Federation
+from fedsash.lab.runs.joint import JointRounds, kind
+from fedsash.lab.runs.session import Made
+from fedsash.local import OPTIMISERS
+from fedsash.local.optimisers import SGD, Adam
+from fedsash.methods import FedACG, FedAvg, FedCM, FedDyn, FedFA, FedProx, FedSAM, LocalRun, Method, Step, Upload
+from fedsash.sampling import Uniform
+from fedsash.servers import FedAdam, ServerSGD
+from fedsash.testing import close
+from support.choices import METHODS, SAMPLINGS
+from support.joint import ALL_AT_ONCE, differing, jointly, opened, shape_of, state_of
+from support.worlds import SEQUENTIAL, after, data, mlp
+
+
+@pytest.fixture(autouse=True)
+def _no_joint_steps_may_fail(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Otherwise each run would take its steps alone, and be right without a proof."""
+    yield
+    assert "joint steps failed" not in caplog.text
+
+
+def check(make: Callable[[int], Federation], compiled: bool = False) -> None:
+    for run, state in enumerate(jointly(make, compiled=compiled)):
+        same = close(state, after(make(run), 3), 1e-13)
+        assert same, f"run {run}: {same}"
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_what_it_is_alone(name: str) -> None:
+    """The runs differ in seed, partition, learning rate and initial model, and take other numbers of steps."""
+    check(lambda run: differing(run, method=METHODS[name]))
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+@pytest.mark.parametrize("kept", [False, True])
+def test_every_optimiser_is_what_it_is_alone(name: str, kept: bool) -> None:
+    check(lambda run: differing(run, {"optimiser": OPTIMISERS[name](), "keep_moments": kept}, sampling=Uniform(2)))
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        lambda run: FedProx(0.1 * run),
+        lambda run: FedACG(0.2 * run, 0.1 * (run + 1)),
+        lambda run: FedDyn(0.1 * (run + 1)),
+        lambda run: FedCM(0.2 * (run + 1)),
+        lambda run: FedSAM(0.1 * run),
+    ],
+    ids=["fedprox", "fedacg", "feddyn", "fedcm", "fedsam"],
+)
+def test_numbers_of_a_method_may_differ(method: Callable[[int], Method]) -> None:
+    def make(run: int) -> Federation:
+        return differing(run, method=method(run))
+
+    assert shape_of(opened(make)).varied
+    check(make)
+
+
+def normed(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 3)).double()
+
+
+PAIRS = (7, 12, 4, 20, 9, 2)
+"""Clients that have no batch of one sample."""
+AVERAGES = {"w": Window(2)}
+KINDS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "dropout": lambda run: {"model": mlp(dropout=0.3, seed=run)},
+    "statistics averaged": lambda run: {"model": normed(run), "buffers": "average", "data": data(PAIRS)},
+    "statistics kept": lambda run: {"model": normed(run), "buffers": "local_norm", "data": data(PAIRS[::-1])},
+    "personal": lambda run: {"personal": Personal("classifier")},
+    "personal, first alone": lambda run: {"personal": Personal("classifier", alone=1)},
+    "an average is sent": lambda run: {"averages": AVERAGES, "broadcast": Broadcast("w", run + 1)},
+    "servers": lambda run: {"server": (ServerSGD(lr=0.5, momentum=0.9), FedAdam(), ServerSGD())[run]},
+    "clients missing": lambda run: {"sampling": SAMPLINGS["dropout"]},
+    "few clients": lambda run: {"sampling": Uniform(1 + 2 * run)},
+    "clipped": lambda run: {"local": {"clip": 0.1, "optimiser": Adam()}},
+    "whole batches": lambda run: {"local": {"batch": "full", "epochs": 1 + run}},
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_every_kind_of_run_is_what_it_is_alone(name: str) -> None:
+    check(lambda run: differing(run, **KINDS[name](run)))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("method", ["fedavg", "scaffold-II", "fedfa", "fedsam", "mime"])
+def test_compiled_joint_steps_are_what_each_run_takes_alone(method: str) -> None:
+    check(lambda run: differing(run, method=METHODS[method]), compiled=True)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_compiled_joint_steps_have_numbers_of_their_own() -> None:
+    check(lambda run: differing(run, {"optimiser": Adam()}, method=FedProx(0.1 * run)), compiled=True)
+
+
+def test_a_run_that_diverges_harms_no_other() -> None:
+    def make(run: int) -> Federation:
+        rate, decay = 1e9 if run == 1 else 1e-10, SGD(weight_decay=1e9)
+        return differing(run, {"lr": rate, "optimiser": decay, "epochs": 20})
+
+    worlds = opened(make)
+    made = JointRounds(worlds, shape_of(worlds), range(3)).made(dict(enumerate(world.start() for world in worlds)))
+    for run in (0, 2):
+        assert close(state_of(made[run]), after(make(run), 1), 1e-13)
+    refused = [one.report.refused for one in made.values() if isinstance(one, Made)]
+    assert refused[1] and not refused[0] and not refused[2]
+
+
+@dataclass(frozen=True)
+class Fails(Method):
+    """It fails from the second round on if `by` is above 1: after the steps, or already in a step."""
+
+    by: float = 0.0
+    early: bool = False
+
+    def round_state(self, local: LocalRun) -> Vectors:
+        return {"round": torch.full_like(local.steps, local.round)}
+
+    def direction(self, step: Step) -> torch.Tensor:
+        if self.early and self.by > 1 and bool(step.round_state["round"].any()):
+            raise ZeroDivisionError("a step can't be taken")
+        return super().direction(step)
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        if self.by > 1 and local.round > 0:
+            raise ZeroDivisionError("no upload")
+        return super().upload(local)
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_a_run_that_fails_harms_no_other(early: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """In a step it makes the joint steps fail; then each run takes its steps alone."""
+
+    def make(run: int) -> Federation:
+        return differing(run, method=Fails(float(2 * run), early))
+
+    worlds = opened(make, 2)
+    joint = JointRounds(worlds, shape_of(worlds), range(2))
+    made = joint.made(dict(enumerate(world.start() for world in worlds)))
+    made = joint.made({run: state_of(one) for run, one in made.items()})
+    assert isinstance(made[1], ZeroDivisionError)
+    assert close(state_of(made[0]), after(make(0), 2), 1e-13)
+    assert ("joint steps failed" in caplog.text) == early
+    caplog.clear()
+
+
+def test_a_run_that_has_ended_leaves_its_place_to_another() -> None:
+    worlds = opened(differing)
+    joint = JointRounds(worlds, shape_of(worlds), range(3))
+    states = dict(enumerate(world.start() for world in worlds))
+    states = {run: state_of(made) for run, made in joint.made(states).items()}
+    del states[0]
+    states = {run: state_of(made) for run, made in joint.made(states).items()}
+    for run, state in states.items():
+        assert close(state, after(differing(run), 2), 1e-13)
+
+
+def test_runs_are_of_one_kind_only_if_their_steps_differ_in_inputs_and_numbers_of_the_method() -> None:
+    def kind_of(run: int = 0, **settings: Any) -> str:
+        with differing(run, **settings) as world:
+            world.prepare()
+            return kind(world)
+
+    frozen = mlp()
+    frozen.register_buffer("other", torch.ones(1, dtype=torch.float64))
+    usual = kind_of()
+    assert usual == kind_of(1) == kind_of(2, server=FedAdam(), sampling=Uniform(2), averages=AVERAGES)
+    assert kind_of(method=FedProx(0.1)) == kind_of(method=FedProx(0.2)) != usual
+    others: list[dict[str, Any]] = [
+        {"local": {"clip": 1.0}},
+        {"local": {"optimiser": SGD(momentum=0.5)}},
+        {"model": frozen},
+        {"loss": nn.CrossEntropyLoss(reduction="none", label_smoothing=0.1)},
+        {"engine": replace(ALL_AT_ONCE, memory_format="channels_last")},
+    ]
+    assert usual not in [kind_of(**other) for other in others]
+    assert kind_of(engine=SEQUENTIAL) == ""
+    assert numbers_of(FedFA()) == [] and numbers_of(FedAvg()) == []

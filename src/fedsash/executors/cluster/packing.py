@@ -26,9 +26,7 @@ class Packed:
 def packed(value: Any) -> Packed:
     """A value, ready to be sent; its tensors must be on the CPU."""
     file, buffers = io.BytesIO(), list[pickle.PickleBuffer]()
-    pickler = CloudPickler(file, protocol=5, buffer_callback=buffers.append)
-    pickler.dispatch_table = pickler.dispatch_table.new_child({Tensor: _reduced})
-    pickler.dump(value)
+    _Pickler(file, protocol=5, buffer_callback=buffers.append).dump(value)
     return Packed(file.getvalue(), [np.frombuffer(buffer.raw(), dtype=np.uint8) for buffer in buffers])
 
 
@@ -44,9 +42,14 @@ def copied(packed: Packed) -> Packed:
     return Packed(packed.content, [buffer.copy() for buffer in packed.buffers])
 
 
-def _reduced(tensor: Tensor) -> tuple[Any, ...]:
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
-    return _tensor, (flat.numpy(), tensor.dtype, tensor.shape)
+class _Pickler(CloudPickler):
+    """Takes tensors as arrays, and everything else as Ray does."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if type(value) is not Tensor or value.requires_grad:
+            return super().reducer_override(value)
+        flat = value.contiguous().reshape(-1).view(torch.uint8)
+        return _tensor, (flat.numpy(), value.dtype, value.shape)
 
 
 def _tensor(flat: NDArray[np.uint8], dtype: torch.dtype, shape: torch.Size) -> Tensor:

@@ -88,6 +88,37 @@ def test_a_node_that_says_what_can_not_be_is_refused_and_named(
     assert why in caplog.text
 
 
+def test_a_node_whose_first_answers_are_errors_is_asked_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    nodes, failed = grid(tmp_path), []
+
+    def fault(message: Any) -> str:
+        at_first = message.metadata.dst_node_id == 100 - 7 * 3 and len(failed) < 2
+        failed.extend([message] if at_first else [])
+        return "failed" if at_first else ""
+
+    nodes.fault = fault
+    with caplog.at_level(logging.WARNING):
+        roll_call = there(nodes, here(sampling=Uniform(6)), roll_call=5.0, poll=0.01).clients.roll_call  # type: ignore[attr-defined]
+    assert not roll_call.roster.missing and len(failed) == 2
+    assert "node 79" in caplog.text and "asked again" in caplog.text and "not asked" not in caplog.text
+
+
+def test_a_node_that_only_answers_with_errors_is_not_asked_for_ever(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    nodes, failed = grid(tmp_path), []
+
+    def fault(message: Any) -> str:
+        fails = message.metadata.dst_node_id == 100 - 7 * 3
+        failed.extend([message] if fails else [])
+        return "failed" if fails else ""
+
+    nodes.fault = fault
+    with caplog.at_level(logging.WARNING), pytest.raises(RunError, match="no node has come for the clients 3"):
+        there(nodes, here(sampling=Uniform(6)), roll_call=0.5, poll=0.01)
+    assert len(failed) == 3 and "not asked any more" in caplog.text
+
+
 def test_a_second_node_with_the_same_number_is_refused_as_long_as_the_first_is_there(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,7 +17,7 @@ from fedsash.basics.errors import RunError
 from fedsash.evaluation import Evaluation
 from fedsash.lab.files import json_of, write, write_json
 from fedsash.lab.records import Records
-from fedsash.lab.summaries import GOAL, criterion_of, diverged, metric_of, summarise
+from fedsash.lab.summaries import GOAL, criterion_of, metric_of, stuck, summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, NO_TEST, RMSE, history
 
@@ -169,14 +169,14 @@ def test_a_row_without_the_metric_is_undefined() -> None:
     assert (found["value"], found["last_mean"], found["best"]["round"]) == (0.25, None, 2)
 
 
-def test_a_run_has_diverged_if_it_ends_in_rounds_without_a_usable_update() -> None:
+def test_a_run_is_stuck_if_it_ends_in_rounds_without_a_usable_update() -> None:
     refused = skipped(10) | {"refused": [3, 8], "skipped": ""}
     rows = [skipped(3), row(5, 0.5), skipped(7, "first"), skipped(8), skipped(9), row(9, 0.1)]
-    assert diverged(rows, 9) == {"round": 7, "why": "first"}
-    assert diverged(rows, 10) is None
-    assert diverged([*rows, refused], 10) is None
-    assert diverged([], 5) is None
-    assert diverged([skipped(1), skipped(2)], 2) == {"round": 1, "why": "overflow"}
+    assert stuck(rows, 9) == {"round": 7, "why": "first"}
+    assert stuck(rows, 10) is None
+    assert stuck([*rows, refused], 10) is None
+    assert stuck([], 5) is None
+    assert stuck([skipped(1), skipped(2)], 2) == {"round": 1, "why": "overflow"}
 
 
 # The file that says which metric decides

@@ -76,12 +76,12 @@ def test_without_evaluations_the_table_says_so() -> None:
     assert "no evaluation: there is no test set, and evaluation.held_out is 0" in text
 
 
-def test_the_table_says_what_held_out_data_chose_and_where_a_run_diverged() -> None:
+def test_the_table_says_what_held_out_data_chose_and_since_when_a_run_is_stuck() -> None:
     summary = summarise(history({"model": [0.5], "a": [0.7]}), Evaluation(), ACCURACY)
-    text = printed(summary | {"chosen": "[a]", "diverged": {"round": 7, "why": "overflow"}})
+    text = printed(summary | {"chosen": "[a]", "stuck": {"round": 7, "why": "overflow"}})
     assert "the best on held-out data: [a]" in text
-    assert "diverged in round 7: overflow; the model has not moved since" in " ".join(text.split())
-    assert "diverged" not in printed(summary | {"diverged": None})
+    assert "stuck since round 7: overflow" in " ".join(text.split())
+    assert "stuck" not in printed(summary | {"stuck": None})
 
 
 LOW: dict[str, list[float | None]] = {"model": [2.5, 1500.0], "w20": [1.25, 1.25]}

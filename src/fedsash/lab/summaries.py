@@ -81,17 +81,22 @@ def metric_of(summary: Mapping[str, Any]) -> Criterion:
     return Criterion(**{name: value for name, value in summary["metric"].items() if name != "split"})
 
 
-def diverged(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | None:
-    """Where a run diverged, or None.
+def stuck(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | None:
+    """Since when a run is stuck, or None.
 
-    A run has diverged if it ends with rounds that had no usable update. The result is `{"round", "why"}`: the first
-    of these rounds, and the reason.
+    A run is stuck if it ends with rounds that had no usable update: it has diverged, or nobody answers. The result is
+    `{"round", "why"}`: the first of these rounds, and the reason.
     """
     skipped = {row["round"]: row["skipped"] for row in rows if row["split"] == "guard"}
     first = rounds
     while skipped.get(first - 1):
         first -= 1
     return {"round": first, "why": skipped[first]} if skipped.get(rounds) else None
+
+
+def stuck_text(since: Mapping[str, Any]) -> str:
+    """Since when a run is stuck, in words. `since` is as in `stuck`."""
+    return f"stuck since round {since['round']}: {since['why']}"
 
 
 def privacy_text(privacy: Mapping[str, Any]) -> str:

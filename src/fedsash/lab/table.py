@@ -9,7 +9,7 @@ from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
 from ..tasks import Criterion
 from . import terminal
 from .client_results import HEADS, client_rows, counted
-from .summaries import metric_of, privacy_text
+from .summaries import metric_of, privacy_text, stuck_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -89,7 +89,7 @@ def heads(summary: Mapping[str, Any], last: str = "") -> list[str]:
 
 
 def notes(summary: Mapping[str, Any]) -> Iterator[str]:
-    """The lines below the table: the metric, no evaluation, the model that was chosen, an early end, divergence."""
+    """The lines below the table: the metric, no evaluation, the chosen model, an early end, a run that is stuck."""
     if not summary["models"]:
         yield NOT_EVALUATED
     elif caption := Curves(metric_of(summary), summary["metric"]["split"], {}).caption:
@@ -100,8 +100,8 @@ def notes(summary: Mapping[str, Any]) -> Iterator[str]:
         yield privacy_text(spent)
     if why := summary.get("ended_early"):
         yield f"ended after round {summary['rounds']}: {why}"
-    if wrong := summary.get("diverged"):
-        yield f"diverged in round {wrong['round']}: {wrong['why']}; the model has not moved since"
+    if since := summary.get("stuck"):
+        yield stuck_text(since)
 
 
 def cells(name: str, of_model: Mapping[str, Any], criterion: Criterion) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 
 from fedsash.basics.saved import saved_rounds
 from fedsash.lab.cli import main
-from fedsash.lab.cli.common import DIVERGED, OK, WRONG, ended
+from fedsash.lab.cli.common import OK, STUCK, WRONG, ended
 from fedsash.lab.records import Records
 from support.experiments import file_with
 from support.observing import failing
@@ -19,14 +19,14 @@ EXPLODING = "rounds = 3\n[local]\nlr = 100_000_000.0\n"
 
 
 @pytest.mark.parametrize("command", ["run", "network"])
-def test_a_diverged_run_says_so_and_has_a_code_of_its_own(
+def test_a_stuck_run_says_so_and_has_a_code_of_its_own(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = file_with(EXPLODING + ENGINE + (NETWORK if command == "network" else ""), tmp_path)
     out = tmp_path / "out"
     for words in ([command, str(file), "--out", str(out)], ["resume", str(out), "--rounds", "4"]):
-        assert main([*words, "--no-progress"]) == DIVERGED
-        assert "diverged in round 1: every upload was not finite" in " ".join(capsys.readouterr().out.split())
+        assert main([*words, "--no-progress"]) == STUCK
+        assert "stuck since round 1: every upload was not finite" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_that_has_failed_is_saved_and_the_line_says_how_to_go_on(

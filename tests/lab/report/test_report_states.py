@@ -1,4 +1,4 @@
-"""The page shows runs in all states, unfinished, diverged, damaged and many, as far as they got."""
+"""The page shows runs in all states, unfinished, stuck, damaged and many, as far as they got."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ def test_what_several_tables_of_a_reproduction_say_stands_once_below_the_first(t
     assert places == sorted(places)
 
 
-def test_a_diverged_run_says_so(tmp_path: Path) -> None:
+def test_a_stuck_run_says_so(tmp_path: Path) -> None:
     folder = written(tmp_path / "r", {"model": [0.5, None]})
     guard = {"model": "model", "split": "guard", "refused": [1], "skipped": "no upload can be used"}
     Records(folder).append([{"round": 2} | guard])
-    assert "diverged in round 2: no upload can be used" in document(collect([folder]), "")
+    assert "stuck since round 2: no upload can be used" in document(collect([folder]), "")
 
 
 def test_a_damaged_run_of_a_sweep_is_named_and_the_others_are_shown(tmp_path: Path) -> None:

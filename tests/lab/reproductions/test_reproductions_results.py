@@ -47,12 +47,12 @@ def test_runs_of_an_earlier_sitting_count_and_the_other_ones_are_not_missed(tmp_
     assert filled["missing"] == ["B: not trained"]
 
 
-def test_a_run_that_has_diverged_says_so_below_the_table(tmp_path: Path) -> None:
+def test_a_run_that_is_stuck_says_so_below_the_table(tmp_path: Path) -> None:
     given = reproduction()
     results = pretend(tmp_path, given, {f"seed={seed},{method}": [0.5] * 6 for seed in (0, 1) for method in "AB"})
-    stopped = {"diverged": {"round": 4, "why": "every upload was not finite"}}
+    stopped = {"stuck": {"round": 4, "why": "every upload was not finite"}}
     write_json(tmp_path / "runs" / "seed=1,B" / "summary.json", stopped)
-    assert given.tables[0].filled(results)["missing"] == ["B: diverged in round 4: every upload was not finite"]
+    assert given.tables[0].filled(results)["missing"] == ["B: stuck since round 4: every upload was not finite"]
 
 
 def test_a_number_over_several_seeds_has_their_deviation(tmp_path: Path) -> None:

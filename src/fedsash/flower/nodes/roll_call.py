@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +17,9 @@ from ...basics.typed import typed
 from . import wire
 
 log = logging.getLogger("fedsash")
+
+TRIES = 3
+"""How often a node is asked who it is, if its answer is an error or can't be right."""
 
 COUNTS = ("sizes", "held", "tested")
 """What a node says of each client: its numbers of training samples, held-out samples and test samples."""
@@ -123,6 +127,7 @@ class RollCall:
     waiting: Waiting
     asked: dict[str, Any]
     _pending: dict[str, int] = field(default_factory=dict)
+    _tries: Counter[int] = field(default_factory=Counter)
     _said: set[str] = field(default_factory=set)
 
     def look(self) -> set[int]:
@@ -138,8 +143,7 @@ class RollCall:
                 self.roster.heard(node, wire.said(reply), self.waiting.most)
             except Exception as error:  # of any class: a stranger says what it likes
                 if node in live:  # one that has left is asked again when it is back
-                    self.roster.refuse(node)
-                    self._tell(f"node {node} {shortened(one_line(error), 300)}: not asked")
+                    self._failed(node, shortened(one_line(error), 300))
         for line in self.roster.settle(live):
             self._tell(line)
         return live
@@ -157,6 +161,15 @@ class RollCall:
                 raise RunError(f"no node has come for the clients {some} within {self.waiting.roll_call:g} s")
             time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
             over = time.monotonic() >= until
+
+    def _failed(self, node: int, why: str) -> None:
+        """Note that a node's answer can't be used. It is asked again at the next look, or has had its tries."""
+        self._tries[node] += 1
+        if self._tries[node] < TRIES:
+            self._tell(f"node {node} {why}: asked again")
+        else:
+            self.roster.refuse(node)
+            self._tell(f"node {node} {why}: not asked any more")
 
     def _ask(self, nodes: list[int]) -> dict[str, int]:
         from flwr.app import ConfigRecord, Message, RecordDict

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 
-OK, WRONG, DIVERGED, STOPPED, CLOSED = 0, 2, 3, 128, 141
-"""The exit codes: all is done; the command, a file or a run is wrong; the run has diverged; stopped by a signal, whose
+OK, WRONG, STUCK, STOPPED, CLOSED = 0, 2, 3, 128, 141
+"""The exit codes: all is done; the command, a file or a run is wrong; the run is stuck; stopped by a signal, whose
 number is added; nobody reads the output. A bug has 1, from Python."""
 
 
@@ -30,8 +30,8 @@ def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterabl
 
 
 def finished(summary: Mapping[str, Any]) -> int:
-    """The exit code of a run that has come to its end; the table of its summary says where it has diverged."""
-    return DIVERGED if summary.get("diverged") else OK
+    """The exit code of a run that has come to its end; the table of its summary says since when it is stuck."""
+    return STUCK if summary.get("stuck") else OK
 
 
 def ended(failed: Mapping[str, str], number: int) -> int:

@@ -16,7 +16,7 @@ from ...tasks import Criterion
 from .. import files
 from ..config import Experiment
 from ..records import Records
-from ..summaries import criterion_of, summarise
+from ..summaries import criterion_of, stuck_text, summarise
 from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
@@ -29,7 +29,7 @@ class Measurement:
     """One number from `runs` runs: their mean and, if there are several, their standard deviation (dividing by n - 1).
 
     `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
-    None. `why` says why runs are missing or have diverged; it is empty if no run was `asked` for. The number is printed
+    None. `why` says why runs are missing or stuck; it is empty if no run was `asked` for. The number is printed
     with `digits` digits after the point.
     """
 
@@ -121,10 +121,10 @@ class Results:
         return None if found is None else criterion.scale * float(found)
 
     def _why(self, run: PlannedRun) -> str:
-        """Why a run is missing, or how it has diverged."""
+        """Why a run is missing, or since when it is stuck."""
         if run.name in self.finished:
-            stopped = files.table(self.folder(run) / "summary.json").get("diverged")
-            return f"diverged in round {stopped['round']}: {stopped['why']}" if stopped else ""
+            since = files.table(self.folder(run) / "summary.json").get("stuck")
+            return stuck_text(since) if since else ""
         begun = files.there(self.folder(run) / "metrics.jsonl")
         return self.missing.get(run.name) or ("not finished" if begun else "not trained")
 

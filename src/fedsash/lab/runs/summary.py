@@ -13,7 +13,7 @@ import torch
 
 from ...exchange import Chronicle
 from ...state import State
-from ..summaries import diverged, summarise
+from ..summaries import stuck, summarise
 from .driver import Driver
 
 
@@ -29,7 +29,7 @@ def summary(
         more
         | summarise(history, federation.evaluation, federation.goal.criterion)
         | {
-            "diverged": diverged(history, state.round),
+            "stuck": stuck(history, state.round),
             "ended_early": stopped or more.get("ended_early", ""),
             "rounds": state.round,
             "seconds": state.seconds,

@@ -15,7 +15,7 @@ from ...client_results import CLIENTS, over_last
 from ...config.tables import build
 from ...files import read, table, there
 from ...records import Records
-from ...summaries import criterion_of, diverged, summarise
+from ...summaries import criterion_of, stuck, summarise
 from ...sweeps import index
 
 
@@ -172,7 +172,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     summary = _optional(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last
     if not ended:
-        summary = summarise(rows, evaluation, criterion) | {"rounds": last, "diverged": diverged(rows, last)}
+        summary = summarise(rows, evaluation, criterion) | {"rounds": last, "stuck": stuck(rows, last)}
     summary["over_clients"] = over_last(rows, evaluation.last)
     partition = _optional(folder / "partition.json")
     network = {row["round"]: row for row in rows if row["split"] == "network"}

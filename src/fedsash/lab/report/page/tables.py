@@ -11,6 +11,7 @@ from ....basics.errors import RunError
 from ....evaluation import NOT_EVALUATED, SPLITS
 from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
+from ...summaries import stuck_text
 from ...table import leader
 from ..comparison import CONFIDENCE, Row
 from .collect import Analysis, RunOnPage
@@ -21,9 +22,9 @@ NUMBER = re.compile(rf"[+{MINUS}-]?\d")
 
 
 def state(run: RunOnPage) -> str | None:
-    """A note on a run that diverged, ended early, or is not finished. None for any other run."""
-    if wrong := run.summary.get("diverged"):
-        return f"diverged in round {wrong['round']}: {wrong['why']}; its model has not moved since"
+    """A note on a run that is stuck, ended early, or is not finished. None for any other run."""
+    if since := run.summary.get("stuck"):
+        return stuck_text(since)
     of = f" of {run.wanted}" if run.wanted else ""
     if why := run.summary.get("ended_early"):
         return f"ended after round {run.rounds}{of}: {why}"

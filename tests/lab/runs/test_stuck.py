@@ -1,4 +1,4 @@
-"""A run that diverges goes on to its end, and says in which round and why."""
+"""A run that is stuck goes on to its end, and says since when and why."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_it_says_in_which_round_and_why(method: str, tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.WARNING, "fedsash"):
         result = run(exploding(method), 6, out=tmp_path, progress=False)
     assert result.state.round == 6
-    found = json.loads((tmp_path / "summary.json").read_text())["diverged"]
+    found = json.loads((tmp_path / "summary.json").read_text())["stuck"]
     assert found == {"round": 1, "why": "every upload was not finite, or longer than 1e+06"}
     said = [record.message for record in caplog.records if "skipped" in record.message]
     assert said == ["round 1: skipped, every upload was not finite, or longer than 1e+06"]
@@ -44,8 +44,8 @@ def test_it_says_in_which_round_and_why(method: str, tmp_path: Path, caplog: pyt
 def test_a_resumed_run_still_says_it(tmp_path: Path) -> None:
     run(exploding("fedavg"), 3, out=tmp_path, progress=False)
     result = resume(exploding("fedavg"), 5, tmp_path, progress=False)
-    assert result.summary["diverged"]["round"] == 1
+    assert result.summary["stuck"]["round"] == 1
 
 
 def test_a_run_that_does_not_says_nothing(tmp_path: Path) -> None:
-    assert run(federation(), 2, out=tmp_path, progress=False).summary["diverged"] is None
+    assert run(federation(), 2, out=tmp_path, progress=False).summary["stuck"] is None

@@ -9,6 +9,7 @@ ten pieces. Times are by the clock: the least and the median of the rounds. Run 
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 from collections.abc import Iterator
 from statistics import median
@@ -16,7 +17,7 @@ from statistics import median
 import torch
 from torch import nn
 
-from fedsash import Federation, FederatedData, LocalEngine, LocalTraining, RayEngine, Uniform
+from fedsash import FederatedData, Federation, LocalEngine, LocalTraining, RayEngine, Uniform
 from fedsash.executors import Engine
 from fedsash.methods import FedAvg, Method, Scaffold
 
@@ -36,7 +37,7 @@ def engines(processes: int) -> dict[str, Engine]:
 def federation(hidden: tuple[int, ...], method: Method, engine: Engine) -> Federation:
     """Clients of one sample, and a model with so many hidden units."""
     sizes = (784, *hidden, 10)
-    layers = [layer for a, b in zip(sizes, sizes[1:], strict=False) for layer in (nn.Linear(a, b), nn.ReLU())]
+    layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
     data = FederatedData.from_arrays(torch.rand(CLIENTS, 784), torch.arange(CLIENTS), [[i] for i in range(CLIENTS)])
     local, sampling = LocalTraining(lr=0.1, batch="full", steps=1), Uniform(CLIENTS)
     return Federation(nn.Sequential(*layers[:-1]), data, method, local, sampling=sampling, engine=engine, device="cpu")

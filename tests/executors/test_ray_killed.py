@@ -92,7 +92,7 @@ def test_actors_that_are_all_killed_at_once_are_replaced() -> None:
 
 @pytest.mark.slow
 def test_kills_at_random_moments_change_nothing() -> None:
-    rounds = 12
+    rounds = 6
     with federation(method=Scaffold(), sampling=EVERYBODY, engine=on_ray(2)) as world:
         state = world.start()
         world.prepare()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 from ...basics.errors import check, check_count, library
 from ...exchange import Executor
@@ -34,6 +34,7 @@ class RayEngine(Engine):
     `kind = "sequential"`, the same `pieces` and one thread.
     """
 
+    sums: ClassVar[bool] = True
     kind: Literal["ray"] = field(default="ray", metadata={"chooses": True})
     actors: int | None = None
     address: str | None = None

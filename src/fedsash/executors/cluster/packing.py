@@ -42,7 +42,7 @@ def copied(packed: Packed) -> Packed:
     return Packed(packed.content, [buffer.copy() for buffer in packed.buffers])
 
 
-class _Pickler(CloudPickler):
+class _Pickler(CloudPickler):  # type: ignore[misc]  # Ray has no types
     """Takes tensors as arrays, and everything else as Ray does."""
 
     def reducer_override(self, value: Any) -> Any:

@@ -1,7 +1,8 @@
 # make run    set everything up and train the main job on real data
 # make test   set everything up and run the tests
 # make check  lint, types and format
-# make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too
+# make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
+#             bench-gpu: on a GPU
 # make torture  the campaign: kills, damage, hostile files (two hours); docs/reliability.md
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench bench-peers torture clean
+.PHONY: run test slow check bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -31,6 +32,9 @@ bench: $(READY)
 
 bench-peers: $(READY)
 	$(BIN)/python -m benchmarks.peers
+
+bench-gpu: $(READY)
+	$(BIN)/python -m benchmarks.gpu
 
 torture: $(READY)
 	$(BIN)/python -m torture

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from fedsash.basics.paths import cache_folder
+
 settings.register_profile("fedsash", deadline=None)  # a machine may be busy
 settings.load_profile("fedsash")
 
@@ -24,8 +26,25 @@ def key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A cache folder that is not the user's, so that no test depends on earlier ones; compiled code is the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
+        patch.setenv("FEDSASH_CACHE", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own, in place of the user's."""
     monkeypatch.setenv("FEDSASH_CACHE", str(tmp_path / "cache"))
     return tmp_path / "cache"
+
+
+@pytest.fixture
+def device() -> str:
+    """The device that is there: a GPU, or else the CPU."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from benchmarks import gpu
 from benchmarks.peers import table
 from benchmarks.peers.clock import Clock, Enough
 from benchmarks.peers.modules import MODULES, Shakespeare, final_loss, trained
@@ -108,3 +109,20 @@ def test_fedsash_is_set_beside_the_best_peer_and_twice_the_fastest_thread() -> N
 def test_a_peer_that_ends_without_a_result_gives_the_reason(given: Given, tmp_path: Path) -> None:
     with pytest.raises(Failed, match="No module named 'benchmarks\\.peers\\.nobody'"):
         Peer("nobody").measure(tmp_path, "W1", str(tmp_path), str(tmp_path / "m.npz"), "1", "0")
+
+
+def test_a_plain_loop_and_fedsash_train_a_work_on_the_device_that_is_there(given: Given, device: str) -> None:
+    for rounds in (gpu.plain(given, device), gpu.ours(given, device)):
+        assert [next(rounds), next(rounds)] == [180, 180]
+
+
+def test_without_a_gpu_the_measurement_says_so_and_ends(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    if torch.cuda.is_available():
+        pytest.skip("a GPU is here")
+    gpu.main(tmp_path)
+    assert capsys.readouterr().out == "no GPU is here: nothing is measured\n"
+
+
+@pytest.mark.slow
+def test_the_run_on_random_images_comes_to_its_end(device: str) -> None:
+    assert gpu.cifar(device, samples=1000, rounds=2) > 0

@@ -1,6 +1,6 @@
 """fedsash, with the engine that it chooses for a long run, and what windows of 5, 20 and 100 cost it together.
 
-It trains the same modules as the others. On a CPU, PyTorch's LSTM is faster than fedsash's `shakespeare_lstm` by half.
+It trains the same modules as the others.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .works import PER_ROUND, Given
 WINDOWS = (5, 20, 100)
 
 
-def run(given: Given, clock: Clock, seed: int) -> None:
+def federation_of(given: Given, model: nn.Module, seed: int, device: str) -> fs.Federation:
+    """The work as a federation on a device."""
     work = given.work
-    model = module(given)
     indices = [np.arange(first, first + size) for first, size in given.clients]
-    federation = fs.Federation(
+    return fs.Federation(
         model,
         fs.FederatedData.from_arrays(
             given.x,
@@ -39,8 +39,13 @@ def run(given: Given, clock: Clock, seed: int) -> None:
         ),
         sampling=fs.sampling.Uniform(PER_ROUND),
         seed=seed,
-        device="cpu",
+        device=device,
     )
+
+
+def run(given: Given, clock: Clock, seed: int) -> None:
+    model = module(given)
+    federation = federation_of(given, model, seed, "cpu")
     clock.also = {"notes": federation.prepare(rounds=10**6), "windows s": observing(model)}
     state = federation.start()
 

@@ -89,7 +89,10 @@ class Effort(Shown):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Reply(Shown):
-    """The answer of the clients at some `places` `[b]` of a request. Its tensors are never written to again.
+    """The answer of the clients at some `places` `[b]` of a request.
+
+    Its tensors stay as they are until the executor is given its next request: they may lie in memory that worker
+    processes share. Who needs them longer copies them.
 
     `upload` `[b, ...]` are their uploads, `client_state` `[b, ...]` their new client state (empty if they keep it
     themselves). `norms` `[b]` is the largest Euclidean norm among each client's uploaded vectors, NaN if its upload or
@@ -161,6 +164,8 @@ class Executor(ABC):
 
     threads: int | None = None
     """How many threads this process may use while no client trains; None: all that PyTorch has."""
+    server_threads: int | None = None
+    """The same for the server's half of a round."""
     chronicle: Chronicle | None = None
     """Its additional records of the run."""
     minimum: int = 1
@@ -170,10 +175,10 @@ class Executor(ABC):
     def work(self, request: Request) -> Answers:
         """Answer a request. Every place is answered once; uploads come in the round's order, `Missing` at any time.
 
-        The executor does not write to an answer after it was yielded. If the iterator is abandoned before its end (by
-        an exception, by Ctrl-C, or because its consumer stops), the next request is answered as if it were the first.
-        Raises `Ended` if the run is over and clients will not answer any more. An exception of a client's training is
-        passed on, with a note that names the clients and the round.
+        The executor does not write to an answer before its next request. If the iterator is abandoned before its end
+        (by an exception, by Ctrl-C, or because its consumer stops), the next request is answered as if it were the
+        first. Raises `Ended` if the run is over and clients will not answer any more. An exception of a client's
+        training is passed on, with a note that names the clients and the round.
         """
 
     def described(self) -> dict[str, Any]:

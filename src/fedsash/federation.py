@@ -167,7 +167,8 @@ class Federation(Reached, Shown):
         if request.job == "probe":
             probed = self.collect(request)
             request = self.ask(state, probed=probed)
-        return self.finish(state, request, self.collect(request), probed)
+        with threads(self._lazy.current.server_threads):
+            return self.finish(state, request, self.collect(request), probed)
 
     def send(self, state: State) -> tuple[Tensor, Vectors]:
         """The model `[D]` that the clients of the next round receive, and the method's vectors."""
@@ -214,11 +215,12 @@ class Federation(Reached, Shown):
         report = sums.report(request.round + 1, probed, self._lazy.current.minimum)
         if report.skipped:
             return replace(state, round=state.round + 1), report
-        heard = replace(request, sent=self.sharing.common_of(request.sent))
+        common = self.sharing.common_of(request.sent)
+        heard = request if common is request.sent else replace(request, sent=common)
         mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
-        received = RoundMean(sent=sent, update=update, mean=mean, server_state=known, clients=s, total=n)
+        received = RoundMean(sent=common, update=update, mean=mean, server_state=known, clients=s, total=n)
         delta, found = self._method.server_update(received)
         server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
         state.spent = True
@@ -229,14 +231,13 @@ class Federation(Reached, Shown):
             state.remember(request.ids[places], own)
         if self.remembers:
             state.last[torch.from_numpy(request.ids[sums.places])] = request.round + 1
-        after = self.observe(state, w)
-        return replace(after, optimiser=server, server_state=server_state, aggregation=memory), report
+        return self.observe(state, w, optimiser=server, server_state=server_state, aggregation=memory), report
 
-    def observe(self, state: State, w: Tensor) -> State:
-        """The state with `w` `[D]` as the next global model, after every average has observed it."""
+    def observe(self, state: State, w: Tensor, **others: Any) -> State:
+        """The state with `w` `[D]` as the next global model, after every average has observed it, and other fields."""
         state.spent = True
         self.observers.observe(state, w, state.round + 1)
-        return replace(state, round=state.round + 1, w=w)
+        return replace(state, round=state.round + 1, w=w, **others)
 
     def models(self, state: State) -> dict[str, Tensor]:
         """The global model as `"model"`, and the averages that have seen a model by their names; all are `[D]`."""
@@ -313,8 +314,7 @@ class Federation(Reached, Shown):
         return self if engine == self.engine and data is self.data else replace(self, engine=engine, data=data)
 
     def _training(self) -> Training:
-        names = ("module", "goal", "method", "local", "aggregation", "sharing", "seed")
-        own: dict[str, Any] = {name: getattr(self, name) for name in names}
+        own = {n: getattr(self, n) for n in ("module", "goal", "method", "local", "aggregation", "sharing", "seed")}
         problem, asked = replace(self.clients.problem, test=None), self.evaluation.asked(self.clients.held)
         own |= {"batch": self.evaluation.batch, "fine_tuning": self.evaluation.fine_tuning}
         return Training(problem=problem, asked=asked, sample=self.sampling.first(self.sizes, self.seed), **own)

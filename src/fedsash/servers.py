@@ -181,6 +181,8 @@ class WholeServer(Server):
         return self.server.init(self.sharing.common_of(w))
 
     def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        if self.sharing.whole:
+            return self.server.step(sent, delta, state)
         common, state = self.server.step(self.sharing.common_of(sent), self.sharing.common_of(delta), state)
         return self.sharing.with_common(common, sent + delta), state
 

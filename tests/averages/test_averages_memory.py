@@ -102,13 +102,18 @@ class ElementCounter(TorchDispatchMode):
         return out
 
 
-def test_a_round_costs_the_same_whatever_the_size() -> None:
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_round_costs_the_same_whatever_the_size(asked: bool) -> None:
     costs = []
     for size in (5, 500):
         models = trajectory(size + 3)
-        window = follow(Window(size), models[:-1])
+        window = follow(Window(size), models[:-3])
+        for round in range(size + 1, size + 3):
+            window.observe(models[round], round).value(models[round])
         with ElementCounter() as counter:
             window.observe(models[-1], size + 3)
+            if asked:
+                window.value(models[-1])
         costs.append(counter.elements)
     assert costs[0] == costs[1] > 0
 

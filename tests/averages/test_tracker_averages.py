@@ -192,7 +192,7 @@ def test_a_state_that_does_not_fit_is_refused_in_a_line_and_changes_nothing() ->
         r"this is not the whole state of a tracker: KeyError '0/past/all/3'": {
             n: t for n, t in whole.items() if n != "0/past/all/3"
         },
-        r"this is not the whole state of a tracker: RuntimeError shape": whole | {"0/w/high": torch.zeros(3)},
+        r"this is not the whole state of a tracker: RuntimeError shape": whole | {"0/e/ema": torch.zeros(3)},
         r"this is not the whole state of a tracker: ValueError": whole | {"round": torch.zeros(2)},
         r"the saved state does not fit this tracker: e is nothing there": Tracker({"w": Window(3)}, model).state_dict(),
         r"the saved state does not fit this tracker: e.warmup is True there and False here": Tracker(

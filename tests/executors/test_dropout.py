@@ -61,6 +61,7 @@ def test_p_1_drops_everything_in_the_value_and_in_the_gradient(gradients: Any) -
         loss=cross_entropy,
         method=FedAvg(),
         memory_format="contiguous",
+        precision="full",
         dropout=True,
     )(w, batch, {})
     views = Layout(model).views(gradient)
@@ -189,6 +190,7 @@ def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None
         loss=cross_entropy,
         method=FedAvg(),
         memory_format="contiguous",
+        precision="full",
         dropout=True,
     )(w, Batch(x, y, weights, h), {})
     alone = OneByOne(
@@ -197,6 +199,7 @@ def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None
         loss=cross_entropy,
         method=FedAvg(),
         memory_format="contiguous",
+        precision="full",
         dropout=True,
     )
     for c, n in enumerate(counts):
@@ -210,6 +213,7 @@ def test_stacked_gradients_with_padding_are_those_of_each_client_alone() -> None
         loss=cross_entropy,
         method=FedAvg(),
         memory_format="contiguous",
+        precision="full",
         dropout=False,
     )(w, Batch(x, y, weights, h), {})
     assert not torch.allclose(together, undropped), "dropout does something"
@@ -227,6 +231,7 @@ def test_the_same_batch_asked_again_has_the_same_masks() -> None:
             loss=cross_entropy,
             method=FedAvg(),
             memory_format="contiguous",
+            precision="full",
             dropout=True,
         )
         assert torch.equal(gradient(w, batch, {}), gradient(w.clone(), batch, {}))

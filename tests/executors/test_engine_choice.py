@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,20 +18,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fedsash.executors import LocalEngine
-from fedsash.executors.auto import (
-    CLOSE,
-    CLOSE_COMPILED,
-    COMPILING,
-    Candidate,
-    Trial,
-    _candidates,
-    choose,
-    duration,
-    repays,
-    step_seconds,
-)
+from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, choose, repays, resolve, step_seconds
 from fedsash.executors.devices import cores
 from fedsash.executors.training import ClientWork
+from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, duration
 from fedsash.testing.worlds import small_data, small_federation, small_model
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
@@ -36,39 +29,12 @@ STACKED = LocalEngine("vectorised", workers=1, block=10, compile=False, memory_f
 SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)
 
 
-def stacked(candidate: Candidate) -> bool:
-    return candidate.engine.kind == "vectorised"
-
-
-def never(candidate: Candidate) -> bool:
-    return False
-
-
 @given(st.lists(st.floats(1e-4, 1e3), min_size=1, max_size=6))
 def test_what_is_chosen_is_about_as_good_as_the_fastest_and_nothing_simpler_is(seconds: list[float]) -> None:
-    candidates = [Candidate(ALONE, each) for each in seconds]
-    best, _ = choose(candidates, never)
+    candidates = [Candidate(ALONE, each, each) for each in seconds]
+    best = choose(candidates)
     assert best.seconds <= CLOSE * min(seconds)
     assert all(simpler.seconds >= CLOSE * min(seconds) for simpler in candidates[: candidates.index(best)])
-
-
-@pytest.mark.parametrize("compiles, chosen", [(never, SPLIT), (stacked, STACKED)])
-def test_processes_have_to_save_more_where_steps_will_be_compiled(
-    compiles: Callable[[Candidate], bool], chosen: LocalEngine
-) -> None:
-    between = (CLOSE + CLOSE_COMPILED) / 2
-    best, compiled = choose([Candidate(ALONE, 9.0), Candidate(STACKED, between), Candidate(SPLIT, 1.0)], compiles)
-    assert best.engine == chosen and compiled == (compiles is stacked)
-
-
-def test_processes_that_save_most_of_the_time_are_chosen_even_so() -> None:
-    best, compiled = choose([Candidate(STACKED, 1.01 * CLOSE_COMPILED), Candidate(SPLIT, 1.0)], stacked)
-    assert best.engine == SPLIT and compiled
-
-
-def test_what_is_only_fast_when_it_is_not_compiled_is_not_compiled() -> None:
-    best, compiled = choose([Candidate(ALONE, 1.0), Candidate(STACKED, 2.0)], stacked)
-    assert best.engine == ALONE and not compiled
 
 
 @pytest.mark.parametrize(
@@ -80,7 +46,7 @@ def test_the_time_of_a_round_has_no_powers_of_ten(seconds: float, text: str) -> 
 
 
 def test_while_other_programs_use_the_cores_the_processors_time_counts() -> None:
-    """Two threads wait for each other, so that they do not show who else uses the cores."""
+    """Two threads wait for each other, so that they do not show who else uses the cores, and gain nothing there."""
     quiet, waiting, busy = Trial(1.0, 0.95, 1), Trial(1.0, 0.5, 2), Trial(3.0, 1.0, 1)
     assert step_seconds([quiet, waiting]) == [1.0, 1.0]
     assert step_seconds([quiet, waiting, busy]) == [0.95, 0.5, 1.0]
@@ -88,20 +54,111 @@ def test_while_other_programs_use_the_cores_the_processors_time_counts() -> None
 
 def test_a_run_is_compiled_if_that_saves_more_time_than_it_takes() -> None:
     assert not repays(0.01, rounds=None) and not repays(0.01, rounds=100)
-    assert repays(0.01, rounds=10_000) and repays(2 * COMPILING, rounds=1)
+    assert repays(0.01, rounds=10_000) and repays(2 * COMPILING, rounds=1) and not repays(-1.0, rounds=10_000)
+
+
+@pytest.fixture
+def work() -> Iterator[ClientWork]:
+    with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
+        yield ClientWork(world._training(), small_data())
+
+
+def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Path) -> None:
+    first, (said,), _ = resolve(LocalEngine(), work)
+    (file,) = (cache / "engines").iterdir()
+    kept = file.read_bytes()
+    second, (again,), _ = resolve(LocalEngine(), work)
+    assert second == first and again == f"{said} (measured in an earlier run)" and file.read_bytes() == kept
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', '{"a": ["b", "c", "d"]}', "\0"])
+def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache: Path) -> None:
+    resolve(LocalEngine(), work)
+    (file,) = (cache / "engines").iterdir()
+    file.write_text(content)
+    _, (said,), _ = resolve(LocalEngine(), work)
+    assert "earlier" not in said and file.read_text() != content
+
+
+def test_a_folder_that_cannot_be_written_is_said_and_changes_nothing(
+    work: ClientWork, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.write_text("a file")
+    assert resolve(LocalEngine(), work)[0].resolved
+    assert caplog.messages[0].startswith("what was measured can't be kept (")
+
+
+def test_a_training_that_differs_only_in_its_numbers_shares_what_was_measured(work: ClientWork, cache: Path) -> None:
+    training = work.training
+    resolve(LocalEngine(), work)
+    other = replace(training, local=replace(training.local, lr=0.01, epochs=7), seed=3)
+    resolve(LocalEngine(), replace(work, training=other))
+    assert len(list((cache / "engines").iterdir())) == 1
+    resolve(LocalEngine(), replace(work, training=replace(other, local=replace(training.local, batch=3))))
+    assert len(list((cache / "engines").iterdir())) == 2
+
+
+def test_what_takes_longer_than_promised_is_forgotten_and_the_time_of_other_programs_does_not_count(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    forgotten: list[bool] = []
+    for seconds in (1.4 * 0.01, 1.6 * 0.01):
+        promise = Promise(0.01, lambda: forgotten.append(True))
+        for _ in range(3 * WATCHED):
+            promise(seconds)
+    assert forgotten == [True]
+    assert caplog.messages == [
+        "engine: a round takes 16 ms of the processor, and not 10 ms: the next run measures again"
+    ]
+
+
+@pytest.mark.parametrize("engine", [ALONE, replace(SPLIT, kind="sequential", block=1)], ids=["here", "workers"])
+def test_executors_tell_what_a_round_took_of_the_processor(engine: LocalEngine, work: ClientWork) -> None:
+    told: list[float] = []
+    executor = engine._open(work, told.append)
+    try:
+        request, _ = work.first(engine.trainer(work), work.numbers)
+        began = time.perf_counter()
+        for _ in range(3):
+            for _ in executor.work(request):
+                time.sleep(0.01)
+        assert len(told) == 3 and 0 < sum(told) < time.perf_counter() - began - 3 * 0.01 * len(work.numbers)
+    finally:
+        executor.close()
+
+
+def test_a_choice_that_was_wrong_is_measured_again_by_the_next_run(work: ClientWork, cache: Path) -> None:
+    with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
+        world.prepare()
+        (file,) = (cache / "engines").iterdir()
+        world.close()
+        kept = json.loads(file.read_text())
+        file.write_text(json.dumps({name: [clock / 1e3, used / 1e3, n] for name, (clock, used, n) in kept.items()}))
+        state = world.start()
+        for _ in range(WATCHED):
+            assert file.exists()
+            state, _ = world.round(state)
+        assert not file.exists()
 
 
 @pytest.mark.slow
-def test_what_is_measured_while_other_programs_use_the_cores_is_what_was_measured_before() -> None:
-    with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
-        work = ClientWork(world._training(), small_data())
+def test_compiled_steps_are_timed_where_a_run_may_repay_them(work: ClientWork, cache: Path) -> None:
+    short, _, _ = resolve(LocalEngine(), work, rounds=10)
+    long, (said,), _ = resolve(LocalEngine(), work, rounds=10**7)
+    assert short.compile is False and long.compile is True and "and compiled" in said
+    assert resolve(LocalEngine(), work, rounds=10)[0] == short
 
-        def measured() -> list[float]:
-            return [candidate.seconds for candidate in _candidates(LocalEngine(workers=1, threads=1), work)]
 
-        alone = measured()
-        with busy_cores(3 * cores()):
-            together = measured()
+@pytest.mark.slow
+def test_what_is_measured_while_other_programs_use_the_cores_is_what_was_measured_before(
+    work: ClientWork, cache: Path
+) -> None:
+    def measured() -> list[float]:
+        return [candidate.seconds for candidate in _candidates(LocalEngine(workers=1, threads=1), work, Trials(work))]
+
+    alone = measured()
+    with busy_cores(3 * cores()):
+        together = measured()
     assert np.allclose(np.log(together), np.log(alone), atol=np.log(2))
 
 

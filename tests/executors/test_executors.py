@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,11 @@ import pytest
 import torch
 from torch import Tensor
 
+from fedsash.basics.arrays import Vectors
 from fedsash.exchange import Request
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
+from fedsash.servers import ServerSGD
 from fedsash.tasks import Classification
 from fedsash.testing import check_executor
 from support.executors import Cluster, Own, Twice, answers, request_of
@@ -85,7 +87,7 @@ def loss_that_fails(output: Tensor, y: Tensor) -> Tensor:
 def test_an_exception_names_its_clients_and_the_next_request_is_answered(name: str) -> None:
     with federation(engine=ALL[name], loss=loss_that_fails, sampling=EVERYBODY) as world:
         request = replace(request_of(world), ids=np.array([2, 5]), last=np.zeros(2, dtype=np.int64))
-        expected = [reply.upload["delta"] for reply in answers(world, request)]
+        expected = [reply.upload["delta"].clone() for reply in answers(world, request)]
         with pytest.raises(RuntimeError, match="can't be learned") as error:
             answers(world, request_of(world))
         assert any("clients [4]" in note and "round 1" in note for note in error.value.__notes__)
@@ -176,3 +178,29 @@ def test_workers_that_were_interrupted_as_they_started_are_started_anew() -> Non
         workers: Any = world.executor
         workers._workers.pop(1).close()
         assert identical(world.round(state)[0], expected)
+
+
+@dataclass(frozen=True)
+class Counting(ServerSGD):
+    """Tells the threads of its steps."""
+
+    told: list[int] = field(default_factory=list)
+
+    def step(self, sent: Tensor, delta: Tensor, state: Vectors) -> tuple[Tensor, Vectors]:
+        self.told.append(torch.get_num_threads())
+        return super().step(sent, delta, state)
+
+
+@pytest.mark.parametrize("name, own, threads", [("sequential", 1, 1), ("sequential", 2, 2), ("workers", 2, 1)])
+def test_the_servers_half_of_a_round_has_no_threads_that_the_clients_half_has_not(
+    name: str, own: int, threads: int
+) -> None:
+    """A second thread that waits for work takes milliseconds where cores are busy, for a sum of microseconds."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        server = Counting()
+        after(federation(engine=replace(ENGINES[name], threads=own), server=server), 2)
+        assert server.told == [threads] * 2 and torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)

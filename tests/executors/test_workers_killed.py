@@ -152,7 +152,7 @@ def test_workers_that_are_all_killed_at_once_are_replaced(caplog: pytest.LogCapt
         world.prepare()
         kill_all()  # while they wait
         state, _ = world.round(state)
-        expected = [reply.upload["delta"] for reply in world.executor.work(world.ask(state))]  # type: ignore[union-attr]
+        expected = [reply.upload["delta"].clone() for reply in world.executor.work(world.ask(state))]  # type: ignore[union-attr]
         answers = world.executor.work(world.ask(state))
         found = [next(answers).upload["delta"]]  # type: ignore[union-attr]
         kill_all()  # while they work

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from fedsash.models import build
 from fedsash.models.lstm import LSTM
@@ -41,6 +42,16 @@ def twin(layer: LSTM) -> nn.LSTM:
         other.bias_ih_l0.copy_(layer.b[order])
         other.bias_hh_l0.zero_()[width : 2 * width] = 1
     return other
+
+
+class CountedLstms(TorchFunctionMode):
+    """Counts the calls of PyTorch's LSTM."""
+
+    calls = 0
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls += func is torch.lstm
+        return func(*args, **(kwargs or {}))
 
 
 def test_it_has_the_published_number_of_parameters() -> None:
@@ -80,16 +91,31 @@ def test_the_gradient_is_that_of_finite_differences() -> None:
     given = [value.detach().requires_grad_() for value in values]
 
     def h(x: Tensor, *weights: Tensor) -> Any:
-        return functional_call(layer, dict(zip(names, weights, strict=True)), (x,))
+        return vmap(partial(functional_call, layer, dict(zip(names, weights, strict=True))))((x,))
 
-    assert torch.autograd.gradcheck(h, (random(2, 4, 2).requires_grad_(), *given))
+    assert torch.autograd.gradcheck(h, (random(3, 2, 4, 2).requires_grad_(), *given))
 
 
-def test_a_second_derivative_is_refused() -> None:
-    x = random(2, 4, 2).requires_grad_()
-    (first,) = torch.autograd.grad(LSTM(2, 3).double()(x).sum(), x, create_graph=True)
+def test_a_second_derivative_of_stacked_clients_is_refused() -> None:
+    x = random(3, 2, 4, 2).requires_grad_()
+    (first,) = torch.autograd.grad(vmap(LSTM(2, 3).double())(x).sum(), x, create_graph=True)
     with pytest.raises(RuntimeError):
         torch.autograd.grad(first.sum(), x)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_one_client_alone_runs_pytorchs_kernel_and_stacked_clients_have_the_same_numbers(training: bool) -> None:
+    layer, x = LSTM(3, 5).double().train(training), random(2, 4, 9, 3).requires_grad_()
+    nn.init.normal_(layer.b)
+    given = [x, layer.W, layer.U, layer.b]
+    alone, together = torch.stack([layer(one) for one in x]), vmap(layer)(x)
+    close(alone, together)
+    for one, other in zip(*(torch.autograd.grad(h.sin().sum(), given) for h in (alone, together)), strict=True):
+        close(one, other)
+    with CountedLstms() as counted:
+        layer(x[0])
+        vmap(layer)(x)
+    assert counted.calls == 1
 
 
 @pytest.mark.parametrize("server_state", [False, True], ids=["own weights", "the same weights"])

@@ -93,6 +93,7 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
             loss=loss,
             method=FedAvg(),
             memory_format="contiguous",
+            precision="full",
             dropout=True,
         )(w, batch, {})
         for memory_format in ("contiguous", "channels_last"):
@@ -102,6 +103,7 @@ def check_gradients(models: list[nn.Module], shape: tuple[int, ...]) -> None:
                 loss=loss,
                 method=FedAvg(),
                 memory_format=memory_format,
+                precision="full",
                 dropout=True,
             )
             for c in range(clients):

@@ -222,14 +222,13 @@ class UploadSums:
         self._sums = {}
 
     def _accumulate(self, name: str, value: Tensor, places: Ints) -> None:
-        weights = self._of(name)[places]
-        if name not in self._sums:
-            self._sums[name] = torch.zeros_like(value[0])
-        if len(value) == 1:
-            self._sums[name].add_(value[0], alpha=float(weights[0]))
+        weights, before = self._of(name)[places], self._sums.get(name)
+        if len(value) == 1:  # zero is added to the first one, too, without being written: so no sum is -0.0
+            total = value.new_zeros(()) if before is None else before
+            self._sums[name] = torch.add(total, value[0], alpha=float(weights[0]), out=before)
         else:
-            mixed = torch.from_numpy(weights).to(value) @ value.reshape(len(value), -1)
-            self._sums[name] += mixed.view(value.shape[1:])
+            mixed = (torch.from_numpy(weights).to(value) @ value.reshape(len(value), -1)).view(value.shape[1:])
+            self._sums[name] = mixed.add_(0.0 if before is None else before)
 
     def _of(self, name: str) -> Floats:
         return self._uniform if name in self._uniform_names else self._weights

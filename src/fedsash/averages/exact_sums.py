@@ -7,6 +7,8 @@ even if its values were large: after n additions the error is below n^2 * 2^-106
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 
@@ -23,19 +25,18 @@ def zero(w: Tensor) -> Tensor:
     return torch.zeros(w.shape, dtype=torch.float64, device=exact_device(w))
 
 
-def add(high: Tensor, low: Tensor, plus: Pieces | None = None, minus: Tensor | None = None) -> None:
-    """`high + low += plus - minus`, in place; all are vectors `[d]`.
+def add(high: Tensor, low: Tensor, plus: Sequence[Pieces] = (), minus: Sequence[Pieces] = ()) -> None:
+    """`high + low += sum(plus) - sum(minus)`, in place; all are vectors `[d]`.
 
     It is one pass over memory, chunk by chunk, with temporaries that stay in a core's cache.
     """
-    lead = plus or Pieces([] if minus is None else [minus])
-    most = chunk_of(high)
+    most, signs = chunk_of(high), [-1] * len(minus) + [1] * len(plus)
     rows = torch.empty((4, min(most, len(high))), dtype=torch.float64, device=high.device)
-    beside = (high, low) if plus is None or minus is None else (high, low, minus)
-    for first, h, error, *second in lead.beside(most, *beside):
+    chunks = zip(*(w.chunks(most) for w in (*minus, *plus)), strict=True)
+    for h, error, terms in zip(torch.split(high, most), torch.split(low, most), chunks, strict=False):
         b, s, t, e = rows[:, : len(h)].unbind()
         a = h
-        for x, sign in [*((x, -1) for x in second), (first, -1 if plus is None else 1)]:
+        for x, sign in zip(terms, signs, strict=True):
             out = s if a is h else h
             a, rest = _two_sum(a, b.copy_(x), sign, (out, t, e))
             error += rest

@@ -116,8 +116,10 @@ class Observers:
                 past.rounds = average.needs(state)
                 used[past.trajectory] = own
         for trajectory, piece in used.items():
-            trajectory.forget()  # first, so that the new model can take a row that is no longer needed
-            if trajectory.needs(round):
+            needed = trajectory.needs(round)
+            # First forget, so that the new model can take a row that is no longer needed.
+            trajectory.forget({round: piece} if needed else {})
+            if needed:
                 trajectory.put(round, piece)
 
     def _taking(self, names: Iterable[str], round: int) -> list[str]:
@@ -125,6 +127,8 @@ class Observers:
         return [name for name in names if self._observers[name].average.observes(round)]
 
     def _offer(self, names: Sequence[str], states: AverageStates, w: Pieces, round: int) -> None:
+        if not names:
+            return
         left = self.not_finite(names, w, round)
         self.take([name for name in names if name not in left], states, w, round)
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from . import exact_sums
+from .pieces import Pieces
 from .swa import SWA
 
 SUM = SWA(1)
@@ -49,7 +50,7 @@ class RunningSum:
         This is the value of a window of n - m models after n models.
         """
         high, low = self.high.clone(), self.low.clone()
-        exact_sums.add(high, low, minus=earlier.high)
+        exact_sums.add(high, low, minus=[Pieces.of(earlier.high)])
         low -= earlier.low
         return exact_sums.mean(high, low, self.count - earlier.count, like)
 

@@ -56,7 +56,7 @@ class SWA(Average):
         return since >= 0 and since % self.cycle == self.cycle - 1
 
     def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
-        exact_sums.add(state["high"], state["low"], plus=w)
+        exact_sums.add(state["high"], state["low"], plus=[w])
         state["seen"] += 1
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:

@@ -8,7 +8,10 @@ from pathlib import Path
 from torch import Tensor
 
 from ..basics.storage import Storage, rows
+from .moving_sum import MovingSum
 from .pieces import Pieces
+
+NONE: Mapping[int, Pieces] = {}
 
 
 class Trajectory:
@@ -74,12 +77,18 @@ class Trajectory:
             self._models[round] = self._free.pop()
         Pieces.of(w).copy_to(self._models[round])
 
-    def forget(self) -> list[Tensor]:
-        """Drop the models that no `Past` needs; returns their rows `[d]`, unchanged, which the next models will use."""
+    def forget(self, coming: Mapping[int, Pieces] = NONE) -> list[Tensor]:
+        """Drop the models that no `Past` needs; returns their rows `[d]`, unchanged, which the next models will use.
+
+        `coming` is the model that will be put next, by its round (see `MovingSum.lose`).
+        """
         needed: set[int] = set().union(*(past.rounds for past in self._pasts))
-        freed = [self._models.pop(round) for round in self._models.keys() - needed]
-        self._free += freed
-        return freed
+        freed = {round: self._models[round] for round in self._models.keys() - needed}
+        for past in self._pasts:
+            past.lose(freed, coming)
+        for round in freed:
+            self._free.append(self._models.pop(round))
+        return list(freed.values())
 
     def _block(self) -> list[Tensor]:
         """New rows in reverse order, so that `pop` gives the first one."""
@@ -92,6 +101,7 @@ class Past(Mapping[int, Tensor]):
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
         self.rounds: Collection[int] = ()
+        self._sum = MovingSum()
 
     def __getitem__(self, round: int) -> Tensor:
         return self.trajectory[round]
@@ -102,14 +112,24 @@ class Past(Mapping[int, Tensor]):
     def __len__(self) -> int:
         return len(self.rounds)
 
+    def mean(self, like: Tensor) -> Tensor:
+        """The exact mean `[d]` of all its models, rounded once to the type of `like`, on its device."""
+        return self._sum.mean(self.rounds, self.trajectory.__getitem__, like)
+
+    def lose(self, models: Mapping[int, Tensor], coming: Mapping[int, Pieces]) -> None:
+        """Its trajectory is about to drop `models`, which it does not need (see `MovingSum.lose`)."""
+        self._sum.lose(models, self.rounds, coming)
+
     def clear(self) -> None:
         """Need no models from now on."""
         self.rounds = ()
+        self._sum.clear()
         self.trajectory.forget()
 
     def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor]) -> None:
         """Need the models of `rounds`; `model(round)` gives those `[d]` that the trajectory does not have yet."""
         self.rounds = tuple(rounds)
+        self._sum.clear()
         for round in self.rounds:
             if round not in self.trajectory:
                 self.trajectory.put(round, model(round))

@@ -11,9 +11,9 @@ from torch import Tensor
 from ..basics import storage as storages
 from ..basics.arrays import Vectors
 from ..basics.errors import check, check_count
-from . import exact_sums
 from .base import Average, Retention, check_vector
 from .pieces import Pieces
+from .trajectory import Past
 
 
 @dataclass(frozen=True)
@@ -29,15 +29,16 @@ class Window(Average):
     those after a multiple of `every` rounds are observed. `every = 1` is WiMA; `every = k` averages models that are k
     rounds or steps apart, which is LAWA. IMA sends a window of P = `size` models to the clients: see `Broadcast`.
 
-    The time of a round does not depend on the size: the new model is added to a sum and the oldest is subtracted. The
-    sum has twice the precision of float64 (see `exact_sums`). So the mean is the exact one, rounded once, even after
-    10,000 rounds and after models with values a billion times larger. The mean of one model is that model, bitwise.
+    In a round it only keeps a copy of the new model. Their sum is moved on when the mean is asked for (`MovingSum`), so
+    the time of a round does not depend on the size. It has twice the precision of float64 (see `exact_sums`). So the
+    mean is the exact one, rounded once, even after 10,000 rounds and after models with values a billion times larger.
+    The mean of one model is that model, bitwise.
 
     `storage` says where the models lie: `"device"`, `"host"`, `"disk"`, or `"auto"` (see `storage.rows`). Windows of
     the same slice and storage share them, so windows of 5, 10 and 200 models together keep 200.
 
     State: `rounds` int64 `[size]`, the round of the model in each slot of a ring, -1 if it is empty; `seen` int64 `[]`,
-    how many models were taken so far; `high`, `low` float64 `[d]`, the sum. The models themselves are in its `past`.
+    how many models were taken so far. The models themselves are in its `past`.
     """
 
     size: int
@@ -51,28 +52,21 @@ class Window(Average):
 
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)
-        return {
-            "rounds": torch.full((self.size,), -1),
-            "seen": torch.tensor(0),
-            "high": exact_sums.zero(w),
-            "low": exact_sums.zero(w),
-        }
+        return {"rounds": torch.full((self.size,), -1), "seen": torch.tensor(0)}
 
     def observes(self, round: int) -> bool:
         return round >= self.start and round % self.every == 0
 
     def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
-        slot = int(state["seen"]) % self.size
-        oldest = int(state["rounds"][slot])
-        exact_sums.add(state["high"], state["low"], plus=w, minus=past[oldest] if oldest >= 0 else None)
-        state["rounds"][slot] = round
+        state["rounds"][int(state["seen"]) % self.size] = round
         state["seen"] += 1
 
     def mean(self, state: Vectors, w: Tensor, past: Mapping[int, Tensor]) -> Tensor:
         held = self.needs(state)
         if len(held) == 1:
             return past[held[0]].to(w.device, copy=True)
-        return exact_sums.mean(state["high"], state["low"], len(held), w)
+        assert isinstance(past, Past)
+        return past.mean(w)
 
     def retention(self) -> Retention:
         return Retention(self.size, self.every, self.storage)
@@ -90,6 +84,5 @@ class Window(Average):
         """
         held = sorted(self.needs(state))
         check(round in held, "Window.retract: round", round, f"not in the window, which holds {held or 'none'}")
-        exact_sums.add(state["high"], state["low"], minus=past[round])
         state["rounds"][state["rounds"] == round] = -1
         return state

@@ -1,4 +1,4 @@
-"""Paths: only plain files are read, names stay in their folder, and an error in writing names the file."""
+"""Paths: plain files, names in a folder, the user's cache folder, and files that are written as a whole."""
 
 from __future__ import annotations
 
@@ -64,6 +64,25 @@ def inside(folder: Path, name: str) -> Path:
     if path.anchor or ".." in path.parts or "\0" in name:
         raise RunError(f"{folder} names the file {name!r}, which is not in this folder")
     return folder / path
+
+
+def cache_folder() -> Path:
+    """The user's cache folder: `$FEDSASH_CACHE`, else `fedsash` in `$XDG_CACHE_HOME`, else `~/.cache/fedsash`."""
+    if "FEDSASH_CACHE" in os.environ:
+        return Path(os.environ["FEDSASH_CACHE"])
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash"
+
+
+@contextmanager
+def replaced(path: Path) -> Iterator[Path]:
+    """A file to be written in the `with` block, which then takes the place of `path`: nobody ever reads half of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    try:
+        yield unfinished
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager

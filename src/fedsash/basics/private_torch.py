@@ -54,6 +54,11 @@ def seed_cpu(seed: int) -> None:
     torch.default_generator.manual_seed(seed)
 
 
+def transformed() -> bool:
+    """Whether `vmap`, `grad` or another transform of functions is at work."""
+    return bool(torch._C._are_functorch_transforms_active())
+
+
 def compiled(function: Callable[..., None], tensors: list[Tensor]) -> Callable[..., Any]:
     """The function, compiled for tensors of these shapes: it is traced to a flat graph, which Inductor compiles."""
     from torch import _inductor as inductor

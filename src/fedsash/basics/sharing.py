@@ -126,18 +126,24 @@ class Sharing:
         """The layout of the common parameters."""
         return self.clients_layout.between(0, self.common_size)
 
+    @cached_property
+    def whole(self) -> bool:
+        """Whether all entries of a model are common parameters."""
+        return self.common_size == self.layout.size
+
     def common_of(self, w: Tensor) -> Tensor:
         """The common parameters of a model `[..., D]`."""
-        return w if self.common_size == self.layout.size else self.to_clients(w)[..., : self.common_size]
+        return w if self.whole else self.to_clients(w)[..., : self.common_size]
 
     def with_common(self, common: Tensor, w: Tensor) -> Tensor:
         """A model `[D]` with other common parameters."""
-        rest = self.to_clients(w)[self.common_size :]
-        return self.from_clients(torch.cat([common, rest])) if len(rest) else common
+        if self.whole:
+            return common
+        return self.from_clients(torch.cat([common, self.to_clients(w)[self.common_size :]]))
 
     def to_clients(self, w: Tensor, own: Tensor | None = None) -> Tensor:
         """A model `[..., D]` in the clients' order, with the entries `own` `[..., d]` if they are given."""
-        w = _taken(w, self.layout, self._order)
+        w = self._taken(w, self.layout, self._order)
         if own is None:
             return w
         before, after = (w[..., part] for part in (slice(0, self.own.start), slice(self.own.stop, None)))
@@ -146,7 +152,7 @@ class Sharing:
 
     def from_clients(self, local: Tensor) -> Tensor:
         """A model `[..., D]` from one in the clients' order."""
-        return _taken(local, self.clients_layout, self._back)
+        return self._taken(local, self.clients_layout, self._back)
 
     def with_own(self, w: Tensor, own: Tensor) -> Tensor:
         """Models `[..., D]` with what clients keep, `[..., d]`, in its place."""
@@ -170,11 +176,17 @@ class Sharing:
 
         What stays with the clients does not change.
         """
-        if self.common_size == self.layout.size:
+        if self.whole:
             return delta
         zeros = delta.new_zeros(()).expand(*delta.shape[:-1], self.own_size)
         statistics = [upload[STATISTICS]] if STATISTICS in upload else []
         return self.from_clients(torch.cat([delta, zeros, *statistics], dim=-1))
+
+    def _taken(self, w: Tensor, layout: Layout, order: list[int]) -> Tensor:
+        """A model `[..., D]` of a layout with its tensors in another order; the model itself if both orders agree."""
+        if self.clients_layout is self.layout:
+            return w
+        return torch.cat([w[..., slice(*layout.places[i])] for i in order], dim=-1)
 
     @property
     def _own_in_words(self) -> str:
@@ -217,11 +229,3 @@ class Sharing:
         for kind, length in zip(self._kinds, self.layout.lengths, strict=True):
             sizes[kind] += length
         return list(accumulate(sizes))
-
-
-def _taken(w: Tensor, layout: Layout, order: list[int]) -> Tensor:
-    """A model `[..., D]` of a layout with its tensors in another order; the model itself if they are in order."""
-    if order == sorted(order):
-        return w
-    places = layout.places
-    return torch.cat([w[..., slice(*places[i])] for i in order], dim=-1)

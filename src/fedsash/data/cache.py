@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..basics.paths import plain_file
+from ..basics.paths import cache_folder, plain_file, replaced
 from .encoded import Features
 from .formats.memory import damages
 
@@ -21,13 +20,6 @@ Content = tuple[dict[str, Features], dict[str, Any]]
 """Tensors and encoded images by name, and further values that JSON can hold."""
 
 _log = logging.getLogger(__name__)
-
-
-def folder() -> Path:
-    """The cache folder: `$FEDSASH_CACHE`, else `fedsash` in `$XDG_CACHE_HOME`, else `~/.cache/fedsash`."""
-    if "FEDSASH_CACHE" in os.environ:
-        return Path(os.environ["FEDSASH_CACHE"])
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash"
 
 
 def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content]) -> Content:
@@ -40,7 +32,7 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
     Raises `DataError` if one of `files` is no plain file.
     """
     name = hashlib.sha256(json.dumps([1, list(map(_stamp, files)), how]).encode()).hexdigest()[:32]
-    kept = folder() / f"{name}.safetensors"
+    kept = cache_folder() / f"{name}.safetensors"
     if kept.is_file() and kept.stat().st_size < limit:
         try:
             return _read(kept)
@@ -82,15 +74,9 @@ def _read(file: Path) -> Content:
 
 
 def _write(file: Path, tensors: dict[str, Tensor], info: dict[str, Any]) -> None:
-    """Write to a temporary file and rename it, so that no other process ever reads half a file."""
     from safetensors.torch import save_file
 
     about = json.dumps(info)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = file.with_suffix(f".{os.getpid()}")
-    try:
+    with replaced(file) as unfinished:
         # One entry only: safetensors writes several entries in an order that differs between runs.
         save_file(tensors, unfinished, {"fedsash": f"{_checksum(tensors, about)} {about}"})
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)

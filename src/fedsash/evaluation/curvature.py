@@ -25,8 +25,7 @@ class Curvature:
     `loss(output, y)` gives one number for each sample; None means the loss of the data's task. `batch` samples pass
     through the model at once. Samples are not augmented, and dropout is off. BatchNorm's running statistics are
     constants: derivatives by them are 0. Module, samples and vectors must be on one device. `hessian_times` needs a
-    module that is differentiable twice. Otherwise PyTorch raises `RuntimeError`, for example for this library's LSTM,
-    and on a GPU also for PyTorch's LSTM.
+    module that is differentiable twice. Otherwise PyTorch raises `RuntimeError`, for example for an LSTM on a GPU.
     """
 
     def __init__(

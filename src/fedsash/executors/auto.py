@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -14,112 +12,94 @@ import torch
 from ..basics.arrays import Ints
 from ..basics.errors import check
 from ..data.encoded import EncodedImages
-from ..schedules import Constant
 from . import workers
-from .devices import cores, threads
+from .devices import cores
 from .gradients import MemoryFormat
 from .local_engine import LocalEngine
 from .training import ClientWork
+from .trials import Promise, Trial, Trials, duration
 
 STACKED_BYTES = 2**30
 """The largest size in bytes of the parameters of all clients in one stack, approximately."""
 
-SLOW_STEP = 0.02
-"""On the CPU, stacking gains nothing if one step of one client takes longer than this, in seconds."""
+SLOW_STEP, SLOW_STACK = 0.01, 2.0
+"""On the CPU, stacking gains nothing if one step of one client takes longer than this, in seconds; or if a stack takes
+so many times as long as its clients one after another."""
 
 COMPILING = 20.0
 """What a first compilation takes, in seconds."""
 
 COMPILED = 3.0
-"""How many times as fast compiled steps are, if their uncompiled ones take at most `SLOW_STEP`. It is rather more."""
-
-BUSY = 0.9
-"""If one thread gets a smaller share of a processor core than this, other programs use the cores."""
+"""How many times as fast compiled steps are expected to be before they are timed."""
 
 CLOSE = 1.05
 """Of all engines that take at most this many times as long as the fastest, the simplest one is chosen."""
 
-CLOSE_COMPILED = 1.3
-"""The same tolerance if the steps will be compiled: this already removes most overhead that processes would avoid."""
-
-MOST_TRIES, LONG_TRIES = 20, 0.1
-"""A step is tried at most so often, and for so many seconds of the processor. The shortest trial is the quietest."""
-
-LONG_STEP = 1.0
-"""A step that takes longer than this, in seconds, is not tried again."""
+FULL = 4
+"""With so many clients in a round for each core, processes keep the cores busy: threads are not tried."""
 
 MESSAGE = 2e-4
 """The time in seconds that communication with worker processes takes in each round."""
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What a local step takes on some threads, in seconds: by the clock, and of the processor's time on each thread.
-
-    Where other programs use the cores, the clock counts their time, too.
-    """
-
-    clock: float
-    processor: float
-    threads: int
-
-    @property
-    def busy(self) -> bool:
-        """Whether other programs use the cores. Several threads also wait for each other, so they do not tell it."""
-        return self.threads == 1 and self.processor < BUSY * self.clock
-
-
-@dataclass(frozen=True)
 class Candidate:
-    """An engine without "auto" settings, and the approximate time of a round with it, in seconds."""
+    """An engine without "auto" settings, and the approximate time of a round with it, in seconds.
+
+    `processor` is the time that local steps take of the processor in the busiest process.
+    """
 
     engine: LocalEngine
     seconds: float
+    processor: float
 
     def __str__(self) -> str:
         e = self.engine
         how = f"vectorised over {e.block} clients" if e.kind == "vectorised" else "one client at a time"
+        how += " and compiled" if e.compile is True else ""
         where = f"in {e.workers} processes" if e.workers != 1 else f"on {e.threads} thread{'s' * (e.threads != 1)}"
         return f"{how} {where}, {e.memory_format}"
 
 
-def resolve(engine: LocalEngine, work: ClientWork, rounds: int | None = None) -> tuple[LocalEngine, list[str]]:
-    """The engine with every `"auto"` replaced, and lines that say what was chosen and why.
+def resolve(
+    engine: LocalEngine, work: ClientWork, rounds: int | None = None
+) -> tuple[LocalEngine, list[str], Promise | None]:
+    """The engine with every `"auto"` replaced, lines that say what was chosen and why, and what a round should take.
 
-    Each candidate is timed for a few local steps. The time of a round follows from this time and from the steps of the
-    clients in the first rounds. `rounds` is the length of the run, if known; only runs that repay it are compiled.
-    While other programs use the cores, the processor's time counts. A model that can't be vectorised is trained one
-    client at a time, with a line that says so. Raises `ValueError` if steps are to be compiled and can't be, and
-    `RuntimeError` if the model can't be vectorised but must be.
+    Each candidate is timed for a few local steps, or its time is known from an earlier run. The time of a round follows
+    from this time and from the steps of the clients in the first rounds. `rounds` is the length of the run, if known;
+    only runs that repay it are compiled. While other programs use the cores, the processor's time counts. A model that
+    can't be vectorised is trained one client at a time, with a line that says so. Raises `ValueError` if steps are to
+    be compiled and can't be, and `RuntimeError` if the model can't be vectorised but must be.
     """
     reason = _uncompiled(work)
     check(not (reason and engine.compile is True), "LocalEngine.compile", True, reason)
     if engine.resolved:
-        return engine, []
+        return engine, [], None
+    trials = Trials(work)
     try:
-        candidates = _candidates(engine, work)
+        candidates = _candidates(engine, work, trials)
     except RuntimeError as error:
         if engine.kind == "sequential":
             raise
         line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one client at a time"
-        chosen, notes = resolve(replace(engine, kind="sequential", block="auto", compile="auto"), work, rounds)
-        return chosen, [line, *notes]
-    best, compile = choose(candidates, lambda candidate: not reason and _compiles(engine, candidate, rounds))
-    return replace(best.engine, compile=compile), [_said(best, candidates, compile)]
+        alone = replace(engine, kind="sequential", block="auto", compile="auto")
+        chosen, notes, promise = resolve(alone, work, rounds)
+        return chosen, [line, *notes], promise
+    if engine.compile == "auto" and not reason:
+        candidates += _compiled(candidates, trials, rounds)
+    trials.keep()
+    best = choose(candidates)
+    return best.engine, [_said(best, candidates, trials.measured)], Promise(best.processor, trials.forget)
 
 
-def choose(candidates: Sequence[Candidate], compiles: Callable[[Candidate], bool]) -> tuple[Candidate, bool]:
-    """The simplest candidate that is about as fast as the fastest, and whether its steps are compiled.
-
-    `candidates` must be ordered, the simplest first.
-    """
-    fastest = min(candidates, key=lambda candidate: candidate.seconds)
-    close = fastest.seconds * (CLOSE_COMPILED if compiles(fastest) else CLOSE)
-    best = next(candidate for candidate in candidates if candidate.seconds < close)
-    return best, compiles(best)
+def choose(candidates: Sequence[Candidate]) -> Candidate:
+    """The simplest candidate that is about as fast as the fastest. They must be ordered, the simplest first."""
+    close = CLOSE * min(candidate.seconds for candidate in candidates)
+    return next(candidate for candidate in candidates if candidate.seconds < close)
 
 
-def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> str:
+def _said(best: Candidate, candidates: Sequence[Candidate], measured: bool) -> str:
     """A line that says which engine was chosen, and how its speed compares with the next best."""
     line = f"engine: {best}: about {duration(best.seconds)} for each round"
     others = [candidate for candidate in candidates if candidate is not best]
@@ -127,34 +107,52 @@ def _said(best: Candidate, candidates: Sequence[Candidate], compile: bool) -> st
         next_best = min(others, key=lambda candidate: candidate.seconds)
         gain = next_best.seconds / best.seconds
         line += f", {f'{gain:.2f} times' if gain > CLOSE else 'about'} as fast as {next_best}"
-    return line + ("; to be compiled" if compile else "")
+    return line if measured else f"{line} (measured in an earlier run)"
 
 
-def duration(seconds: float) -> str:
-    """A time of a round, in seconds or in milliseconds."""
-    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.3g} ms"
+def _candidates(engine: LocalEngine, work: ClientWork, trials: Trials) -> list[Candidate]:
+    """Every possible engine with its time for a round; raises `RuntimeError` if the model can't be vectorised.
 
-
-def _candidates(engine: LocalEngine, work: ClientWork) -> list[Candidate]:
-    """Every possible engine with its time for a round; raises `RuntimeError` if the model can't be vectorised."""
+    If steps are to be compiled, those of uncompiled steps stand for them.
+    """
     here = [np.isin(work.numbers, ids) for ids in work.training.sample]
     sample = [work.steps[some] for some in here if some.any()] or [work.steps[:1]]
-    measure = lru_cache(lambda alone: _trial(alone, work))
     tried: list[tuple[LocalEngine, Trial]] = []
     for option in _options(engine, work, max(map(len, sample))):
-        if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _is_slow(tried):
+        if option.kind == "vectorised" and engine.kind == "auto" and work.on_cpu and _gains_nothing(tried):
+            tried = [one for one in tried if one[0].kind == "sequential"]
             break
-        tried.append((option, measure(replace(option, workers=1))))
+        tried.append((option, trials.of(replace(option, compile=False))))
     seconds = step_seconds([trial for _, trial in tried])
     calls = [float(np.mean([_calls(option, own) for own in sample])) for option, _ in tried]
     return [
-        Candidate(option, count * step + MESSAGE * (option.workers != 1))
-        for (option, _), count, step in zip(tried, calls, seconds, strict=True)
+        Candidate(option, count * step + MESSAGE * (option.workers != 1), count * trial.processor)
+        for (option, trial), count, step in zip(tried, calls, seconds, strict=True)
     ]
 
 
+def _compiled(candidates: Sequence[Candidate], trials: Trials, rounds: int | None) -> list[Candidate]:
+    """The stacked candidates with compiled steps, if a run of so many rounds may repay the compilation.
+
+    The steps of one stack are compiled and timed, and the others are taken to gain as much.
+    """
+    stacked = [candidate for candidate in candidates if candidate.engine.kind == "vectorised"]
+    if not stacked:
+        return []
+    fastest, best = (min(of, key=lambda candidate: candidate.seconds) for of in (candidates, stacked))
+    plain, compiled = best.engine, replace(best.engine, compile=True)
+    if not trials.known(compiled) and not repays(fastest.seconds - best.seconds / COMPILED, rounds):
+        return []
+    gain = trials.of(plain).processor / trials.of(compiled).processor
+    faster = [Candidate(replace(c.engine, compile=True), c.seconds / gain, c.processor / gain) for c in stacked]
+    return faster if repays(fastest.seconds - best.seconds / gain, rounds) else []
+
+
 def step_seconds(trials: Sequence[Trial]) -> list[float]:
-    """The time of a step in each trial, by the clock, or by the processor's time if other programs used the cores."""
+    """The time of a step in each trial, by the clock, or by the processor's time if other programs used the cores.
+
+    Then several threads wait for each other, and gain nothing.
+    """
     busy = any(trial.busy for trial in trials)
     return [trial.processor if busy else trial.clock for trial in trials]
 
@@ -165,19 +163,22 @@ def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[
     can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
     several = [min(cores(), per_round)] if can_start and min(cores(), per_round) > 1 else []
     sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
+    idle = len(sizes) == 1 or per_round < FULL * cores()
     formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
-    kinds: tuple[Literal["sequential", "vectorised"], ...] = ("sequential", "vectorised")
-    for kind in kinds if engine.kind == "auto" else (engine.kind,):
+    kinds: list[Literal["sequential", "vectorised"]] = ["sequential", "vectorised"]
+    if engine.kind != "auto" or engine.compile is True:
+        kinds = ["vectorised" if engine.kind == "auto" else engine.kind]
+    for kind in kinds:
         for memory_format in formats if engine.memory_format == "auto" else [engine.memory_format]:
             for count in sizes:
-                counts = [1] if count > 1 else sorted({1, default})
+                counts = sorted({1, default}) if count == 1 and idle else [1]
                 for number in counts if engine.threads == "auto" else [engine.threads]:
                     yield replace(
                         engine,
                         kind=kind,
                         workers=count,
                         block=_block(engine, work, kind, -(-per_round // count)),
-                        compile=False,
+                        compile=engine.compile is True,
                         memory_format=memory_format,
                         threads=number,
                     )
@@ -202,29 +203,11 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
     return float(max(loads))
 
 
-def _trial(engine: LocalEngine, work: ClientWork) -> Trial:
-    """What a local step of a stack (or of one client) takes: the shortest of some, after a first one."""
-    client = replace(work.training.local, steps=1, epochs=1, schedule=Constant())
-    trial = replace(work, training=replace(work.training, local=client))
-    trainer = replace(engine, compile=False).trainer(trial)
-    assert isinstance(engine.block, int) and isinstance(engine.threads, int)
-    ids = work.numbers[np.sort(np.argsort(work.data.sizes, kind="stable")[-engine.block :])]
-    clock, processor = list[float](), list[float]()
-    with threads(engine.threads):
-        request, _ = trial.first(trainer, ids)
-        while len(clock) < 3 or (len(clock) <= MOST_TRIES and sum(processor) < LONG_TRIES):
-            began, used = time.perf_counter(), time.process_time()
-            float(trainer.answer(request, np.arange(len(ids))).norms.sum())  # reading it waits for the device
-            clock.append(time.perf_counter() - began)
-            processor.append((time.process_time() - used) / engine.threads)
-            if clock[-1] > LONG_STEP:
-                break
-    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), engine.threads)
-
-
-def _is_slow(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:
-    """Whether a single client's step takes so long that the overhead of calls does not matter."""
-    return min(step_seconds([trial for _, trial in tried])) > SLOW_STEP
+def _gains_nothing(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:
+    """Whether stacking gains nothing, given trials of single clients and perhaps of the first stacks."""
+    alone = min(trial.processor for option, trial in tried if option.kind == "sequential")
+    stacked = [trial.processor / int(option.block) for option, trial in tried if option.kind == "vectorised"]
+    return alone > SLOW_STEP or (bool(stacked) and min(stacked) > SLOW_STACK * alone)
 
 
 def _uncompiled(work: ClientWork) -> str:
@@ -235,16 +218,9 @@ def _uncompiled(work: ClientWork) -> str:
     return own if work.data.transform.own else ""
 
 
-def _compiles(engine: LocalEngine, best: Candidate, rounds: int | None) -> bool:
-    """Whether the steps of a candidate are compiled: as the engine says, or with "auto" if the run repays it."""
-    if engine.compile != "auto":
-        return engine.compile
-    return best.engine.kind == "vectorised" and repays(best.seconds, rounds)
-
-
-def repays(seconds: float, rounds: int | None) -> bool:
-    """Whether a run of so many rounds, of so many seconds each, saves more time than it takes to compile its steps."""
-    return seconds * (1 - 1 / COMPILED) * (rounds or 0) > COMPILING
+def repays(saved: float, rounds: int | None) -> bool:
+    """Whether a run of so many rounds that saves so many seconds in each repays the time that it takes to compile."""
+    return saved * (rounds or 0) > COMPILING
 
 
 def _short(error: RuntimeError) -> str:

@@ -108,11 +108,13 @@ class Buffers:
             self.uploads[job][name][rows] = value
         self.norms[rows] = reply.norms
 
-    def taken(self, job: Job, rows: slice) -> tuple[Upload, Vectors, Tensor]:
-        """Copies of the replies in some rows: uploads, client state and norms."""
-        upload = {name: value[rows].clone() for name, value in self.uploads[job].items()}
-        clients = {name: value[rows].clone() for name, value in self.client_state.items()} if job == "train" else {}
-        return upload, clients, self.norms[rows].clone()
+    def taken(self, job: Job, rows: slice, copied: bool) -> tuple[Upload, Vectors, Tensor]:
+        """The replies in some rows: uploads, client state and norms; the rows themselves, or copies of them."""
+
+        def own(vectors: Vectors) -> Vectors:
+            return {name: value[rows].clone() if copied else value[rows] for name, value in vectors.items()}
+
+        return own(self.uploads[job]), own(self.client_state) if job == "train" else {}, self.norms[rows].clone()
 
 
 def _shared(shape: tuple[int, ...] | torch.Size, dtype: torch.dtype, start: StartMethod) -> Tensor:

@@ -6,11 +6,11 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import is_dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
+from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled
 from ..local import StepInputs, Trainer
 
@@ -49,18 +49,13 @@ class CompiledSteps:
 
 def compile_steps(trainer: Trainer, block: int) -> None:
     """Replace the steps of a trainer of stacked blocks by compiled ones, for blocks padded to `block` clients."""
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder()))
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "compiled"))
     local = trainer.local
     steps = local.workload(trainer.batches.sizes).steps
     same = steps.min() == steps.max() <= UNROLLED and not local.schedule.moves_epochs and local.equal
     trainer.padded = block
     trainer.steps = CompiledSteps(trainer.steps, int(steps.max()) if same else 1)
     trainer.steps_alone = CompiledSteps(trainer.steps_alone, 1)
-
-
-def cache_folder() -> Path:
-    """The folder that keeps compiled code between runs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "fedsash" / "compiled"
 
 
 def _tensors(value: Any) -> list[Tensor]:

@@ -18,7 +18,7 @@ from .buffers import Buffers, StartMethod
 from .compiled import compile_steps
 from .devices import cores, threads
 from .gradients import MemoryFormat
-from .in_process import InProcess
+from .in_process import InProcess, Spent
 from .training import ClientWork
 from .worker import keep_freed_memory
 from .workers import Workers, can_fork
@@ -75,8 +75,8 @@ class LocalEngine(Engine):
         """An executor as in `Engine.open`. Steps are compiled before any worker is forked, and only for long runs."""
         from .auto import resolve  # it needs this class
 
-        engine, notes = resolve(self, work, rounds)
-        return engine._open(work), notes
+        engine, notes, promise = resolve(self, work, rounds)
+        return engine._open(work, promise), notes
 
     def settled(self, began: Mapping[str, Any]) -> Engine:
         asked = asdict(self)
@@ -95,7 +95,7 @@ class LocalEngine(Engine):
                 compile_steps(one, min(self.block, len(work.numbers)))
         return trainer
 
-    def _open(self, work: ClientWork) -> Executor:
+    def _open(self, work: ClientWork, spent: Spent | None) -> Executor:
         assert isinstance(self.block, int) and isinstance(self.workers, int) and isinstance(self.threads, int)
         if work.on_cpu:
             keep_freed_memory()
@@ -106,7 +106,7 @@ class LocalEngine(Engine):
             if trainer.tuner is not None:
                 trainer.answer(replace(request, job="tune"), np.arange(1))
         if self.workers == 1:
-            return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self))
+            return InProcess(trainer, block=self.block, threads=self.threads, described=asdict(self), spent=spent)
         check(work.on_cpu, "LocalEngine.workers", self.workers, "worker processes train on the CPU: use workers = 1")
         start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
         if start == "spawn":
@@ -126,7 +126,7 @@ class LocalEngine(Engine):
             most=most,
         )
         make = partial(self.trainer, work) if start == "spawn" else partial(_itself, trainer)
-        return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self))
+        return Workers(trainer, make, count=count, block=block, buffers=buffers, described=asdict(self), spent=spent)
 
 
 def _itself(trainer: Trainer) -> Trainer:

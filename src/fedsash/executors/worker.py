@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import pickle
 import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +33,8 @@ Piece = tuple[int, Ints]
 class Worker:
     """A process that makes its own trainer with `make` and answers pieces, with one thread.
 
-    `left` are the pieces that it has been asked and has not answered. A process that this one forks later inherits its
+    `left` are the pieces that it has been asked and has not answered, `spent` are the seconds of the processor that it
+    took for those that it has answered. A process that this one forks later inherits its
     `pipe`; so `others`, the pipes of the workers so far, are closed there. It ignores signals that ask to stop: this
     process decides when it ends, and it ends with this process.
     """
@@ -44,7 +46,7 @@ class Worker:
         buffers: Buffers,
         others: Sequence[connection.Connection],
     ) -> None:
-        self.number, self.left = number, list[Piece]()
+        self.number, self.left, self.spent = number, list[Piece](), 0.0
         context: Any = torch.multiprocessing.get_context(buffers.start)
         self.pipe, theirs = context.Pipe()
         # Inherited pipe ends would keep the pipes open after this process dies. A spawned process inherits none.
@@ -76,8 +78,10 @@ class Worker:
             return None
         if isinstance(answer, BaseException):
             raise answer
-        self.left = [piece for piece in self.left if piece[0] != answer]
-        return int(answer)
+        first, spent = answer
+        self.spent += spent
+        self.left = [piece for piece in self.left if piece[0] != first]
+        return int(first)
 
     def end(self) -> str:
         """End the process, and say why it had ended if it had."""
@@ -139,8 +143,9 @@ def _serve(
         try:
             job, round, pieces = pipe.recv()
             for first, ids in pieces:
+                began = time.process_time()
                 _answer_piece(job, round, first, ids, trainer, buffers)
-                pipe.send(first)
+                pipe.send((first, time.process_time() - began))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
         except Exception as error:  # of the training: the other process raises it

@@ -16,6 +16,7 @@ from ..exchange import Answer, Answers, Executor, Reply, Request
 from ..local import Trainer
 from .buffers import Buffers
 from .devices import threads
+from .in_process import Spent
 from .worker import Piece, Worker
 
 _log = logging.getLogger("fedsash")
@@ -41,6 +42,9 @@ class Workers(Executor):
     then `WorkerError` is raised.
     """
 
+    server_threads = 1
+    """A second thread waits for more work for some milliseconds, on the core of a worker that begins the next round."""
+
     def __init__(
         self,
         trainer: Trainer,
@@ -50,9 +54,10 @@ class Workers(Executor):
         block: int,
         buffers: Buffers,
         described: dict[str, Any],
+        spent: Spent | None = None,
     ) -> None:
         self._trainer, self._make, self._count, self._block = trainer, make, count, block
-        self._buffers, self._described = buffers, described
+        self._buffers, self._described, self._told = buffers, described, spent
         self._workers: dict[int, Worker] = {}
         self._request: Request | None = None
         self._deaths: Counter[int] = Counter()
@@ -64,6 +69,8 @@ class Workers(Executor):
             self._start()
         self._request = request
         self._deaths.clear()
+        for worker in self._workers.values():
+            worker.spent = 0.0
         try:
             with threads(1):  # the workers use all cores; a second thread here would wait for a core in every sum
                 self._buffers.put(request)
@@ -71,6 +78,8 @@ class Workers(Executor):
                     wave = request.only(slice(begin, begin + self._buffers.capacity))
                     yield from self._wave(request, wave, begin)
             self._request = None
+            if self._told is not None and request.job == "train":
+                self._told(max(worker.spent for worker in self._workers.values()))
         finally:
             if self._request is request:
                 self.close()
@@ -115,7 +124,7 @@ class Workers(Executor):
             while first not in done:
                 done.add(self._next(wave))
             rows = slice(first, first + len(clients))
-            upload, own, norms = self._buffers.taken(request.job, rows)
+            upload, own, norms = self._buffers.taken(request.job, rows, copied=len(wave.ids) < len(request.ids))
             places, effort = (
                 np.arange(begin + first, begin + first + len(clients)),
                 self._trainer.effort(wave.only(rows)),

@@ -182,8 +182,9 @@ class Trainer:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
         own, trained = (request.client_state or {}).get(OWN), self._sharing.trained
         w = self._sharing.to_clients(request.sent, own).expand(len(request.ids), -1)
-        parameters, statistics = (_copied(part) for part in (w[:, :trained], w[:, trained:]))
-        return parameters, statistics if statistics.shape[1] else None
+        if w.shape[1] == trained:
+            return _copied(w), None
+        return _copied(w[:, :trained]), _copied(w[:, trained:])
 
     def _begin(self, request: Request, numbers: _RoundNumbers, w: Tensor) -> LocalRun:
         """The clients of a request before their first step; `w` is what they train."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from torch import Tensor
 
@@ -32,6 +32,6 @@ class WholeMethod:
         return self.sharing.with_common(common, w), vectors
 
     def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        """The update `[D]` that the server optimiser gets, and the new server state."""
-        delta, found = self.method.server_update(replace(received, sent=self.sharing.common_of(received.sent)))
+        """The update `[D]` that the server optimiser gets, and the new server state; `received.sent` is common."""
+        delta, found = self.method.server_update(received)
         return self.sharing.model_change(delta, received.mean), found

@@ -1,11 +1,12 @@
-"""FedJAX's LSTM for Shakespeare, as WiMA trains it, in plain tensor operations, since `vmap` can't use PyTorch's LSTM.
+"""FedJAX's LSTM for Shakespeare, as WiMA trains it.
 
 With the gates' inputs `z_t` = W x_t + U h_{t-1} + b `[B, 4H]`, in the order i, g, f, o:
 
     c_t = sigmoid(f + 1) * c_{t-1} + sigmoid(i) * tanh(g),    h_t = sigmoid(o) * tanh(c_t),    h_0 = c_0 = 0
 
-W x_t + b is one product for all positions. The rest is `Recurrence`. Its gradient is written by hand, because autograd
-would compute and add the `[4H, H]` gradient of U at every position.
+On a CPU, one client at a time, this is PyTorch's own LSTM. It can't be vectorised over clients, so for them there is a
+second form in plain tensor operations: W x_t + b is one product for all positions, and the rest is `Recurrence`. Its
+gradient is written by hand, because autograd would compute and add the `[4H, H]` gradient of U at every position.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..basics.errors import check
+from ..basics.private_torch import transformed
 
 
 def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, width: int = 256) -> nn.Module:
@@ -52,7 +54,8 @@ class Characters(nn.Embedding):
 class LSTM(nn.Module):
     """One layer: x `[B, T, I]` gives h `[B, T, H]`, from h_0 = c_0 = 0 for every sequence.
 
-    Under autocast only W x_t + b is computed in another type.
+    Under autocast only W x_t + b is computed in another type. h and c go through all positions, and so would their
+    rounding.
     """
 
     def __init__(self, inputs: int, width: int) -> None:
@@ -64,12 +67,22 @@ class LSTM(nn.Module):
         _start(self.U, fan_in=inputs + width)
 
     def forward(self, x: Tensor) -> Tensor:
-        width = self.U.shape[1]
-        forget = F.pad(self.b.new_ones(width), (2 * width, width))
-        a = F.linear(x, self.W, self.b + forget)
-        with torch.autocast(
-            a.device.type, enabled=False
-        ):  # h and c go through all positions, and so would their rounding
+        width, device = self.U.shape[1], x.device.type
+        b = self.b + F.pad(self.b.new_ones(width), (2 * width, width))
+        if device == "cpu" and not transformed() and not torch.is_autocast_enabled(device):
+            start = x.new_zeros(1, len(x), width)
+            weights = [_as_in_pytorch(p) for p in (self.W, self.U, b, torch.zeros_like(b))]
+            return torch.lstm(
+                *(x, (start, start), weights),
+                has_biases=True,
+                num_layers=1,
+                dropout=0.0,
+                train=self.training,
+                bidirectional=False,
+                batch_first=True,
+            )[0]
+        a = F.linear(x, self.W, b)
+        with torch.autocast(device, enabled=False):
             given = a.to(self.U.dtype).unsqueeze(0), self.U.unsqueeze(0)
             h: Tensor = Recurrence.apply(*given)[0]  # type: ignore[no-untyped-call]
         return h.squeeze(0)
@@ -138,6 +151,11 @@ class RecurrenceGradient(torch.autograd.Function):
     @staticmethod
     def vmap(info: Any, in_dims: Sequence[int | None], *given: Tensor) -> Any:
         return _vectorised(RecurrenceGradient, info.batch_size, in_dims, given)
+
+
+def _as_in_pytorch(p: Tensor) -> Tensor:
+    """A parameter `[4H, ...]` with the gates in the order i, f, g, o: as 2 x 2 gates they are transposed."""
+    return p.view(2, 2, -1, *p.shape[1:]).transpose(0, 1).flatten(0, 2)
 
 
 def _vectorised(function: Any, clients: int, in_dims: Sequence[int | None], given: Sequence[Tensor]) -> Any:

@@ -146,7 +146,7 @@ class Rounds(Executor):
 
     def __init__(self, executor: Executor, clock: Clock, chronicle: NetworkChronicle) -> None:
         self._executor, self._clock, self.chronicle = executor, clock, chronicle
-        self.threads = executor.threads
+        self.threads, self.server_threads = executor.threads, executor.server_threads
         self._asked: list[Asked] = []
         self._played = 0
 

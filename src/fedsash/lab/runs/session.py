@@ -193,7 +193,7 @@ class Session:
         """Lines that say what is trained, then those of the engine, which is started."""
         yield from opening(self.federation, state, self.rounds, self.config or {})
         if "auto" in self.federation.described().values():
-            yield "engine: measuring what is fastest on this machine"
+            yield "engine: looking for what is fastest on this machine"
         yield from self.federation.prepare(self.rounds - state.round, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:

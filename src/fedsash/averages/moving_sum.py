@@ -1,0 +1,65 @@
+"""The sum of the models in a window, which is moved on when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+from torch import Tensor
+
+from . import exact_sums
+from .pieces import Pieces
+
+
+class MovingSum:
+    """The exact sum of the models `[d]` of some rounds (see `exact_sums`). It follows from them, so nobody saves it.
+
+    When it is asked for, it adds the models that have come and subtracts those that have gone, or adds up all models
+    anew where that is less work. So a round costs at most one addition and one subtraction, whatever the number of
+    models, and nothing as long as nobody asks.
+    """
+
+    def __init__(self) -> None:
+        self._rounds: set[int] = set()
+        self._asked: set[int] = set()
+        self._often = False
+        self._sum: tuple[Tensor, Tensor] | None = None
+
+    def clear(self) -> None:
+        """Begin anew with the next question."""
+        self._rounds, self._sum = set(), None
+
+    def mean(self, rounds: Collection[int], model: Callable[[int], Tensor], like: Tensor) -> Tensor:
+        """The mean `[d]` of the models of these rounds, rounded once to the type of `like`, on its device.
+
+        `model(round)` gives their models `[d]`, and those of all rounds that are in the sum.
+        """
+        held, device = set(rounds), exact_sums.exact_device(like)
+        come, gone = held - self._rounds, self._rounds - held
+        if self._sum is None or self._sum[0].device != device or len(come) + len(gone) >= len(held):
+            self._sum = exact_sums.zero(like), exact_sums.zero(like)
+            come, gone = held, set()
+        exact_sums.add(*self._sum, plus=_models(model, come), minus=_models(model, gone))
+        self._often, self._asked = 2 * len(held - self._asked) < len(held), held
+        self._rounds = held
+        return exact_sums.mean(*self._sum, len(held), like)
+
+    def lose(self, models: Mapping[int, Tensor], held: Collection[int], coming: Mapping[int, Pieces]) -> None:
+        """Take out `models` that are about to be dropped; those of the rounds `held` will be asked for from now on.
+
+        If it was asked for often, it subtracts them. If it lacks nothing but the newest model, `coming`, that is added
+        in the same pass over the memory.
+        """
+        gone = self._rounds & models.keys()
+        if not gone or self._sum is None:
+            return
+        if not self._often:
+            self.clear()
+            return
+        lacks = set(held) - self._rounds
+        added = coming if lacks == coming.keys() else {}
+        exact_sums.add(*self._sum, plus=list(added.values()), minus=_models(models.__getitem__, gone))
+        self._rounds = self._rounds - gone | added.keys()
+
+
+def _models(model: Callable[[int], Tensor], rounds: Collection[int]) -> list[Pieces]:
+    return [Pieces.of(model(round)) for round in sorted(rounds)]

@@ -1,0 +1,101 @@
+"""The sum of a window's models: exact whenever it is asked for, and no work as long as nobody asks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fedsash.averages import Observer, Observers, Pieces, Window
+from fedsash.averages.moving_sum import MovingSum
+from fedsash.basics.private_torch import OperationMode
+from support.trajectories import Alone, follow, same_bits, trajectory
+
+
+def wild(rounds: int, d: int = 3) -> Tensor:
+    """Models whose values differ by 16 orders of magnitude from round to round."""
+    scales = 10.0 ** torch.randint(-8, 9, (rounds + 1, 1), generator=torch.Generator().manual_seed(1))
+    models: Tensor = (trajectory(rounds, d, torch.float64) * scales).float()
+    return models
+
+
+class Sums(OperationMode):
+    """Counts the models that go into sums, by their conversions to float64."""
+
+    models = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.copy_.default and (args[0].dtype, args[1].dtype) == (torch.float64, torch.float32):
+            self.models += 1
+        return func(*args, **(kwargs or {}))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 9), min_size=1, max_size=3), asked=st.lists(st.booleans(), min_size=30, max_size=30)
+)
+def test_when_it_is_asked_changes_nothing(sizes: list[int], asked: list[bool]) -> None:
+    """Windows that share their models, asked in some rounds, have the bytes of one that is asked for the first time."""
+    models = wild(30)
+    observers = Observers({f"w{i}": Observer(Window(size), [(0, 3)]) for i, size in enumerate(sizes)})
+
+    class States:
+        averages, past = observers.init(models[0])
+
+    for round in range(1, 31):
+        observers.observe(States, models[round], round)
+        for i, size in enumerate(sizes):
+            if asked[round - 1] and (round + i) % 2:
+                first = follow(Window(size), models[: round + 1]).value(models[0])
+                assert same_bits(observers.value(States, f"w{i}", models[0]), first)
+
+
+@pytest.mark.parametrize(("every", "most"), [(1, 2), (10, 2), (50, 2), (100, 1), (1000, 0.1)])
+def test_a_round_takes_two_models_at_most_and_fewer_the_more_rarely_it_is_asked(every: int, most: float) -> None:
+    models, rounds = trajectory(3000, d=2, dtype=torch.float32), 2000
+    window = follow(Window(100), models[:1001])
+    with Sums() as sums:
+        for round in range(1001, 1001 + rounds):
+            window.observe(models[round], round)
+            if round % every == 0:
+                window.value(models[0])
+    assert 0 < sums.models <= 2 * 100 + most * rounds
+
+
+def test_a_window_that_nobody_asks_adds_nothing_up() -> None:
+    models = trajectory(300, d=2, dtype=torch.float32)
+    with Sums() as sums:
+        follow(Window(100), models)
+    assert sums.models == 0
+
+
+def test_what_is_saved_are_the_rounds_and_the_models() -> None:
+    models = wild(20)
+    window = follow(Window(4), models)
+    assert window.state.keys() == {"rounds", "seen"}
+    again = Alone(Window(4), models[0])
+    again.averages, held = window.averages, dict(window.held)
+    again.past["it"].fill(held, held.__getitem__)
+    assert same_bits(again.value(models[0]), window.value(models[0]))
+
+
+def test_models_that_are_filled_in_again_are_added_up_again() -> None:
+    models, others = trajectory(9), trajectory(9, seed=1)
+    window = follow(Window(3), models)
+    window.value(models[0])
+    past = window.past["it"]
+    past.clear()
+    past.fill((7, 8, 9), others.__getitem__)
+    assert same_bits(window.value(models[0]), follow(Window(3), others).value(models[0]))
+
+
+def test_it_takes_the_newest_model_in_the_pass_in_which_it_loses_the_oldest() -> None:
+    models, total = dict(enumerate(trajectory(5).unbind())), MovingSum()
+    for first in (1, 2):  # asked often
+        total.mean(range(first, first + 3), models.__getitem__, models[0])
+    total.lose({2: models[2]}, (3, 4, 5), {5: Pieces.of(models[5])})
+    mean = total.mean((3, 4, 5), dict[int, Tensor]().__getitem__, models[0])  # it needs no model any more
+    assert same_bits(mean, follow(Window(3), trajectory(5)).value(models[0]))

@@ -74,7 +74,7 @@ def test_an_actor_that_is_killed_in_a_training_costs_its_piece_once_more(
 @pytest.mark.slow
 def test_the_third_death_ends_the_round_in_a_line_and_the_next_request_is_answered(tmp_path: Path) -> None:
     deadly = Deadly(folder=str(tmp_path), times=3)
-    with federation(method=deadly, sampling=EVERYBODY, engine=on_ray(2)) as world:
+    with federation(method=deadly, sampling=EVERYBODY, engine=on_ray(1)) as world:
         with pytest.raises(WorkerError, match=r"^round 1: an actor died \(.*\), as did the 2 before it$"):
             world.round(world.start())
         assert identical(world.round(world.start())[0], undisturbed(1))

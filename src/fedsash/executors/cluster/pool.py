@@ -38,12 +38,11 @@ class Pool:
     """
 
     def __init__(self, make: Callable[[], Any], count: int) -> None:
-        self._make, self._deaths = make, Counter[int]()
+        self._make, self._count, self._deaths = make, count, Counter[int]()
         self._free: list[Any] = []
         self._busy: dict[Any, Any] = {}
         self._starting: set[Any] = set()
-        for _ in range(count):
-            self._start()
+        self._fill()
 
     def first(self) -> None:
         """Wait for the first actor. Raises an exception that it had when it started."""
@@ -57,6 +56,7 @@ class Pool:
         """
         left, asked = deque(calls), dict[Any, int]()
         self._deaths.clear()
+        self._fill()
         done = 0
         while done < len(calls):
             self._hand_out(calls, left, asked)
@@ -78,9 +78,14 @@ class Pool:
 
     def close(self) -> None:
         """End all actors."""
-        for actor in (*self._free, *self._busy.values()):
+        for actor in (*self._free, *self._busy.values()) if ray.is_initialized() else ():
             ray.kill(actor)
         self._free, self._busy = [], {}
+
+    def _fill(self) -> None:
+        """Start as many actors as are not there: a request that was interrupted or refused may have left fewer."""
+        for _ in range(self._count - len(self._free) - len(self._busy)):
+            self._start()
 
     def _start(self) -> None:
         actor = self._make()

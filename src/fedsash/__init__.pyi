@@ -101,6 +101,7 @@ from .exchange import (
 from .executors import (
     Engine as Engine,
     LocalEngine as LocalEngine,
+    RayEngine as RayEngine,
 )
 from .executors.clients import (
     Clients as Clients,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from fedsash.averages import Window
 from fedsash.broadcast import Broadcast
+from fedsash.executors import RayEngine
 from fedsash.federation import Federation
 from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedProx, Scaffold
@@ -283,7 +284,12 @@ def test_no_client_draws_the_same_batches_twice() -> None:
 
 @pytest.mark.parametrize(
     ("settings", "line"),
-    [({"method": Scaffold()}, r"^method = 'Scaffold'"), ({"server": FedAdam(0.1)}, r"^server = "), ({}, "")],
+    [
+        ({"method": Scaffold()}, r"^method = 'Scaffold'"),
+        ({"server": FedAdam(0.1)}, r"^server = "),
+        ({"engine": RayEngine()}, r"^engine = 'RayEngine': sums up uploads"),
+        ({}, ""),
+    ],
 )
 def test_what_has_a_meaning_in_rounds_only_is_refused_elsewhere(settings: dict[str, Any], line: str) -> None:
     if line:

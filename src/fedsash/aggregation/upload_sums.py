@@ -121,6 +121,10 @@ class UploadSums:
         """The places of the clients that are in the mean."""
         return np.array(self._accepted, dtype=np.int64)
 
+    def places_of(self, piece: int) -> Ints:
+        """The places of a piece, by its number from 0."""
+        return np.arange([0, *self._ends][piece], self._ends[piece])
+
     def piece(self, number: int) -> tuple[Ints, UploadSums]:
         """The places of piece `number`, and empty sums for it, which are filled where its clients are.
 
@@ -130,7 +134,7 @@ class UploadSums:
             raise RunError(f"{self._rule}: it needs every single update, which a partial sum does not hold")
         piece = copy(self)
         piece._begin()
-        return self._places_of(number), piece
+        return self.places_of(number), piece
 
     def partial_sum(self) -> PartialSum:
         """The sums of a piece as a message."""
@@ -148,9 +152,6 @@ class UploadSums:
             refused=refused,
             missing=missing,
         )
-
-    def _places_of(self, piece: int) -> Ints:
-        return np.arange([0, *self._ends][piece], self._ends[piece])
 
     def _hear(self, places: Ints, ordered: bool = False) -> None:
         own = places.tolist()
@@ -198,7 +199,7 @@ class UploadSums:
         if not len(places):
             return
         piece = self._by_piece(places)[0][0]
-        if not np.array_equal(places, self._places_of(piece)):
+        if not np.array_equal(places, self.places_of(piece)):
             raise RuntimeError(
                 f"a partial sum over the places {places.tolist()} is not one of the round's {len(self._ends)} pieces"
             )

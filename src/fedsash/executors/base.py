@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from ..basics.errors import check_count
 from ..basics.typed import typed
@@ -26,6 +26,9 @@ class Engine(ABC):
     significant bits, where PyTorch's autocast does so. Models, updates, sums, averages, client state, losses and
     evaluations stay as they are.
     """
+
+    sums: ClassVar[bool] = False
+    """Whether its executors answer with the sums of pieces, in place of each client's upload."""
 
     _: KW_ONLY
     pieces: int = 1

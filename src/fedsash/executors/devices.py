@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import torch
 
@@ -32,6 +33,14 @@ def pick_device(name: str) -> torch.device:
 def cores() -> int:
     """The number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def own_memory(process: int | None) -> int:
+    """The memory of a process in bytes, without what it shares with others; 0 if the system does not tell it."""
+    file = Path(f"/proc/{process}/smaps_rollup")
+    if not file.exists():
+        return 0
+    return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -49,7 +49,7 @@ class LocalEngine(Engine):
     Any other setting that is `"auto"` is chosen by a short measurement.
     """
 
-    kind: Kind = "auto"
+    kind: Kind = field(default="auto", metadata={"chooses": True})
     workers: int | Auto = "auto"
     block: int | Auto = "auto"
     compile: bool | Auto = "auto"

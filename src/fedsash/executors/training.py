@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
@@ -75,11 +77,11 @@ class Training:
             normalises=self.aggregation.normalises,
         )
 
-    def check_picklable(self) -> None:
-        """Raise `SettingError` if a part can't be pickled, and so can't be sent to a spawned process."""
+    def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
+        """Raise `SettingError` if a part can't be pickled by `dumps`, and so can't be sent to another process."""
         for name, part in (vars(self.goal) | vars(self)).items():
             try:
-                pickle.dumps(part)
+                dumps(part)
             except Exception as error:  # its class depends on the object
                 right = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
                 check(False, f"Federation.{name}", part, right)

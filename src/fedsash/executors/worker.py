@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing import connection
 from multiprocessing.util import Finalize
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from ..basics.signals import STOPS, ending
 from ..exchange import Job
 from ..local import Trainer
 from .buffers import Buffers
+from .devices import own_memory
 
 Piece = tuple[int, Ints]
 """Clients of a round that one process trains together: the place of the first one, and the clients' numbers."""
@@ -54,7 +54,7 @@ class Worker:
         self._process = context.Process(
             target=_serve, args=(theirs, inherited, make, buffers), name=f"worker {number}", daemon=True
         )
-        with warnings.catch_warnings(), libraries_first(), _signals_wait():
+        with warnings.catch_warnings(), libraries_first(), signals_wait():
             warnings.simplefilter("ignore", DeprecationWarning)  # the child sets its number of threads itself
             self._process.start()
             # At exit, Python would ask it to end by SIGTERM, and wait for ever.
@@ -92,10 +92,7 @@ class Worker:
 
     def memory(self) -> int:
         """Its own memory in bytes; 0 if the system does not tell it."""
-        file = Path(f"/proc/{self._process.pid}/smaps_rollup")
-        if not file.exists():
-            return 0
-        return sum(int(line.split()[1]) * 1024 for line in file.read_text().splitlines() if line.startswith("Private_"))
+        return own_memory(self._process.pid)
 
 
 def _end(process: Any, pipe: connection.Connection) -> None:
@@ -105,7 +102,7 @@ def _end(process: Any, pipe: connection.Connection) -> None:
 
 
 @contextmanager
-def _signals_wait() -> Iterator[None]:
+def signals_wait() -> Iterator[None]:
     """Signals that ask to stop wait, here and in the processes that start; no signal is lost."""
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
@@ -152,7 +149,7 @@ def _serve(
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
         except Exception as error:  # of the training: the other process raises it
-            pipe.send(_sendable(error))
+            pipe.send(sendable(error))
 
 
 def _answer_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
@@ -161,7 +158,7 @@ def _answer_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer,
     buffers.give(job, rows, reply)
 
 
-def _sendable(error: Exception) -> Exception:
+def sendable(error: Exception) -> Exception:
     """The exception itself if it survives the way to another process, else one with its text and its notes."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -190,6 +190,8 @@ def check_asynchronous(federation: Federation) -> None:
     check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
     part = federation.personal.part
     check(not part, "personal", part, "needs synchronous rounds, in which clients keep state: leave it out")
+    right = "sums up uploads where the clients are, and here each one is needed: take another engine"
+    check(not federation.engine.sums, "engine", type(federation.engine).__name__, right)
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)

@@ -13,6 +13,7 @@ from simpy import Environment
 from torch import Tensor
 
 from ..basics.arrays import Ints, Vectors
+from ..basics.errors import RunError
 from ..basics.fingerprint import text
 from ..basics.typed import typed
 from ..data.federated import FederatedData, Problem
@@ -218,7 +219,7 @@ def _requests(saved: Mapping[str, Tensor]) -> list[Asked]:
 def _placed(answer: Answer, came: Ints) -> Reply | Missing:
     """An answer to the reduced request, with the places of the whole request."""
     if isinstance(answer, PartialSum):
-        raise RuntimeError("an executor that sums up parts of a round can't be used behind a simulated network")
+        raise RunError("behind a simulated network each upload is needed: take an engine that does not sum them up")
     return replace(answer, places=came[answer.places])
 
 

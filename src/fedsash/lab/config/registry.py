@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from ...basics.errors import check
 from ...basics.resolve import resolve
@@ -54,6 +54,14 @@ class Registry:
         right = "must have no field called name: in a file, name chooses the class"
         check("name" not in options(make), "name", name, right)
         return make
+
+    def chosen(self, table: Mapping[str, Any]) -> str | None:
+        """The name of the thing that a table without a name means: a field of it, marked `chooses`, takes the value."""
+        for name, make in self.things.items():
+            keys = [f.name for f in fields(make) if f.metadata.get("chooses")] if is_dataclass(make) else []
+            if any(table.get(key) in get_args(hints_of(make)[key]) for key in keys):
+                return name
+        return None
 
     def options(self, name: Any) -> dict[str, Option]:
         """The options of the thing of that name."""

@@ -92,6 +92,8 @@ def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
 
 def _named(registry: Registry, table: dict[str, Any], place: str, default: Any) -> Any:
     """The object for a table that chooses a thing of the registry by its name."""
+    if "name" not in table and (chosen := registry.chosen(table)):
+        table["name"] = chosen
     if "name" not in table and default is None:
         raise ConfigError(f"{place}.name is missing: {registry.right.partition(', or')[0]}", join(place, "name"))
     name = table.pop("name", None if default is None else registry.name_of(default))

@@ -110,7 +110,8 @@ class RunFolder:
         contents[GOAL] = files.json_of(asdict(federation.goal.criterion))
         if federation.clients.data is not None:
             contents["partition.json"] = files.json_of(record(federation.clients.data))
-        began = {} if "built_by" in config else {"engine": config.get("engine", {}) | engine}
+        known = {key: value for key, value in engine.items() if value is not None}  # TOML has no word for None
+        began = {} if "built_by" in config else {"engine": config.get("engine", {}) | known}
         contents |= config_files(self.path, dict(config) | began)
         files.write(self.path, contents.items())
         if not self.begun:

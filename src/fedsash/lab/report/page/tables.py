@@ -263,6 +263,8 @@ def _last(runs: Sequence[RunOnPage]) -> str:
 def _engine(engine: dict[str, Any] | None) -> str:
     if not engine:
         return MISSING
+    if engine.get("kind") == "ray":
+        return f"ray, {engine['actors']} actors" if engine.get("actors") else "ray"
     plural = "" if engine.get("workers") == 1 else "s"
     compiled = ", compiled" if engine.get("compile") else ""
     return f"{engine.get('kind')}, {engine.get('workers')} worker{plural}{compiled}"

@@ -1,0 +1,69 @@
+"""The engine of a Ray cluster: its settings."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Literal
+
+from ...basics.errors import check, check_count, library
+from ...exchange import Executor
+from ..base import Engine
+from ..gradients import MemoryFormat
+from ..local_engine import MOST, LocalEngine
+from ..training import ClientWork
+
+PIECES = 64
+"""The default number of pieces of a round. It keeps so many actors at work, and does not depend on their number."""
+
+MOST_ACTORS = 65_536
+
+
+@dataclass(frozen=True)
+class RayEngine(Engine):
+    """Trains the clients of a round on the actors of a Ray cluster (`pip install 'fedsash[cluster]'`).
+
+    - `actors`: the number of processes, each with one thread on a core of its own. None: as many as the cluster has
+      cores, but not more than a round has clients or pieces;
+    - `address`: that of a cluster, as Ray takes it, such as `"auto"` for the one on this machine or
+      `"ray://head:10001"`. None starts Ray on this machine;
+    - `block`: how many clients an actor stacks. With 1 it trains one client after another;
+    - `memory_format`: that of images.
+
+    The actors sum up the `pieces` P of a round, so a round has at most P actors at work. The bytes of a run depend on
+    P, and not on the number, the order or the deaths of actors. With `block = 1` they are those of a `LocalEngine` with
+    `kind = "sequential"`, the same `pieces` and one thread.
+    """
+
+    sums: ClassVar[bool] = True
+    kind: Literal["ray"] = field(default="ray", metadata={"chooses": True})
+    actors: int | None = None
+    address: str | None = None
+    block: int = 1
+    memory_format: MemoryFormat = "channels_last"
+    _: KW_ONLY
+    pieces: int = PIECES
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count("RayEngine.block", self.block, most=MOST["block"])
+        check_count("RayEngine.actors", self.actors, most=MOST_ACTORS)
+
+    @property
+    def inside(self) -> LocalEngine:
+        """What an actor does with the clients that it is given."""
+        kind: Literal["sequential", "vectorised"] = "sequential" if self.block == 1 else "vectorised"
+        return LocalEngine(kind, 1, self.block, False, self.memory_format, 1, precision=self.precision)
+
+    def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        """An executor as in `Engine.open`.
+
+        Raises `LibraryError` without Ray, and `SettingError` if the samples are not on the CPU, if the cluster can't be
+        reached or has fewer cores than `actors`, or if a part of the training can't be sent to another process.
+        """
+        right = 'actors train on the CPU: set device = "cpu"'
+        check(work.on_cpu, "device", str(work.data.train.x.device), right)
+        with library("ray", "an engine on a cluster", "fedsash[cluster]"):
+            import ray as _  # noqa: F401
+        from .on_ray import opened
+
+        return opened(self, work)

@@ -1,0 +1,131 @@
+"""The executor on a Ray cluster: fixed pieces of a round go to actors, and their sums come back."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from typing import Any
+
+import ray
+
+from ...aggregation.upload_sums import UploadSums
+from ...basics.errors import check, one_line, shortened
+from ...basics.signals import STOPS
+from ...exchange import Answers, Executor, Request
+from ..devices import cores
+from ..training import ClientWork
+from ..worker import signals_wait
+from .actor import Actor, sizes_of
+from .engine import RayEngine
+from .packing import Packed, copied, packed, unpacked
+from .pool import Pool
+
+
+def opened(engine: RayEngine, work: ClientWork) -> tuple[Executor, list[str]]:
+    """A running executor, and a line that says where it runs; see `RayEngine.open`."""
+    work.training.check_picklable(lambda part: ray.cloudpickle.dumps(part))
+    connect(engine)
+    there = int(ray.cluster_resources().get("CPU", 0))
+    check((engine.actors or 0) <= there, "RayEngine.actors", engine.actors, f"must be at most the {there} cores there")
+    count = engine.actors or max(min(there, engine.pieces, max(map(len, work.training.sample))), 1)
+    machines = len(ray.nodes())
+    line = f"engine: {count} actors on a Ray cluster with {there} cores on {machines} machine{'s' * (machines != 1)}"
+    return OnRay(engine, work, count), [line]
+
+
+class OnRay(Executor):
+    """Answers requests on `count` actors. The samples are put into the cluster once.
+
+    A round's pieces are given out by their number of steps, the longest first, and answered in the round's order. A
+    training or a probe is answered with a `PartialSum` for each piece, or with replies if the aggregation needs each
+    single update; an evaluation with replies. If a request is given up, its actors finish what they have begun, and
+    nobody reads it.
+    """
+
+    threads = 1  # the actors use the cores
+
+    def __init__(self, engine: RayEngine, work: ClientWork, count: int) -> None:
+        self._engine, self._sizes, self._training = engine, sizes_of(work), work.training
+        self._trainer = engine.inside.trainer(work)
+        # A new actor is made of these, too: Ray drops what nobody here refers to.
+        self._parts = ray.put(packed(work.training)), ray.put(packed(work.data))
+        remote = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
+        self._pool = Pool(lambda: remote.remote(*self._parts, engine.inside, engine.pieces, sys.path), count)
+        self._request: Request | None = None
+        try:
+            self._pool.first()
+        except BaseException:
+            self.close()
+            raise
+
+    def work(self, request: Request) -> Answers:
+        self._request = request
+        cut, calls = self._calls(request)
+        came: dict[int, Packed] = {}
+        answers = self._pool.answers(calls, f"round {request.round + 1}")
+        for number in cut:
+            while number not in came:
+                came |= [next(answers)]
+            found = unpacked(copied(came.pop(number)))
+            if isinstance(found, Exception):
+                raise found
+            for answer in found:
+                yield answer
+                if self._request is not request:
+                    raise RuntimeError("this request can't be continued: the executor has since been given another")
+
+    def described(self) -> dict[str, Any]:
+        return asdict(self._engine)
+
+    def memory(self) -> int:
+        return sum(memory for _, memory in self._pool.processes())
+
+    def close(self) -> None:
+        self._pool.close()
+
+    def _calls(self, request: Request) -> tuple[list[int], dict[int, tuple[Any, ...]]]:
+        """The pieces with clients, in order; and the arguments of an actor for each, the longest first."""
+        steps = self._trainer.steps_of(request)
+        t, everybody = self._training, ray.put(packed(replace(request, client_state={})))
+        sums = UploadSums.of(request, t.aggregation, t.method, self._sizes, self._engine.pieces)
+        pieces = {number: sums.places_of(number) for number in range(self._engine.pieces)}
+        cut = [number for number, places in pieces.items() if len(places)]
+        longest = sorted(cut, key=lambda number: -int(steps[pieces[number]].sum()))
+        own = {number: packed(request.only(pieces[number]).client_state) for number in cut}
+        return cut, {number: (everybody, number, own[number]) for number in longest}
+
+
+def connect(engine: RayEngine) -> None:
+    """Connect this process to the engine's cluster, unless it is connected already; without an address, start one.
+
+    Ray stays until this process ends. Raises `SettingError` if the cluster can't be reached.
+    """
+    if ray.is_initialized():
+        return
+    settings: dict[str, Any] = {"address": engine.address, "log_to_driver": False, "logging_level": logging.CRITICAL}
+    if engine.address is None:
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to nobody
+        settings |= {"address": "local", "include_dashboard": False, "num_cpus": cores()}
+    try:
+        with _own_signals(), signals_wait():
+            ray.init(**settings)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        right = f"can't be reached ({shortened(one_line(error), 200)})"
+        check(False, "RayEngine.address", engine.address, right)
+
+
+@contextmanager
+def _own_signals() -> Iterator[None]:
+    """Keep what this process does at signals that ask to stop: Ray would end it at once."""
+    before = {number: signal.getsignal(number) for number in STOPS}
+    try:
+        yield
+    finally:
+        for number, action in before.items():
+            if action is not None and signal.getsignal(number) is not action:
+                signal.signal(number, action)

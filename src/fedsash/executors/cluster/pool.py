@@ -1,0 +1,140 @@
+"""The actors of an executor: who is free, who is at work, and a new one for each that dies."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+import ray
+from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
+
+from ...basics.errors import WorkerError, shortened
+from .packing import Packed, unpacked
+
+_log = logging.getLogger("fedsash")
+
+REPLACED = 2
+"""How often an actor that died is replaced before a piece of a round, or before it has started."""
+
+PATIENCE = 300.0
+"""For so many seconds a request waits for an actor to start, if none is at work."""
+
+DEAD = (RayActorError, ObjectLostError, OutOfMemoryError)
+"""What Ray raises if an actor, or the machine with its answer, is gone."""
+
+START = -1
+"""The place of a piece's number where an actor starts."""
+
+
+class Pool:
+    """`count` actors, each made by `make`. They start in the background, and take part when they are ready.
+
+    A piece whose actor dies is given to another one, and a new actor starts in place of the dead one. If that happens
+    more than `REPLACED` times with the same piece of a request, or with actors that start, `WorkerError` is raised.
+    """
+
+    def __init__(self, make: Callable[[], Any], count: int) -> None:
+        self._make, self._count, self._deaths = make, count, Counter[int]()
+        self._free: list[Any] = []
+        self._busy: dict[Any, Any] = {}
+        self._starting: set[Any] = set()
+        self._fill()
+
+    def first(self) -> None:
+        """Wait for the first actor. Raises an exception that it had when it started."""
+        while not self._free:
+            self._next({}, "the start")
+
+    def answers(self, calls: Mapping[int, tuple[Any, ...]], what: str) -> Iterator[tuple[int, Packed]]:
+        """The answer to each call of an actor, by its number, as they come; those that are first in order begin first.
+
+        A call that was given up before may still keep its actor busy. `what` names the request in messages.
+        """
+        left, asked = deque(calls), dict[Any, int]()
+        self._deaths.clear()
+        self._fill()
+        done = 0
+        while done < len(calls):
+            self._hand_out(calls, left, asked)
+            number, answer = self._next(asked, what)
+            if number is None:
+                continue
+            if answer is None:
+                left.appendleft(number)
+                continue
+            self._hand_out(calls, left, asked)  # nobody waits while the answer is used
+            done += 1
+            yield number, answer
+
+    def processes(self) -> Iterator[tuple[int, int]]:
+        """The number of the process of each actor that is free, and its memory in bytes."""
+        for process in [actor.process.remote() for actor in self._free]:
+            with suppress(*DEAD):  # the next request will find that it has died
+                yield ray.get(process)
+
+    def close(self) -> None:
+        """End all actors."""
+        for actor in (*self._free, *self._busy.values()) if ray.is_initialized() else ():
+            ray.kill(actor)
+        self._free, self._busy = [], {}
+
+    def _fill(self) -> None:
+        """Start as many actors as are not there: a request that was interrupted or refused may have left fewer."""
+        for _ in range(self._count - len(self._free) - len(self._busy)):
+            self._start()
+
+    def _start(self) -> None:
+        actor = self._make()
+        ready = actor.ready.remote()
+        self._busy[ready] = actor
+        self._starting.add(ready)
+
+    def _hand_out(self, calls: Mapping[int, tuple[Any, ...]], left: deque[int], asked: dict[Any, int]) -> None:
+        while left and self._free:
+            actor, number = self._free.pop(), left.popleft()
+            answer = actor.answer.remote(*calls[number])
+            self._busy[answer], asked[answer] = actor, number
+
+    def _next(self, asked: dict[Any, int], what: str) -> tuple[int | None, Packed | None]:
+        """Wait until an actor has finished something: the number of the call, and its answer, None if it has died.
+
+        The number is None if the actor has started, or if it has answered a call that was given up.
+        """
+        ready, _ = ray.wait([*self._busy], num_returns=1, timeout=PATIENCE)
+        if not ready:
+            if self._busy.keys() <= self._starting:
+                raise WorkerError(f"{what}: no actor has started within {PATIENCE:g} s; has the cluster free cores?")
+            return None, None
+        ended = ready[0]
+        actor, number, starts = self._busy.pop(ended), asked.pop(ended, None), ended in self._starting
+        self._starting.discard(ended)
+        try:
+            answer: Any = ray.get(ended) if starts or number is not None else None
+        except DEAD as error:
+            self._replace(actor, START if starts else number, what, error)
+            return number, None
+        if starts and isinstance(failure := unpacked(answer), Exception):
+            raise failure
+        self._free.append(actor)
+        return number, answer
+
+    def _replace(self, dead: Any, number: int | None, what: str, error: Exception) -> None:
+        """Start a new actor in place of a dead one, which had this call."""
+        ray.kill(dead)
+        why = f"{what}: an actor died ({_reason(error)})"
+        if number is not None:
+            self._deaths[number] += 1
+            if self._deaths[number] > REPLACED:
+                raise WorkerError(f"{why}, as did the {REPLACED} before it")
+        _log.warning("%s; a new one takes its place", why)
+        self._start()
+
+
+def _reason(error: Exception) -> str:
+    """Why Ray says that an actor is dead; it says it in many lines."""
+    said = re.search(r"The actor is dead because ([^.]*)", str(error))
+    return shortened(said[1] if said else str(error).strip().splitlines()[-1], 200)

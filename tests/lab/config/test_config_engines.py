@@ -1,0 +1,41 @@
+"""The engine in an experiment file: its kind says which one it is, and which keys it has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fedsash.executors import LocalEngine, RayEngine
+from fedsash.lab.config import ConfigError, parse
+
+
+@pytest.mark.parametrize(
+    "table, engine",
+    [
+        ({}, LocalEngine()),
+        ({"kind": "vectorised", "block": 4}, LocalEngine("vectorised", block=4)),
+        ({"kind": "ray", "actors": 4}, RayEngine(actors=4)),
+        ({"name": "ray", "pieces": 8}, RayEngine(pieces=8)),
+        ({"name": "local", "workers": 2}, LocalEngine(workers=2)),
+    ],
+)
+def test_the_kind_chooses_the_engine_as_its_name_does(table: dict[str, Any], engine: Any) -> None:
+    found = parse({"engine": table})
+    assert found.engine == engine
+    assert parse(found.table()) == found
+
+
+@pytest.mark.parametrize(
+    "table, line",
+    [
+        ({"kind": "ray", "workers": 2}, "unknown key engine.workers; known are pieces, precision, kind, actors"),
+        ({"kind": "sequential", "actors": 2}, "unknown key engine.actors; known are pieces, precision, kind, workers"),
+        ({"name": "local", "kind": "ray"}, 'engine.kind = "ray": must be "auto" or "sequential" or "vectorised"'),
+        ({"kind": "ray", "actors": 0}, "engine.actors = 0: must be at least 1"),
+    ],
+)
+def test_settings_of_another_engine_are_refused(table: dict[str, Any], line: str) -> None:
+    with pytest.raises(ConfigError) as error:
+        parse({"engine": table})
+    assert str(error.value).startswith(line)

@@ -111,6 +111,7 @@ def test_a_peer_that_ends_without_a_result_gives_the_reason(given: Given, tmp_pa
         Peer("nobody").measure(tmp_path, "W1", str(tmp_path), str(tmp_path / "m.npz"), "1", "0")
 
 
+@pytest.mark.slow
 def test_a_plain_loop_and_fedsash_train_a_work_on_the_device_that_is_there(given: Given, device: str) -> None:
     for rounds in (gpu.plain(given, device), gpu.ours(given, device)):
         assert [next(rounds), next(rounds)] == [180, 180]

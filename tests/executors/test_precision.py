@@ -73,6 +73,7 @@ def test_workers_give_the_bytes_of_one_process() -> None:
     assert torch.equal(update(LOW["workers"], Scaffold(), 3), update(LOW["sequential"], Scaffold(), 3))
 
 
+@pytest.mark.slow
 def test_compiled_steps_compute_in_bfloat16_too() -> None:
     full = update(SEQUENTIAL, FedAvg())
     assert 1e-5 < apart(update(COMPILED, FedAvg()), full) < 4 / 256

@@ -11,6 +11,7 @@ so many windows of 5, 10, 15 ... models.
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -105,6 +106,13 @@ AXES: dict[str, tuple[str, list[int], Callable[[int], float]]] = {
 }
 
 
+def panel(label: str, points: list[int], ms: list[float]) -> Panel:
+    """The panel of an axis; times go over whole decades, so that a flat line looks flat."""
+    low, high = 10.0 ** math.floor(math.log10(min(ms))), 10.0 ** math.ceil(math.log10(max(ms)))
+    line = Line("", points, ms, look(0))
+    return Panel(label, Axis(label, log=True), Axis("ms", low, high, log=True), [line])
+
+
 def main(chosen: list[str]) -> None:
     torch.set_num_threads(1)
     panels = []
@@ -115,8 +123,7 @@ def main(chosen: list[str]) -> None:
         for point in points:
             seconds.append(measure(point))
             print(f"| {point:,} | {1e3 * seconds[-1]:.3g} | {1e3 * seconds[-1] / point:.3g} |", flush=True)
-        line = Line("", points, [1e3 * s for s in seconds], look(0))
-        panels.append(Panel(label, Axis(label, log=True), Axis("ms", log=True), [line]))
+        panels.append(panel(label, points, [1e3 * s for s in seconds]))
     if not chosen:
         PLACE.mkdir(exist_ok=True)
         draw(Picture("How the cost of a round grows", panels, columns=3), PLACE / "growth.png")

@@ -141,6 +141,18 @@ def test_a_choice_that_was_wrong_is_measured_again_by_the_next_run(work: ClientW
         assert not file.exists()
 
 
+def test_what_can_not_be_forgotten_is_said_and_ends_no_run(
+    work: ClientWork, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, _, promise = resolve(LocalEngine(), work)
+    cache.rename(cache.with_name("moved"))
+    cache.write_text("a file")
+    assert promise is not None
+    for _ in range(WATCHED):
+        promise(1e6)
+    assert caplog.messages[-1].startswith("what was measured can't be forgotten (")
+
+
 @pytest.mark.slow
 def test_compiled_steps_are_timed_where_a_run_may_repay_them(work: ClientWork, cache: Path) -> None:
     short, _, _ = resolve(LocalEngine(), work, rounds=10)

@@ -98,7 +98,10 @@ class Trials:
 
     def forget(self) -> None:
         """Let the next run measure again."""
-        self._file.unlink(missing_ok=True)
+        try:
+            self._file.unlink(missing_ok=True)
+        except OSError as error:
+            _log.warning("what was measured can't be forgotten (%s): the next run takes it as it is", error)
 
     def _read(self) -> dict[str, Trial]:
         try:
@@ -130,9 +133,9 @@ class Promise:
         self._left -= 1
         self._fastest = min(self._fastest, seconds)
         if self._left == 0 and self._fastest > SLOWER * self._seconds:
-            self._forget()
             said = duration(self._fastest), duration(self._seconds)
             _log.warning("engine: a round takes %s of the processor, and not %s: the next run measures again", *said)
+            self._forget()
 
 
 def measured(engine: LocalEngine, work: ClientWork) -> Trial:

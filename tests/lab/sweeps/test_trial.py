@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -43,12 +44,13 @@ def test_the_state_of_the_runs_does_not_change() -> None:
     assert all(map(torch.equal, before, [state.w for state in states]))
 
 
-def test_steps_with_other_numbers_are_not_joined(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [1e-3, math.nan])
+def test_steps_with_other_numbers_are_not_joined(error: float, monkeypatch: pytest.MonkeyPatch) -> None:
     take = Joint.take
 
     def wrong(self: Joint, begun: Any) -> None:
         take(self, begun)
-        begun[1].inputs.w.add_(1e-3)
+        begun[1].inputs.w.add_(error)
 
     monkeypatch.setattr(Joint, "take", wrong)
     choice = trial_of(opened(differing)).choose(10, compiles=False)

@@ -53,7 +53,7 @@ def jointly(make: Callable[[int], Federation], rounds: int = 3, runs: int = 3, c
         shape = shape.compiled([trainer_of(world) for world in worlds])
     joint, states = JointRounds(worlds, shape, range(runs)), dict(enumerate(world.start() for world in worlds))
     for _ in range(rounds):
-        states = {run: state_of(made) for run, made in joint.made(states).items()}
+        states = {run: state_of(made) for run, made in joint.made(states)}
     return [states[run] for run in range(runs)]
 
 

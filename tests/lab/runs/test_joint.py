@@ -120,7 +120,8 @@ def test_a_run_that_diverges_harms_no_other() -> None:
         return differing(run, {"lr": rate, "optimiser": decay, "epochs": 20})
 
     worlds = opened(make)
-    made = JointRounds(worlds, shape_of(worlds), range(3)).made(dict(enumerate(world.start() for world in worlds)))
+    joint = JointRounds(worlds, shape_of(worlds), range(3))
+    made = dict(joint.made(dict(enumerate(world.start() for world in worlds))))
     for run in (0, 2):
         assert close(state_of(made[run]), after(make(run), 1), 1e-13)
     refused = [one.report.refused for one in made.values() if isinstance(one, Made)]
@@ -157,8 +158,8 @@ def test_a_run_that_fails_harms_no_other(early: bool, caplog: pytest.LogCaptureF
 
     worlds = opened(make, 2)
     joint = JointRounds(worlds, shape_of(worlds), range(2))
-    made = joint.made(dict(enumerate(world.start() for world in worlds)))
-    made = joint.made({run: state_of(one) for run, one in made.items()})
+    made = dict(joint.made(dict(enumerate(world.start() for world in worlds))))
+    made = dict(joint.made({run: state_of(one) for run, one in made.items()}))
     assert isinstance(made[1], ZeroDivisionError)
     assert close(state_of(made[0]), after(make(0), 2), 1e-13)
     assert ("joint steps failed" in caplog.text) == early
@@ -169,9 +170,9 @@ def test_a_run_that_has_ended_leaves_its_place_to_another() -> None:
     worlds = opened(differing)
     joint = JointRounds(worlds, shape_of(worlds), range(3))
     states = dict(enumerate(world.start() for world in worlds))
-    states = {run: state_of(made) for run, made in joint.made(states).items()}
+    states = {run: state_of(made) for run, made in joint.made(states)}
     del states[0]
-    states = {run: state_of(made) for run, made in joint.made(states).items()}
+    states = {run: state_of(made) for run, made in joint.made(states)}
     for run, state in states.items():
         assert close(state, after(differing(run), 2), 1e-13)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,21 +51,26 @@ class JointRounds:
         self._threads = federations[0].executor.threads
         self._joint = Joint([trainer_of(federation) for federation in federations], shape, places)
 
-    @torch.no_grad()
-    def made(self, states: Mapping[int, State]) -> dict[int, Made | Exception]:
-        """The next rounds of some federations, by their number, or the exception that a round has raised.
+    def made(self, states: Mapping[int, State]) -> Iterator[tuple[int, Made | Exception]]:
+        """The next rounds of some federations, with their numbers, or the exception that a round has raised.
 
-        Each has an equal share of the time. If the joint steps raise, each takes its steps alone.
+        The steps of all are taken first; if the joint steps raise, each takes its steps alone. A round is finished only
+        when it is its turn: until then its run's state is whole, even if an earlier run is interrupted. Each has an
+        equal share of the time of the steps.
         """
         began = time.perf_counter()
+        asked, taken = self._stepped(states)
+        share = (time.perf_counter() - began) / len(states)
+        for i, one in asked.items():
+            yield i, self._finished(i, one, i in taken, share)
+
+    @torch.no_grad()
+    def _stepped(self, states: Mapping[int, State]) -> tuple[dict[int, Asked | Exception], Collection[int]]:
+        """The rounds of some federations, and the numbers of those whose steps are taken."""
         with threads(self._threads):
             asked: dict[int, Asked | Exception] = {i: self._asked(i, state) for i, state in states.items()}
             begun = {i: one.begun for i, one in asked.items() if isinstance(one, Asked) and one.begun is not None}
-            if not self._taken(begun):
-                begun = {}
-            after = {i: self._finished(i, one, i in begun) for i, one in asked.items()}
-        share = (time.perf_counter() - began) / len(states)
-        return {i: own if isinstance(own, Exception) else Made(*own, share) for i, own in after.items()}
+            return asked, begun if self._taken(begun) else ()
 
     def _asked(self, i: int, state: State) -> Asked | Exception:
         try:
@@ -84,13 +89,17 @@ class JointRounds:
             return False
         return True
 
-    def _finished(self, i: int, one: Asked | Exception, taken: bool) -> tuple[State, RoundReport] | Exception:
+    @torch.no_grad()
+    def _finished(self, i: int, one: Asked | Exception, taken: bool, share: float) -> Made | Exception:
         if isinstance(one, Exception):
             return one
+        began = time.perf_counter()
         try:
-            return finish(self._federations[i], one, taken)
+            with threads(self._threads):
+                after, report = finish(self._federations[i], one, taken)
         except Exception as error:  # of this run; the others go on
             return error
+        return Made(after, report, share + time.perf_counter() - began)
 
 
 def ask(federation: Federation, state: State, clients: int) -> Asked:

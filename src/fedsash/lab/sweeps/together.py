@@ -110,7 +110,7 @@ class _Joined:
         """Make the next round of all seats that ask for one. Returns whether there are any."""
         states = {i: seat.state for i, seat in enumerate(self._seats) if seat.state is not None}
         if states:
-            for i, made in self._rounds.made(states).items():
+            for i, made in self._rounds.made(states):
                 self._seats[i].take(made)
         return bool(states)
 

@@ -16,6 +16,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from fedsash.executors import LocalEngine
 from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, choose, repays, resolve, step_seconds
@@ -139,6 +140,35 @@ def test_a_choice_that_was_wrong_is_measured_again_by_the_next_run(work: ClientW
             assert file.exists()
             state, _ = world.round(state)
         assert not file.exists()
+
+
+class Edited(nn.Module):
+    """A model whose `forward` is edited between two runs: then it can't be stacked."""
+
+    looks = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = small_model(dtype=torch.float32)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x) if not type(self).looks or float(x.sum()) < 1e9 else x
+
+
+def test_a_model_whose_code_is_edited_so_that_it_can_not_be_stacked_is_measured_again(
+    cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with small_federation(model=Edited(), engine=LocalEngine()) as world:
+        world.prepare()
+    (file,) = (cache / "engines").iterdir()
+    kept = json.loads(file.read_text())
+    faster = {name: 1e-4 if name.startswith("vectorised") else 1.0 for name in kept}
+    file.write_text(json.dumps({name: [c * faster[name], p * faster[name], n] for name, (c, p, n) in kept.items()}))
+    monkeypatch.setattr(Edited, "looks", True)
+    with small_federation(model=Edited(), engine=LocalEngine()) as world:
+        notes = list(world.prepare())
+        assert any("can't be vectorised" in note for note in notes)
+        world.round(world.start())
 
 
 def test_what_can_not_be_forgotten_is_said_and_ends_no_run(

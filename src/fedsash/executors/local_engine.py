@@ -76,6 +76,13 @@ class LocalEngine(Engine):
         from .auto import resolve  # it needs this class
 
         engine, notes, promise = resolve(self, work, rounds)
+        try:
+            return engine._open(work, promise), notes
+        except RuntimeError:
+            if promise is None:
+                raise
+            promise.forget()  # what was measured may have been another code of the same model, which could be stacked
+        engine, notes, promise = resolve(self, work, rounds)
         return engine._open(work, promise), notes
 
     def settled(self, began: Mapping[str, Any]) -> Engine:

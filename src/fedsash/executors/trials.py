@@ -125,7 +125,7 @@ class Promise:
     """
 
     def __init__(self, seconds: float, forget: Callable[[], None]) -> None:
-        self._seconds, self._forget = seconds, forget
+        self._seconds, self.forget = seconds, forget
         self._left, self._fastest = WATCHED, math.inf
 
     def __call__(self, seconds: float) -> None:
@@ -135,7 +135,7 @@ class Promise:
         if self._left == 0 and self._fastest > SLOWER * self._seconds:
             said = duration(self._fastest), duration(self._seconds)
             _log.warning("engine: a round takes %s of the processor, and not %s: the next run measures again", *said)
-            self._forget()
+            self.forget()
 
 
 def measured(engine: LocalEngine, work: ClientWork) -> Trial:

@@ -121,13 +121,16 @@ def test_processes_that_wait_take_turns_though_the_folder_comes_and_goes(script:
     assert (tmp_path / "number").read_text() == "200"
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["removed", "removed and made again"])
 def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make, races = Path.mkdir, iter([True])
 
     def raced(path: Path, *more: Any, **options: Any) -> None:
         if next(races, False):  # as Python does if the folder is there at first, and gone when it looks again
+            if again:
+                make(path)
             raise FileExistsError(errno.EEXIST, "File exists", str(path))
         make(path, *more, **options)
 
@@ -135,8 +138,10 @@ def test_a_folder_that_is_removed_while_it_is_made_is_made_again(
     with held(tmp_path / "made"):
         assert (tmp_path / "made" / "lock").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(FileExistsError), held(tmp_path / "file"):
-        pass
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    for other in ("file", "link"):
+        with pytest.raises(FileExistsError), held(tmp_path / other):
+            pass
 
 
 @order

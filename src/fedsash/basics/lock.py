@@ -10,6 +10,7 @@ import os
 import re
 import shlex
 import socket
+import stat
 import sys
 import threading
 import time
@@ -95,8 +96,9 @@ def _take(folder: Path) -> int:
             try:
                 folder.mkdir(parents=True, exist_ok=True)
             except FileExistsError:
-                if folder.exists():  # else another process has removed it since, and it is made in the next turn
-                    raise
+                with suppress(FileNotFoundError):  # others have removed it since, or have made it again
+                    if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                        raise
             _check_not_here(folder)
             with suppress(FileNotFoundError):  # another process has removed the empty folder: make it again
                 file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

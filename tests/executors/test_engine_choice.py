@@ -72,7 +72,9 @@ def test_what_was_measured_is_kept_for_the_next_run(work: ClientWork, cache: Pat
     assert second == first and again == f"{said} (measured in an earlier run)" and file.read_bytes() == kept
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"a": 1}', '{"a": ["b", "c", "d"]}', "\0"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"a": 1}', '{"a": ["b", "c", "d"]}', '{"a": [1, 1, Infinity]}', "\0"]
+)
 def test_a_damaged_file_is_measured_again(content: str, work: ClientWork, cache: Path) -> None:
     resolve(LocalEngine(), work)
     (file,) = (cache / "engines").iterdir()

@@ -107,7 +107,7 @@ class Trials:
         try:
             found = json.loads(self._file.read_text())
             return {name: Trial(float(clock), float(used), int(n)) for name, (clock, used, n) in found.items()}
-        except (OSError, ValueError, TypeError, AttributeError):
+        except (OSError, ValueError, TypeError, AttributeError, OverflowError):
             return {}
 
     def _name(self, engine: LocalEngine) -> str:

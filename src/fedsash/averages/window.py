@@ -30,7 +30,7 @@ class Window(Average):
     rounds or steps apart, which is LAWA. IMA sends a window of P = `size` models to the clients: see `Broadcast`.
 
     In a round it only keeps a copy of the new model. Their sum is moved on when the mean is asked for (`MovingSum`), so
-    the time of a round does not depend on the size. It has twice the precision of float64 (see `exact_sums`). So the
+    the time of a round hardly depends on the size. It has twice the precision of float64 (see `exact_sums`). So the
     mean is the exact one, rounded once, even after 10,000 rounds and after models with values a billion times larger.
     The mean of one model is that model, bitwise.
 

@@ -22,9 +22,10 @@ from .trials import Promise, Trial, Trials, duration
 STACKED_BYTES = 2**30
 """The largest size in bytes of the parameters of all clients in one stack, approximately."""
 
-SLOW_STEP, SLOW_STACK = 0.01, 2.0
-"""On the CPU, stacking gains nothing if one step of one client takes longer than this, in seconds; or if a stack takes
-so many times as long as its clients one after another."""
+SLOW_STEP, QUICK_STEP, SLOW_STACK = 0.01, 0.001, 2.0
+"""On the CPU, stacking gains nothing if one step of one client takes longer than the first, in seconds; or if a stack
+takes so many times as long as its clients one after another, unless their steps are quicker than the second: then
+calls take the time, which compiled steps save."""
 
 COMPILING = 20.0
 """What a first compilation takes, in seconds."""
@@ -207,7 +208,8 @@ def _gains_nothing(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:
     """Whether stacking gains nothing, given trials of single clients and perhaps of the first stacks."""
     alone = min(trial.processor for option, trial in tried if option.kind == "sequential")
     stacked = [trial.processor / int(option.block) for option, trial in tried if option.kind == "vectorised"]
-    return alone > SLOW_STEP or (bool(stacked) and min(stacked) > SLOW_STACK * alone)
+    hopeless = bool(stacked) and min(stacked) > SLOW_STACK * alone
+    return alone > SLOW_STEP or (hopeless and alone > QUICK_STEP)
 
 
 def _uncompiled(work: ClientWork) -> str:

@@ -84,8 +84,8 @@ def metric_of(summary: Mapping[str, Any]) -> Criterion:
 def stuck(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | None:
     """Since when a run is stuck, or None.
 
-    A run is stuck if it ends with rounds that had no usable update: it has diverged, or nobody answers. The result is
-    `{"round", "why"}`: the first of these rounds, and the reason.
+    A run is stuck if it ends with rounds that had no usable update: it has diverged, or nobody who was asked answers.
+    Rounds in which nobody was asked do not count. The result is `{"round", "why"}`: the first round, and the reason.
     """
     skipped = {row["round"]: row["skipped"] for row in rows if row["split"] == "guard"}
     first = rounds

@@ -111,6 +111,6 @@ exit codes:
   0    all is done
   1    a bug in fedsash or in your own code, with a traceback
   2    an error in the command or in a file, or a run of a sweep that failed: one line each
-  3    the run is stuck, since it has diverged or nobody answers; the line below its table says since when and why
+  3    the run is stuck: it has diverged, or nobody who is asked answers; the line below its table says since when
   129, 130, 143   stopped by SIGHUP (a closed terminal), Ctrl-C or SIGTERM (a queue): the round was finished and saved
 """

@@ -15,7 +15,7 @@ from threading import Thread
 from typing import Any
 
 from ...basics.signals import ending
-from ..summaries import metric_of
+from ..summaries import metric_of, stuck_text
 from .plan import Leg
 
 
@@ -114,10 +114,11 @@ def _told(leg: Leg, out: Path) -> dict[str, Any]:
 
 
 def _results(summary: dict[str, Any]) -> str:
-    """The models' values, and whether the run ended early."""
+    """The models' values, and whether the run ended early or is stuck."""
     if not summary:
         return ""
     criterion, means = metric_of(summary), {name: of["last_mean"] for name, of in summary["models"].items()}
     known = [f"{name} {criterion.text(mean)}" for name, mean in means.items() if mean is not None]
     early = [f"ended after round {summary['rounds']}"] if summary.get("ended_early") else []
-    return ", ".join([*known, *early])
+    still = [stuck_text(since)] if (since := summary.get("stuck")) else []
+    return ", ".join([*known, *early, *still])

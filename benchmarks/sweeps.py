@@ -22,9 +22,9 @@ import fedsash as fs
 from fedsash import models
 from fedsash.executors import LocalEngine
 from fedsash.executors.joint import Shape
-from fedsash.lab.runs.joint import JointRounds, trainer_of
-from fedsash.lab.runs.session import Made
+from fedsash.joint_rounds import JointRounds, trainer_of
 from fedsash.lab.sweeps.trial import Trial, most_clients
+from fedsash.state import Made
 
 STACKED = LocalEngine("vectorised", 1, 10, False, "contiguous", 1)
 ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)

@@ -13,7 +13,7 @@ from .basics.arrays import Ints, Vectors
 from .basics.shown import Shown
 from .broadcast import Choice
 from .evaluation import Evaluation, Metrics
-from .exchange import Lineage
+from .exchange import Lineage, RoundReport
 from .tasks import Criterion
 
 
@@ -123,6 +123,15 @@ class State(Shown):
 def files_of(past: Past) -> dict[int, str]:
     """The file names of the models that an average needs, by their rounds; a shared model has a single file."""
     return {round: f"past-{past.trajectory.name}-{round:08d}.safetensors" for round in sorted(past)}
+
+
+@dataclass(frozen=True, eq=False)
+class Made:
+    """A round as its maker hands it over: the next state, the report, and the seconds that it took."""
+
+    state: State
+    report: RoundReport
+    seconds: float
 
 
 def learned(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
-import signal
-import threading
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,7 +19,7 @@ from fedsash.sampling import Uniform
 from fedsash.servers import ServerSGD
 from fedsash.tasks import Classification
 from fedsash.testing import check_executor
-from support.executors import Cluster, Own, Twice, answers, request_of
+from support.executors import Cluster, Own, Twice, answers, interrupted_rounds, request_of
 from support.worlds import ENGINES, EVERY_ENGINE, SIZES, SPAWNED, SPAWNED_TOO, after, data, federation, identical, mlp
 
 EVERYBODY = Uniform(len(SIZES))
@@ -57,32 +54,8 @@ def test_an_executor_that_breaks_the_contract_fails_the_check_with_a_sentence() 
 @EACH
 def test_ctrl_c_in_the_middle_of_a_round_of_ones_own_loop_does_not_change_the_next(name: str) -> None:
     """`Federation.round` without a runner around it: what is interrupted is done again from the state before."""
-    whole, inside, interrupted = after(federation(engine=ALL[name]), 3).w, False, 0
-
-    def interrupt(number: int, frame: object) -> None:
-        if inside:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with federation(engine=ALL[name]) as world:
-            state = world.start()
-            world.prepare()
-            while state.round < 3:
-                timer = threading.Timer(0.001 * (1 + interrupted), os.kill, (os.getpid(), signal.SIGUSR1))
-                try:
-                    inside = interrupted < 6
-                    timer.start()
-                    after_it, _ = world.round(state)
-                    inside = False
-                except KeyboardInterrupt:
-                    inside, interrupted = False, interrupted + 1
-                else:
-                    state = after_it
-                timer.join()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert torch.equal(state.w, whole) and interrupted > 0
+    whole = after(federation(engine=ALL[name]), 3).w
+    assert torch.equal(interrupted_rounds(federation(engine=ALL[name]), 3, pause=0.001).w, whole)
 
 
 def loss_that_fails(output: Tensor, y: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from fedsash.basics.arrays import Vectors
 from fedsash.methods import LocalRun, Scaffold, Upload
 from fedsash.sampling import Uniform
 from support.clusters import HERE, WITHOUT_RAY, cluster, on_ray
-from support.executors import request_of
+from support.executors import interrupted_rounds, request_of
 from support.worlds import SIZES, after, federation, identical
 
 ray: Any = pytest.importorskip("ray", reason=WITHOUT_RAY)
@@ -115,29 +115,5 @@ def test_a_request_that_was_given_up_leaves_no_trace() -> None:
 
 @pytest.mark.slow
 def test_ctrl_c_in_the_middle_of_a_round_does_not_change_the_next() -> None:
-    inside, interrupted = False, 0
-
-    def interrupt(number: int, frame: object) -> None:
-        if inside:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGUSR1, interrupt)
-    try:
-        with federation(method=Scaffold(), sampling=EVERYBODY, engine=on_ray(2)) as world:
-            state = world.start()
-            world.prepare()
-            while state.round < 3:
-                timer = threading.Timer(0.004 * (1 + interrupted), os.kill, (os.getpid(), signal.SIGUSR1))
-                try:
-                    inside = interrupted < 6
-                    timer.start()
-                    after_it, _ = world.round(state)
-                    inside = False
-                except KeyboardInterrupt:
-                    inside, interrupted = False, interrupted + 1
-                else:
-                    state = after_it
-                timer.join()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-    assert interrupted > 0 and identical(state, undisturbed(3))
+    world = federation(method=Scaffold(), sampling=EVERYBODY, engine=on_ray(2))
+    assert identical(interrupted_rounds(world, 3, pause=0.004), undisturbed(3))

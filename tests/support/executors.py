@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -10,6 +13,7 @@ from fedsash.aggregation.upload_sums import UploadSums
 from fedsash.exchange import Answers, Executor, Missing, PartialSum, Reply, Request
 from fedsash.executors import ClientWork, Engine
 from fedsash.federation import Federation
+from fedsash.state import State
 
 
 class OneByOne(Executor):
@@ -116,3 +120,34 @@ class Careless(OneByOne):
         for answer in super().work(request):
             assert isinstance(answer, Reply)
             yield from [answer] * (self._times if answer.places[0] == 1 else 1)
+
+
+def interrupted_rounds(world: Federation, rounds: int, pause: float) -> State:
+    """The state after so many rounds, of which some were broken off by Ctrl-C, 1, 2, ... pauses in, and made again."""
+    inside, interrupted = False, 0
+
+    def interrupt(number: int, frame: object) -> None:
+        if inside:
+            raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGUSR1, interrupt)
+    try:
+        with world:
+            state = world.start()
+            world.prepare()
+            while state.round < rounds:
+                timer = threading.Timer(pause * (1 + interrupted), os.kill, (os.getpid(), signal.SIGUSR1))
+                try:
+                    inside = interrupted < 6
+                    timer.start()
+                    after, _ = world.round(state)
+                    inside = False
+                except KeyboardInterrupt:
+                    inside, interrupted = False, interrupted + 1
+                else:
+                    state = after
+                timer.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert interrupted > 0
+    return state

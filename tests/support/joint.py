@@ -8,10 +8,9 @@ from typing import Any
 
 from fedsash.executors.joint import Shape
 from fedsash.federation import Federation
-from fedsash.lab.runs.joint import JointRounds, kind, trainer_of
-from fedsash.lab.runs.session import Made
+from fedsash.joint_rounds import JointRounds, kind, trainer_of
 from fedsash.local import LocalTraining
-from fedsash.state import State
+from fedsash.state import Made, State
 from support.worlds import SIZES, VECTORISED, data, federation, mlp
 
 ALL_AT_ONCE = replace(VECTORISED, block=len(SIZES))

@@ -33,7 +33,7 @@ def write(table: dict[str, Any], file: Path) -> Path:
     return file
 
 
-def started(file: Path, out: Path) -> subprocess.Popen[bytes]:
+def started(file: Path, out: Path) -> subprocess.Popen[str]:
     program = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", str(out)]
     return subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True

@@ -147,7 +147,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def begun(tmp_path: Path) -> tuple[Path, Path, subprocess.Popen[bytes]]:
+def begun(tmp_path: Path) -> tuple[Path, Path, subprocess.Popen[str]]:
     """A sweep in a process of its own, in which all runs are trained."""
     file, out = write({"base": LONG, "axes": SEEDS}, tmp_path / "s.toml"), tmp_path / "out"
     process = started(file, out)
@@ -174,6 +174,8 @@ def test_a_stacked_sweep_that_was_stopped_or_killed_ends_with_the_same_bytes(
 def test_if_a_process_is_killed_its_runs_are_trained_alone(whole: Path, tmp_path: Path) -> None:
     _, out, process = begun(tmp_path)
     os.kill(trains_into(out)[0], signal.SIGKILL)
-    assert process.wait(120) == 0
+    said, _ = process.communicate(timeout=120)
+    assert process.returncode == 0
+    assert "runs has died (killed by SIGKILL" in " ".join(said.split()) and "they go on, each alone" in said
     for run in (whole / "runs").iterdir():
         assert close(out / "runs" / run.name, run, 1e-4)

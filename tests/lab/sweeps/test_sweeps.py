@@ -206,7 +206,7 @@ def test_the_index_says_where_every_run_stands(trained: Path) -> None:
 def test_a_folder_of_another_sweep_or_another_experiment_is_refused(trained: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds a sweep over averages\.ima\.size, ima, not over seed"):
         execute(sweep({"seed": [0, 1]}), trained, progress=False)
-    with pytest.raises(ConfigError, match="holds a run of another experiment"):
+    with pytest.raises(ConfigError, match="holds a run of another experiment: seed is 0 there and 5 here"):
         execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}, base=BASE | {"seed": 5}), trained, progress=False)
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 from ...basics.paths import check_folder
 from ...evaluation import Curves
 from ...exchange import Chronicle, Ended, RoundReport
-from ...state import State
+from ...state import Made, State
 from ..client_results import content
 from ..progress import Progress
 from .arguments import check_arguments, number_of
@@ -35,15 +35,6 @@ from .summary import summary
 from .unprotected import unprotected
 
 log = logging.getLogger("fedsash")
-
-
-@dataclass(frozen=True, eq=False)
-class Made:
-    """A round as its maker hands it over: the next state, the report, and the seconds that it took."""
-
-    state: State
-    report: RoundReport
-    seconds: float
 
 
 Course: TypeAlias = Generator[State, Made, Result]
@@ -158,7 +149,7 @@ class Session:
         """Lines that say what is trained, then those of the engine, which is started."""
         yield from opening(self.federation, state, self.rounds, self.config or {})
         if "auto" in self.federation.described().values():
-            yield "engine: looking for what is fastest on this machine"
+            yield "engine: choosing what is fastest on this machine"
         yield from self.federation.prepare(self.rounds - state.round, state)
 
     def _begin(self, live: LiveRun, called: ExitStack) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from queue import SimpleQueue
 
 from ...basics.errors import RunError, check_count
+from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
 from ...basics.saved import saved_rounds
 from .. import files
 from ..config import ConfigError, Experiment, load_run
+from ..config.words import shown
 from ..progress import Progress
 from ..runs.interrupts import on_stop
 from . import index
@@ -144,9 +146,12 @@ class _Foreman:
 
     def _crash(self, message: Message) -> None:
         """Handle the end of a process. If it had several legs, each is tried alone: then one of them fails at most."""
-        work = self._free(message.sender)
-        for leg in work.left.values():
-            if len(work.left) > 1 and not self.executed.signal:
+        left = self._free(message.sender).left
+        again = len(left) > 1 and not self.executed.signal
+        if again:
+            self.bar.say(f"a process of {len(left)} runs has died ({message.reason}): they go on, each alone")
+        for leg in left.values():
+            if again:
                 self.waiting.append([leg])
             else:
                 self._end(leg, message)
@@ -183,9 +188,16 @@ class _Foreman:
 
 
 def check_same(experiment: Experiment, folder: Path) -> None:
-    """Raise `ConfigError` if the folder holds a run of another experiment. The engine may differ."""
-    if (folder / "config.toml").exists() and replace(load_run(folder), engine=experiment.engine) != experiment:
-        raise ConfigError(f"{folder} holds a run of another experiment: choose another folder, or remove this one")
+    """Raise `ConfigError`, which names what differs, if the folder holds another experiment. The engine may differ."""
+    if not (folder / "config.toml").exists():
+        return
+    there = replace(load_run(folder), engine=experiment.engine)
+    if there != experiment:
+        here, other = ({key: shown(value) for key, value in own.table().items()} for own in (experiment, there))
+        what = "; ".join(differences(here, other)) or "other keys"
+        raise ConfigError(
+            f"{folder} holds a run of another experiment: {what}. Choose another folder, or remove this one"
+        )
 
 
 def _is_done(leg: Leg, out: Path) -> bool:

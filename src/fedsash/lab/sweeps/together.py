@@ -23,11 +23,11 @@ from ...executors import LocalEngine
 from ...executors.auto import STACKED_BYTES
 from ...executors.joint import Shape
 from ...federation import Federation
-from ...state import State
+from ...joint_rounds import JointRounds, kind
+from ...state import Made, State
 from .. import files
 from ..runs.interrupts import Stop, stop_flag
-from ..runs.joint import JointRounds, kind
-from ..runs.session import Course, Made, Session
+from ..runs.session import Course, Session
 from .assigned import Assigned, tell
 from .trial import Trial, most_clients
 

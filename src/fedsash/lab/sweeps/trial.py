@@ -13,9 +13,9 @@ from ...executors.devices import threads
 from ...executors.joint import Joint, Shape
 from ...executors.trials import timed
 from ...federation import Federation
+from ...joint_rounds import ask, trainer_of
 from ...local import Begun
 from ...state import State
-from ..runs.joint import ask, trainer_of
 
 
 @dataclass(frozen=True)

@@ -10,19 +10,17 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ...aggregation.upload_sums import UploadSums
-from ...basics.errors import one_line
-from ...basics.fingerprint import text
-from ...data.encoded import EncodedImages
-from ...exchange import Request, RoundReport
-from ...executors.devices import threads
-from ...executors.in_process import InProcess
-from ...executors.joint import Joint, Shape, numbers_of
-from ...federation import Federation
-from ...local import Begun, Trainer
-from ...state import State
-from .driver import Driver
-from .session import Made
+from .aggregation.upload_sums import UploadSums
+from .basics.errors import one_line
+from .basics.fingerprint import text
+from .data.encoded import EncodedImages
+from .exchange import Request, RoundReport
+from .executors.devices import threads
+from .executors.in_process import InProcess
+from .executors.joint import Joint, Shape, numbers_of
+from .federation import Federation
+from .local import Begun, Trainer
+from .state import Made, State
 
 log = logging.getLogger("fedsash")
 
@@ -133,7 +131,7 @@ def trainer_of(federation: Federation) -> Trainer:
     return executor.trainer
 
 
-def kind(driver: Driver) -> str:
+def kind(driver: object) -> str:
     """All that the steps of a run depend on, beside their inputs; empty if they can't be taken with another run's.
 
     These are the steps of stacked clients in this process: the model but for what it learns, the samples, the loss, the

@@ -16,13 +16,13 @@ from fedsash.basics.sharing import Personal
 from fedsash.broadcast import Broadcast
 from fedsash.executors.joint import numbers_of
 from fedsash.federation import Federation
-from fedsash.lab.runs.joint import JointRounds, kind
-from fedsash.lab.runs.session import Made
+from fedsash.joint_rounds import JointRounds, kind
 from fedsash.local import OPTIMISERS
 from fedsash.local.optimisers import SGD, Adam
 from fedsash.methods import FedACG, FedAvg, FedCM, FedDyn, FedFA, FedProx, FedSAM, LocalRun, Method, Step, Upload
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
+from fedsash.state import Made
 from fedsash.testing import close
 from support.choices import METHODS, SAMPLINGS
 from support.joint import ALL_AT_ONCE, differing, jointly, opened, shape_of, state_of

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -26,7 +27,7 @@ from fedsash.state import Made
 from fedsash.testing import close
 from support.choices import METHODS, SAMPLINGS
 from support.joint import ALL_AT_ONCE, differing, jointly, opened, shape_of, state_of
-from support.worlds import SEQUENTIAL, after, data, mlp
+from support.worlds import SEQUENTIAL, SIZES, after, data, mlp
 
 
 @pytest.fixture(autouse=True)
@@ -112,6 +113,14 @@ def test_compiled_joint_steps_are_what_each_run_takes_alone(method: str) -> None
 @pytest.mark.timeout(600)
 def test_compiled_joint_steps_have_numbers_of_their_own() -> None:
     check(lambda run: differing(run, {"optimiser": Adam()}, method=FedProx(0.1 * run)), compiled=True)
+
+
+def test_runs_may_have_largest_batches_of_other_sizes() -> None:
+    """A whole batch is a client's samples, so the partition decides; the narrower ones are padded."""
+    even = [len(part) for part in np.array_split(np.arange(sum(SIZES)), len(SIZES))]
+    sizes = (SIZES, tuple(even), (*SIZES[1:], SIZES[0]))
+    assert max(even) < max(SIZES)
+    check(lambda run: differing(run, {"batch": "full"}, data=data(sizes[run])))
 
 
 def test_a_run_that_diverges_harms_no_other() -> None:

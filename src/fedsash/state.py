@@ -11,6 +11,7 @@ from torch import Tensor
 from .averages.trajectory import Past
 from .basics.arrays import Ints, Vectors
 from .basics.shown import Shown
+from .basics.vector_files import VectorFile
 from .broadcast import Choice
 from .evaluation import Evaluation, Metrics
 from .exchange import Lineage, RoundReport
@@ -94,11 +95,11 @@ class State(Shown):
             for name, value in vectors.items():
                 yield f"averages/{average}/{name}", value
 
-    def models(self) -> Iterator[tuple[str, Vectors]]:
-        """Views of the models of past rounds with the names of their files. A model that two averages share has one."""
+    def models(self) -> Iterator[tuple[str, Vectors | VectorFile]]:
+        """The models of past rounds with the names of their files. A model that two averages share has one."""
         for past in self.past.values():
             for round, file in files_of(past).items():
-                yield file, {"w": past[round]}
+                yield file, past.part(round)
 
     def recall(self, ids: Ints) -> Vectors:
         """A copy of the client state `[s, ...]` of the clients `ids` `[s]`, on the model's device."""

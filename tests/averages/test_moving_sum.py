@@ -11,9 +11,14 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from fedsash.averages import Observer, Observers, Pieces, Window
+from fedsash.averages.exact_sums import zero
 from fedsash.averages.moving_sum import MovingSum
 from fedsash.basics.private_torch import OperationMode
 from support.trajectories import Alone, follow, same_bits, trajectory
+
+
+def zeros(like: Tensor) -> tuple[Tensor, Tensor]:
+    return zero(like), zero(like)
 
 
 def wild(rounds: int, d: int = 3) -> Tensor:
@@ -93,7 +98,7 @@ def test_models_that_are_filled_in_again_are_added_up_again() -> None:
 
 
 def test_it_takes_the_newest_model_in_the_pass_in_which_it_loses_the_oldest() -> None:
-    models, total = dict(enumerate(trajectory(5).unbind())), MovingSum()
+    models, total = dict(enumerate(trajectory(5).unbind())), MovingSum(zeros)
     for first in (1, 2):  # asked often
         total.mean(range(first, first + 3), models.__getitem__, models[0])
     total.lose({2: models[2]}, (3, 4, 5), {5: Pieces.of(models[5])})

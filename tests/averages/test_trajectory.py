@@ -16,6 +16,7 @@ from torch import Tensor
 
 from fedsash import Broadcast
 from fedsash.averages import EMA, SWA, Average, Observer, Observers, Window
+from fedsash.averages.places import Memory, place_for
 from fedsash.averages.trajectory import Trajectory
 from support.trajectories import follow, same_bits, trajectory
 from support.worlds import after, federation
@@ -39,6 +40,12 @@ class Together:
         return list({id(past.trajectory): past.trajectory for past in self.past.values()}.values())
 
 
+def room(of: Trajectory) -> int:
+    """The number of models for which there is memory."""
+    assert isinstance(of.place, Memory)
+    return of.place.room
+
+
 def test_windows_of_5_to_200_hold_200_models() -> None:
     models = trajectory(450)
     sizes = (5, 10, 50, 100, 200)
@@ -47,7 +54,7 @@ def test_windows_of_5_to_200_hold_200_models() -> None:
         together.observe(models[round], round)
         (held,) = together.trajectories
         assert held.rounds == list(range(max(1, round - 199), round + 1))
-        assert held.room == 200
+        assert room(held) == 200
     for size in sizes:
         value = together.observers.value(together, f"w{size}", models[0])
         assert same_bits(value, follow(Window(size), models).value(models[0]))
@@ -91,7 +98,7 @@ def test_windows_together_are_the_windows_alone(windows: list[Window], data: st.
         (held,) = together.trajectories
         assert held.rounds == sorted({r for other in alone.values() for r in other.held})
         largest = {every: max(w.size for w in windows if w.every == every) for every in {w.every for w in windows}}
-        assert held.room == sum(largest.values())
+        assert room(held) == sum(largest.values())
         for name, other in alone.items():
             assert same_bits(together.observers.value(together, name, models[0]), other.value(models[0]))
             assert all(torch.equal(together.averages[name][key], value) for key, value in other.state.items())
@@ -128,13 +135,13 @@ def test_a_window_fed_before_the_server_sees_vectors_of_its_own(order: Any) -> N
     fed, w, v = (state.past[name].trajectory for name in ("fed", "w", "v"))
     assert w is v is not fed and (fed.owner, w.owner) == ("fed", "")
     assert sorted(state.past["fed"]) == [3, 4] and w.rounds == [2, 3, 4]
-    assert not torch.equal(state.past["fed"][4], state.w) and torch.equal(w[4], state.w)
+    assert not torch.equal(state.past["fed"][4], state.w) and torch.equal(w.place[4], state.w)
 
 
 def test_a_trajectory_that_was_made_too_small_grows() -> None:
-    models, past = trajectory(7), Trajectory(3, trajectory(0)[0], "host").share()
+    models, past = trajectory(7), Trajectory(place_for(3, trajectory(0)[0], "host")).share()
     past.fill(range(8), models.__getitem__)
-    assert all(same_bits(past[round], models[round]) for round in range(8)) and past.trajectory.room == 9
+    assert all(same_bits(past[round], models[round]) for round in range(8)) and room(past.trajectory) == 9
 
 
 def test_a_copy_of_what_was_seen_shares_its_models_and_nothing_with_the_first() -> None:

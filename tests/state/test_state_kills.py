@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedsash.averages.places import place_for
 from fedsash.averages.trajectory import Trajectory
 from fedsash.basics.saved import cut, place, saved_rounds
 from fedsash.lab.checkpoints import load, load_newest, save
@@ -108,7 +109,7 @@ def script() -> Iterator[Script]:
 def _numbered(round: int) -> State:
     """A state of which every number is its round."""
     w = torch.full((500,), float(round), dtype=torch.float64)
-    past = Trajectory(8, w, "host").share()
+    past = Trajectory(place_for(8, w, "host")).share()
     past.fill(range(max(round - 7, 1), round + 1), lambda round: torch.full_like(w, round))
     return State(round, w, {}, {}, {}, {"w": {"seen": torch.tensor(round)}}, {"w": past})
 

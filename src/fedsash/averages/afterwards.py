@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.errors import check
+from .places import place_for
 from .running import RunningSum
 from .trajectory import Trajectory
 
@@ -26,7 +27,7 @@ class KeptSums:
         self.every, self._size = every, len(w)
         self.counts = torch.zeros((0, 2), dtype=torch.int64)
         like = torch.empty(1, dtype=torch.float64).expand(2 * len(w))
-        self._past = Trajectory(ROWS, like, "auto", part="sums").share()
+        self._past = Trajectory(place_for(ROWS, like, "auto"), part="sums").share()
 
     @property
     def rounds(self) -> list[int]:

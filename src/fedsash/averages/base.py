@@ -21,16 +21,20 @@ LONGEST_NAME = 200
 """Bytes of an average's name. Files are named after it, with up to 25 bytes more, and file systems take 255."""
 
 
+KeptAs = Literal["model", "bfloat16"]
+
+
 @dataclass(frozen=True)
 class Retention:
     """How many past models an average needs at most: the last `size` models of every `every`-th round.
 
-    `storage` says where they lie (see `storage.rows`).
+    `storage` says where they lie (see `storage.rows`), and `kept_as` in which type: the model's own one, or bfloat16.
     """
 
     size: int
     every: int = 1
     storage: Storage = "auto"
+    kept_as: KeptAs = "model"
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
+import torch
 from torch import Tensor
 
 from . import exact_sums
@@ -15,14 +16,20 @@ class MovingSum:
 
     When it is asked for, it adds the models that have come and subtracts those that have gone, or adds up all models
     anew where that is less work. So a round costs at most one addition and one subtraction, whatever the number of
-    models, and nothing as long as nobody asks.
+    models, and nothing as long as nobody asks. `zeros(like)` gives room for the sum of models like `like`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, zeros: Callable[[Tensor], tuple[Tensor, Tensor]]) -> None:
+        self._zeros = zeros
         self._rounds: set[int] = set()
         self._asked: set[int] = set()
         self._often = False
         self._sum: tuple[Tensor, Tensor] | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether models that are dropped are subtracted: it is asked for often."""
+        return self._often and bool(self._rounds)
 
     def clear(self) -> None:
         """Begin anew with the next question."""
@@ -35,13 +42,23 @@ class MovingSum:
         """
         held, device = set(rounds), exact_sums.exact_device(like)
         come, gone = held - self._rounds, self._rounds - held
-        if self._sum is None or self._sum[0].device != device or len(come) + len(gone) >= len(held):
-            self._sum = exact_sums.zero(like), exact_sums.zero(like)
-            come, gone = held, set()
-        exact_sums.add(*self._sum, plus=_models(model, come), minus=_models(model, gone))
+        anew = self._sum is None or self._sum[0].device != device or len(come) + len(gone) >= len(held)
+        plus, minus = _models(model, held if anew else come), _models(model, set() if anew else gone)
+        if anew:
+            self._empty(like, device)
+        assert self._sum is not None
+        exact_sums.add(*self._sum, plus, minus)
         self._often, self._asked = 2 * len(held - self._asked) < len(held), held
         self._rounds = held
         return exact_sums.mean(*self._sum, len(held), like)
+
+    def _empty(self, like: Tensor, device: torch.device) -> None:
+        """Make it the sum of no models, in the room that it has if that is on the device."""
+        if self._sum is None or self._sum[0].device != device:
+            self._sum = self._zeros(like)
+        else:
+            for part in self._sum:
+                part.zero_()
 
     def lose(self, models: Mapping[int, Tensor], held: Collection[int], coming: Mapping[int, Pieces]) -> None:
         """Take out `models` that are about to be dropped; those of the rounds `held` will be asked for from now on.

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
@@ -14,6 +15,7 @@ from ..basics.storage import Storage
 from .base import Retention
 from .observer import Observer
 from .pieces import Pieces
+from .places import place_for
 from .trajectory import Past, Trajectory
 
 _log = logging.getLogger(__name__)
@@ -29,7 +31,7 @@ class AverageStates(Protocol):
 class Observers:
     """Averages by their names, each applied to its slice of the model.
 
-    Averages of the same slice and the same storage share one trajectory, which keeps the model of each needed round
+    Averages of the same slice, storage and type share one trajectory, which keeps the model of each needed round
     once. The averages in `apart` observe other vectors than the rest: a broadcast shows them the clients' mean before
     the server optimiser's step. So each of them has its own trajectory.
     """
@@ -47,13 +49,14 @@ class Observers:
         groups: dict[tuple[str, str, Storage], dict[str, Retention]] = {}
         for name, observer in self._observers.items():
             if (retention := observer.average.retention()) is not None:
-                key = observer.part(w), name if name in self._apart else "", retention.storage
+                part = observer.part(w) + ("" if retention.kept_as == "model" else f"+{retention.kept_as}")
+                key = part, name if name in self._apart else "", retention.storage
                 groups.setdefault(key, {})[name] = retention
         past: dict[str, Past] = {}
         for (part, owner, storage), group in groups.items():
-            like = self._observers[next(iter(group))].slice(w)
-            trajectory = Trajectory(_capacity(group.values()), like, storage, folder, part, owner)
-            past |= {name: trajectory.share() for name in group}
+            name, keeps = next(iter(group.items()))
+            place = place_for(_capacity(group.values()), _kept(self._observers[name].slice(w), keeps), storage, folder)
+            past |= {name: each.share() for each in [Trajectory(place, part, owner)] for name in group}
         # The models come first: if they have no room, nothing else has been filled with numbers.
         return {name: observer.init(w) for name, observer in self._observers.items()}, past
 
@@ -91,8 +94,7 @@ class Observers:
         average.retract(state, round, past or {})
         if past is not None:
             past.rounds = average.needs(state)
-            for row in past.trajectory.forget():
-                row.zero_()
+            past.trajectory.forget(wipe=True)
 
     def not_finite(self, names: Collection[str], w: Pieces, round: int) -> set[str]:
         """Which of the averages leave out the model `w` `[D]` of `round`, with a warning: their slice is not finite."""
@@ -131,6 +133,11 @@ class Observers:
             return
         left = self.not_finite(names, w, round)
         self.take([name for name in names if name not in left], states, w, round)
+
+
+def _kept(w: Tensor, keeps: Retention) -> Tensor:
+    """A vector like the models `w` `[d]` as they are kept; its numbers mean nothing."""
+    return w if keeps.kept_as == "model" else w.new_empty(1, dtype=getattr(torch, keeps.kept_as)).expand_as(w)
 
 
 def _capacity(group: Iterable[Retention]) -> int:

@@ -74,7 +74,11 @@ class Pieces:
             start = stop
 
     def copy_to(self, vector: Tensor) -> None:
-        """Copy it into `vector` `[d]`, of any type on any device."""
+        """Copy it into `vector` `[d]`, of any type on any device (see `rounded`)."""
+        if vector.dtype != self.pieces[0].dtype:
+            for chunk, part in self.beside(2**18, vector):
+                part.copy_(rounded(chunk, vector.dtype))
+            return
         for there, piece in zip(torch.split(vector, self.lengths), self.pieces, strict=True):
             there.copy_(piece)
 
@@ -98,6 +102,12 @@ class Pieces:
     def _finite(self, shown: Callable[[Tensor], Tensor]) -> bool:
         """Whether the numbers that show what is in each chunk are all finite."""
         return bool(torch.stack([shown(chunk) for chunk in self.chunks(2**16)]).isfinite().all())
+
+
+def rounded(v: Tensor, dtype: torch.dtype) -> Tensor:
+    """The finite `v` in another type: the nearest number of this type, so never an infinite one."""
+    most = min(torch.finfo(dtype).max, torch.finfo(v.dtype).max)
+    return v if v.dtype == dtype else v.clamp(-most, most).to(dtype)
 
 
 def chunk_of(v: Tensor) -> int:

@@ -7,32 +7,25 @@ from pathlib import Path
 
 from torch import Tensor
 
-from ..basics.storage import Storage, rows
+from ..basics.arrays import Vectors
+from ..basics.vector_files import VectorFile
 from .moving_sum import MovingSum
 from .pieces import Pieces
+from .places import Place
 
 NONE: Mapping[int, Pieces] = {}
 
 
 class Trajectory:
-    """The models `[d]` of some past rounds, one row each; a model stays as long as a `Past` needs it.
+    """The models `[d]` of some past rounds in a `Place`; a model stays as long as a `Past` needs it.
 
-    `part` names the slice of the model. `owner` is the only average that sees these vectors, or empty if all averages
-    see the same. Two trajectories with the same part and the same owner hold the same vector for a round.
-
-    `capacity` is the expected largest number of models. They are rows like `w` `[d]` in `storage`, in `folder` if that
-    is the disk (see `storage.rows`, also for the errors). If there are ever more models, another `capacity` rows are
-    added.
+    `part` names the slice of the model, and the type in which it is kept if that is another one. `owner` is the only
+    average that sees these vectors, or empty if all averages see the same. Two trajectories with the same part and the
+    same owner hold the same vector for a round.
     """
 
-    def __init__(
-        self, capacity: int, w: Tensor, storage: Storage, folder: Path | None = None, part: str = "all", owner: str = ""
-    ) -> None:
-        self.part, self.owner = part, owner
-        like = w.detach().new_empty(1).expand_as(w)  # its shape, type and device, without its memory
-        self._settings = (capacity, like, storage, folder)
-        self._free = self._block()
-        self._models: dict[int, Tensor] = {}
+    def __init__(self, place: Place, part: str = "all", owner: str = "") -> None:
+        self.place, self.part, self.owner = place, part, owner
         self._pasts: list[Past] = []
 
     @property
@@ -43,12 +36,7 @@ class Trajectory:
     @property
     def rounds(self) -> list[int]:
         """The rounds whose models are kept, ascending."""
-        return sorted(self._models)
-
-    @property
-    def room(self) -> int:
-        """The number of its rows, used and free."""
-        return len(self._models) + len(self._free)
+        return sorted(self.place.rounds)
 
     def share(self) -> Past:
         """A new `Past` of this trajectory, which needs no model yet."""
@@ -56,43 +44,31 @@ class Trajectory:
         return self._pasts[-1]
 
     def apart(self, owner: str) -> Trajectory:
-        """An empty trajectory with the same settings, for vectors that only `owner` sees."""
-        return Trajectory(*self._settings, part=self.part, owner=owner)
-
-    def __contains__(self, round: int) -> bool:
-        return round in self._models
-
-    def __getitem__(self, round: int) -> Tensor:
-        """The model `[d]` of a round, a view; raises `KeyError` if it is not kept."""
-        return self._models[round]
+        """An empty trajectory like this one, for vectors that only `owner` sees."""
+        return Trajectory(self.place.another(), self.part, owner)
 
     def needs(self, round: int) -> bool:
         """Whether any `Past` needs the model of `round`."""
         return any(round in past.rounds for past in self._pasts)
 
     def put(self, round: int, w: Tensor | Pieces) -> None:
-        """Keep a copy of the model `w` `[d]` of `round`; it takes the row that was freed last."""
-        if round not in self._models:
-            self._free = self._free or self._block()
-            self._models[round] = self._free.pop()
-        Pieces.of(w).copy_to(self._models[round])
+        """Keep a copy of the model `w` `[d]` of `round`. Raises `OSError`, for example if the disk is full."""
+        self.place.put(round, Pieces.of(w))
+        if any(past.moves for past in self._pasts):
+            self.place.expect(min(self.place.rounds))  # the first to go, and then it is subtracted
 
-    def forget(self, coming: Mapping[int, Pieces] = NONE) -> list[Tensor]:
-        """Drop the models that no `Past` needs; returns their rows `[d]`, unchanged, which the next models will use.
+    def forget(self, coming: Mapping[int, Pieces] = NONE, wipe: bool = False) -> None:
+        """Drop the models that no `Past` needs; with `wipe`, nothing of them stays in memory.
 
         `coming` is the model that will be put next, by its round (see `MovingSum.lose`).
         """
         needed: set[int] = set().union(*(past.rounds for past in self._pasts))
-        freed = {round: self._models[round] for round in self._models.keys() - needed}
+        freed = {round: self.place[round] for round in self.place.rounds - needed}
+        same = {round: w for round, w in coming.items() if w.pieces[0].dtype == self.place.like.dtype}
         for past in self._pasts:
-            past.lose(freed, coming)
+            past.lose(freed, same)
         for round in freed:
-            self._free.append(self._models.pop(round))
-        return list(freed.values())
-
-    def _block(self) -> list[Tensor]:
-        """New rows in reverse order, so that `pop` gives the first one."""
-        return list(rows(*self._settings).unbind())[::-1]
+            self.place.drop(round, wipe)
 
 
 class Past(Mapping[int, Tensor]):
@@ -101,10 +77,10 @@ class Past(Mapping[int, Tensor]):
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory
         self.rounds: Collection[int] = ()
-        self._sum = MovingSum()
+        self._sum = MovingSum(trajectory.place.zeros)
 
     def __getitem__(self, round: int) -> Tensor:
-        return self.trajectory[round]
+        return self.trajectory.place[round]
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.rounds)
@@ -114,7 +90,16 @@ class Past(Mapping[int, Tensor]):
 
     def mean(self, like: Tensor) -> Tensor:
         """The exact mean `[d]` of all its models, rounded once to the type of `like`, on its device."""
-        return self._sum.mean(self.rounds, self.trajectory.__getitem__, like)
+        return self._sum.mean(self.rounds, self.__getitem__, like)
+
+    def part(self, round: int) -> Vectors | VectorFile:
+        """The model of a round as a part of a saved state."""
+        return self.trajectory.place.part(round)
+
+    @property
+    def moves(self) -> bool:
+        """Whether its sum moves on in each round (see `MovingSum`)."""
+        return self._sum.moves
 
     def lose(self, models: Mapping[int, Tensor], coming: Mapping[int, Pieces]) -> None:
         """Its trajectory is about to drop `models`, which it does not need (see `MovingSum.lose`)."""
@@ -126,10 +111,13 @@ class Past(Mapping[int, Tensor]):
         self._sum.clear()
         self.trajectory.forget()
 
-    def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor]) -> None:
-        """Need the models of `rounds`; `model(round)` gives those `[d]` that the trajectory does not have yet."""
+    def fill(self, rounds: Iterable[int], model: Callable[[int], Tensor | Path]) -> None:
+        """Need the models of `rounds`. `model(round)` gives those that the trajectory does not have yet: a vector
+        `[d]`, or a saved state's file of it."""
         self.rounds = tuple(rounds)
         self._sum.clear()
+        place = self.trajectory.place
         for round in self.rounds:
-            if round not in self.trajectory:
-                self.trajectory.put(round, model(round))
+            if round not in place.rounds:
+                found = model(round)
+                place.take(round, found) if isinstance(found, Path) else place.put(round, Pieces.of(found))

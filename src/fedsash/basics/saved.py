@@ -17,6 +17,7 @@ import torch
 from .arrays import Vectors
 from .errors import RunError
 from .paths import inside
+from .vector_files import VectorFile
 
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 
@@ -35,7 +36,7 @@ def save(
     folder: Path,
     round: int,
     whole: Vectors,
-    parts: Mapping[str, Vectors],
+    parts: Mapping[str, Vectors | VectorFile],
     facts: Mapping[str, Any],
     keep: tuple[int, ...] = (),
 ) -> Path:
@@ -43,8 +44,8 @@ def save(
 
     `whole` are the tensors of the state. Each of the `parts` has a file of its own, by its name. If the newest state in
     `folder` has a part of that name, its file is linked instead of written again. So that newest state must be an
-    earlier one of the same training (see `cut`). `facts` is whatever else the state has, for JSON; its `format` is
-    compared when it is read.
+    earlier one of the same training (see `cut`). A part that is a file already is linked from the beginning. `facts` is
+    whatever else the state has, for JSON; its `format` is compared when it is read.
 
     If the process is killed, the new state is complete or absent. If the machine crashes, the state may be damaged;
     `read` detects this by the checksums in `state.json`. Raises `OSError`, for example if the disk is full, and leaves
@@ -164,7 +165,9 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Vectors], facts: Mapping[str, Any]) -> None:
+def _write(
+    writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Vectors | VectorFile], facts: Mapping[str, Any]
+) -> None:
     """Write all files of a state. The parts that the state `before` also has become links."""
     try:
         known: dict[str, int] = manifest(before, facts["format"])["files"]
@@ -173,10 +176,15 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Vect
     files: dict[str, int] = {}
     for file, part in parts.items():
         linked = file in known and _link(before / file, writing / file)
-        files[file] = known[file] if linked else _write_tensors(part, writing / file)
+        files[file] = known[file] if linked else _write_part(part, writing / file)
     files[TENSORS] = _write_tensors(whole, writing / TENSORS)
     found = {"versions": _versions(), **facts, "files": files}
     (writing / MANIFEST).write_text(json.dumps(found | {"checksum": _own_checksum(found)}, indent=1))
+
+
+def _write_part(part: Vectors | VectorFile, path: Path) -> int:
+    """Write a part, or give its file another name; returns its checksum."""
+    return part.save(path) if isinstance(part, VectorFile) else _write_tensors(part, path)
 
 
 def _write_tensors(written: Vectors, path: Path) -> int:

@@ -28,10 +28,11 @@ def rows(size: int, w: Tensor, storage: Storage, folder: Path | None = None) -> 
     size_bytes = size * w.numel() * w.element_size()
     if not size_bytes:
         return w.new_zeros(size, *w.shape)
-    if storage == "auto":
-        storage = _choose(size_bytes, w.device)
+    storage = chosen(size_bytes, storage, w.device)
     if storage == "disk":
-        return _mapped(size, w, folder)
+        place = folder or Path(tempfile.gettempdir())
+        check_room(size, w, place)
+        return mapped(size, w, place)
     if storage == "device" and w.device.type != "cpu":
         return torch.zeros((size, *w.shape), dtype=w.dtype, device=w.device)
     # The system provides NumPy's zeros at their first use; PyTorch writes its zeros at once.
@@ -44,23 +45,39 @@ def client_rows(value: Tensor, clients: int, folder: Path | None = None) -> Tens
     return remembered.copy_(value) if bool(value.any()) else remembered  # zeros stay unwritten
 
 
-def _choose(size_bytes: int, device: torch.device) -> Storage:
+def chosen(size_bytes: int, storage: Storage, device: torch.device) -> Storage:
+    """Where so many bytes of tensors of `device` lie: in the named storage, or in what `"auto"` means for them."""
+    if storage != "auto":
+        return storage
     if size_bytes < free(device) / 4:
         return "device"
     return "host" if device.type != "cpu" and size_bytes < free(torch.device("cpu")) / 4 else "disk"
 
 
-def _mapped(size: int, w: Tensor, folder: Path | None) -> Tensor:
+def check_room(size: int, w: Tensor, place: Path, already: bool = False) -> None:
+    """Raise `OSError` if `size` tensors like `w` do not fit on the disk of the folder `place`.
+
+    With `already`, the files in `place` count as free: they may be of these tensors.
+    """
     size_bytes = size * w.numel() * w.element_size()
-    if not size_bytes:
-        return w.new_zeros(size, *w.shape)
-    place = folder or Path(tempfile.gettempdir())
     place.mkdir(parents=True, exist_ok=True)
     room = shutil.disk_usage(place).free
-    # The file is sparse: a disk that fills up later would kill the process (SIGBUS) instead of raising an error.
+    if size_bytes > room and already:
+        room += sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     if size_bytes > room:
         raise OSError(f"{size} rows like {list(w.shape)} take {size_bytes:,} bytes, but {place} has only {room:,} free")
+
+
+def mapped(size: int, w: Tensor, place: Path, reserve: bool = False) -> Tensor:
+    """Zeros `[size, *w.shape]` in a file without a name in the folder `place`, which is mapped into memory.
+
+    The file is sparse: a disk that fills up later kills the process (SIGBUS) where it can't raise an error. With
+    `reserve` all of it is taken at once, where the system can do so; this raises `OSError` if the disk is full.
+    """
+    place.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=place, prefix="rows-") as file:
+        if reserve and hasattr(os, "posix_fallocate"):  # not on macOS
+            os.posix_fallocate(file.fileno(), 0, size * w.numel() * w.element_size())
         flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
     return flat.view(size, *w.shape)
 

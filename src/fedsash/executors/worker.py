@@ -21,6 +21,7 @@ from ..basics.arrays import Ints
 from ..basics.errors import one_line
 from ..basics.resolve import libraries_first
 from ..basics.signals import STOPS, ending
+from ..basics.vector_files import let_go
 from ..exchange import Job
 from ..local import Trainer
 from .buffers import Buffers
@@ -136,6 +137,7 @@ def _serve(
         signal.signal(number, signal.SIG_IGN)
     for other in inherited:
         other.close()
+    let_go()
     torch.set_num_threads(1)
     keep_freed_memory()
     trainer = make()

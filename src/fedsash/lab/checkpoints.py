@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from functools import partial
 from pathlib import Path
 from typing import Any
-
-from torch import Tensor
 
 from ..basics import saved
 from ..basics.paths import inside
@@ -102,11 +99,7 @@ def _load_past(path: Path, state: State, kept: Mapping[str, Any]) -> None:
         if models["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
             past = state.past[name] = past.trajectory.apart(models["owner"]).share()
         files = {int(round): inside(path, file) for round, file in models["files"].items()}
-        past.fill(files, partial(_model, files))
-
-
-def _model(files: Mapping[int, Path], round: int) -> Tensor:
-    return saved.tensors(files[round])["w"]
+        past.fill(files, files.__getitem__)
 
 
 def _belongs(name: str, averages: Set[str]) -> bool:

@@ -12,6 +12,7 @@ from ...averages.group import PAST, Group, grouped
 from ...basics.arrays import Vectors
 from ...basics.errors import brief, check
 from ...basics.saved import tensors as tensors_of
+from ...basics.vector_files import VectorFile
 from .arrays import Tensors
 
 STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
@@ -52,13 +53,13 @@ class ModelAverages:
             for key, tensor in state.items()
         }
 
-    def models(self) -> dict[str, Vectors]:
+    def models(self) -> dict[str, Vectors | VectorFile]:
         """The models of past rounds by the names of their files."""
         return {
-            _file(i, f"{PAST}/{past.trajectory.name}/{round}"): {"w": w}
+            _file(i, f"{PAST}/{past.trajectory.name}/{round}"): past.part(round)
             for i, group in enumerate(self._groups)
             for past in group.past.values()
-            for round, w in past.items()
+            for round in past
         }
 
     def load(self, state: Vectors, folder: Path) -> None:

@@ -5,14 +5,15 @@
 
 In place of the training there is a new vector of random numbers and a pause of so many seconds, in which the disk may
 work. All else is what a round of a federation does: its averages observe the vector. First the window is filled without
-pauses. Then the rounds are measured, without a window, with one in memory, on the disk and on the disk as bfloat16, and
-the average is asked for after every round, or after every tenth. Each case is a process of its own. `memory` is the
-peak of its anonymous memory (RssAnon in /proc/self/status) beyond that of the process without a window, in models of
-float32. The files lie in FOLDER, or in the system's folder for temporary files.
+pauses. Then the rounds are measured, with a window in memory, on the disk, and on the disk as bfloat16, and the average
+is asked for after every round, or after every tenth. Each case is a process of its own. `memory` is the peak of its
+anonymous memory (RssAnon in /proc/self/status) while the window is at work, beyond what there was before the first
+model, in models of float32. The files lie in FOLDER, or in the system's folder for temporary files.
 
 `--real` measures a client's local training instead: ResNet18 with group norm on 500 random images of 32 x 32, one epoch
 in batches of 50, as in CIFAR-10 over 100 clients. Ten of them, one after another, are a round of realistic length. Then
-it runs two rounds of two clients with 50 images each, with a window on the disk and without one, and prints the peaks.
+it runs four rounds of two clients with 50 images each, with a window on the disk that is evaluated after every round,
+and without one, and prints the peaks of memory and the seconds.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ from fedsash.averages import Observer, Observers
 CASES = {"MobileNetV2": (2_200_000, 370), "ResNet18": (11_200_000, 100), "ViT-Base": (86_000_000, 5)}
 """The number of parameters and the size of the window."""
 KINDS: dict[str, dict[str, Any]] = {
-    "none": {},
     "memory": {"storage": "host"},
     "disk": {"storage": "disk"},
     "disk, bfloat16": {"storage": "disk", "kept_as": "bfloat16"},
@@ -75,25 +75,23 @@ def peak() -> Iterator[SimpleNamespace]:
 def measured(d: int, size: int, kind: str, asked: int, pause: float, rounds: int, folder: Path) -> dict[str, float]:
     """The peak of memory in bytes, and the seconds of a round: the median, the mean and the largest."""
     torch.manual_seed(0)
-    averages = {} if kind == "none" else {"w": Observer(fs.Window(size, **KINDS[kind]), [(0, d)])}
-    observers, seconds = Observers(averages), []
+    observers, seconds, most = Observers({"w": Observer(fs.Window(size, **KINDS[kind]), [(0, d)])}), [], 0
     w = torch.randn(d)
-    states = SimpleNamespace()
+    before, states = anonymous(), SimpleNamespace()
     states.averages, states.past = observers.init(w, folder)
-    with peak() as most:
-        for round in range(1, size + rounds + 1):
-            step = torch.randn(d) if round > size else w
-            w = torch.add(w, step, alpha=0.001)
-            del step
-            if round > size:
-                time.sleep(pause)
-            began = time.perf_counter()
+    for round in range(1, size + rounds + 1):
+        if round > size:
+            w.add_(torch.randn(d), alpha=0.001)
+            time.sleep(pause)
+        began = time.perf_counter()
+        with peak() as found:
             observers.observe(states, w, round)
             if round % asked == 0 and round >= size - 2 * asked:
                 observers.values(states, w)
-            if round > size:
-                seconds.append(time.perf_counter() - began)
-    return {"bytes": most.bytes, "median": median(seconds), "mean": float(np.mean(seconds)), "max": max(seconds)}
+        most = max(most, found.bytes)
+        if round > size:
+            seconds.append(time.perf_counter() - began)
+    return {"bytes": most - before, "median": median(seconds), "mean": float(np.mean(seconds)), "max": max(seconds)}
 
 
 def alone(*arguments: Any) -> dict[str, float]:
@@ -105,21 +103,18 @@ def alone(*arguments: Any) -> dict[str, float]:
 
 
 def table(args: argparse.Namespace) -> None:
-    print(f"a pause of {args.pause} s for the training; {args.rounds} rounds; memory in models beyond no window's")
+    print(f"a pause of {args.pause} s in place of the training; {args.rounds} rounds")
     for name, (d, size) in CASES.items():
         if args.only not in (None, name):
             continue
         for asked in ASKED:
             print(f"\n{name}, {d:,} parameters, W = {size}, asked for every {asked} rounds")
             print(f"{'window':16} {'memory':>8} {'median':>9} {'mean':>9} {'largest':>9}  seconds a round")
-            bare = 0.0
             for kind in KINDS:
                 with tempfile.TemporaryDirectory(dir=args.folder) as folder:
                     found = alone(d, size, kind, asked, args.pause, args.rounds, Path(folder))
-                bare = bare or found["bytes"]
-                models = (found["bytes"] - bare) / (4 * d)
                 times = " ".join(f"{found[key]:9.3f}" for key in ("median", "mean", "max"))
-                print(f"{kind:16} {models:8.2f} {times}", flush=True)
+                print(f"{kind:16} {found['bytes'] / (4 * d):8.2f} {times}", flush=True)
 
 
 def federation(clients: int, images: int, averages: dict[str, fs.Average]) -> fs.Federation:
@@ -143,12 +138,14 @@ def real() -> None:
     bare = 0
     for name, averages in {"without a window": {}, "on the disk": {"w": fs.Window(100, storage="disk")}}.items():
         with tempfile.TemporaryDirectory() as folder, federation(2, 50, averages) as world, peak() as most:
-            state = world.start(Path(folder))
-            for _ in range(2):
+            state, began = world.start(Path(folder)), time.perf_counter()
+            for _ in range(4):
                 state, _ = world.round(state)
                 world.evaluate(state)
+            seconds = (time.perf_counter() - began) / 4
         bare = bare or most.bytes
-        print(f"{name}: {(most.bytes - bare) / (4 * len(state.w)):.2f} models more at the peak")
+        more = (most.bytes - bare) / (4 * len(state.w))
+        print(f"{name}: {seconds:.2f} s a round, {more:.2f} models more memory at the peak")
 
 
 def main() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -31,7 +32,8 @@ class Group:
     """Tensors that are averaged since the same update, as numbers of `dtype`. They stay where they are, only read.
 
     `members` has the names of the tensors that each average is of; an average of none of them is not in `observers`.
-    `averages` and `past` are those of `AverageStates`. If `every` is above 0, running sums are kept, too.
+    `averages` and `past` are those of `AverageStates`. If `every` is above 0, running sums are kept, too. Models on
+    disk lie in `folder`, or in the system's folder for temporary files.
     """
 
     def __init__(
@@ -41,6 +43,7 @@ class Group:
         averages: Mapping[str, Average],
         members: Mapping[str, set[str]],
         every: int,
+        folder: Path | None = None,
     ) -> None:
         self.shapes = {name: local(tensor.detach()).shape for name, tensor in tensors.items()}
         self.dtype = dtype
@@ -56,7 +59,7 @@ class Group:
         self._averages = {name: observer.average for name, observer in observers.items()}
         self.observers = Observers(observers)
         w = self.pieces(tensors).whole()
-        self.averages, self.past = self.observers.init(w)
+        self.averages, self.past = self.observers.init(w, folder)
         self.sums = KeptSums(every, w) if every else None
 
     def pieces(self, tensors: Mapping[str, Tensor]) -> Pieces:
@@ -136,7 +139,11 @@ def _row(saved: Callable[[str], Tensor], place: str, round: int) -> Tensor:
 
 
 def grouped(
-    tensors: Mapping[str, Tensor], averages: Mapping[str, Average], members: Mapping[str, set[str]], every: int
+    tensors: Mapping[str, Tensor],
+    averages: Mapping[str, Average],
+    members: Mapping[str, set[str]],
+    every: int,
+    folder: Path | None = None,
 ) -> list[Group]:
     """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the first."""
     if not tensors:
@@ -144,4 +151,4 @@ def grouped(
     kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
     of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
     of[kinds[0]] |= {n: t for n, t in tensors.items() if not t.is_floating_point()}
-    return [Group(some, kind, averages, members, every) for kind, some in of.items()]
+    return [Group(some, kind, averages, members, every, folder) for kind, some in of.items()]

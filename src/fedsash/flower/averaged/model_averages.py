@@ -23,13 +23,14 @@ class ModelAverages:
     """Averages by their names, of models like `first`. Tensors of one type are one vector, which lies in pieces.
 
     An average's `part` is `"all"`, or names of arrays or modules. Its `buffers` say what becomes of arrays with
-    PyTorch's names of statistics. Raises `SettingError` if the model has no such part, or for `"re-estimate"`.
+    PyTorch's names of statistics. Models of past rounds on disk lie in `folder`. Raises `SettingError` if the model has
+    no such part, or for `"re-estimate"`.
     """
 
-    def __init__(self, averages: Mapping[str, Average], first: Tensors) -> None:
+    def __init__(self, averages: Mapping[str, Average], first: Tensors, folder: Path | None) -> None:
         members = {name: _members(average, list(first)) for name, average in averages.items()}
         kept = {name: tensor for name, tensor in first.items() if any(name in each for each in members.values())}
-        self._groups = grouped(kept, averages, members, every=0)
+        self._groups = grouped(kept, averages, members, every=0, folder=folder)
 
     def observe(self, model: Tensors, round: int) -> None:
         """Show the model of `round`, which is finite, to all averages."""

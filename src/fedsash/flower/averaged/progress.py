@@ -31,14 +31,14 @@ Rounds = dict[int, MetricRecord]
 class Progress:
     """The state of a training after `round` finished rounds, beside what the strategy remembers.
 
-    `model` is the last good model, as the strategy gave it. `metrics` are those of a `Result`. Raises `ModelError` if
-    the first model can't be averaged, `SettingError` if an average does not fit it.
+    `model` is the last good model, as the strategy gave it. `metrics` are those of a `Result`. Models on disk lie in
+    `folder`. Raises `ModelError` if the first model can't be averaged, `SettingError` if an average does not fit it.
     """
 
-    def __init__(self, averages: Mapping[str, Average], first: ArrayRecord) -> None:
+    def __init__(self, averages: Mapping[str, Average], first: ArrayRecord, folder: Path | None) -> None:
         self.form, self.model, self.round = Form(first), first, 0
         self._tensors = self.form.tensors(first)
-        self._averages = ModelAverages(averages, self._tensors)
+        self._averages = ModelAverages(averages, self._tensors, folder)
         self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
 
     def take(self, model: ArrayRecord, round: int) -> bool:

@@ -180,7 +180,7 @@ class Averaged(Strategy):  # type: ignore[misc]
 
     def _begin(self, first: ArrayRecord) -> Progress:
         """The beginning of a training, or what the folder has of it."""
-        progress = Progress(self.averages, first)
+        progress = Progress(self.averages, first, self.folder)
         self._settings = remembered(self.strategy)
         if self.folder is not None:
             if others := unknown(self.strategy):

@@ -263,6 +263,10 @@ class FederatedData(Shown):
         if self.classes == 0:
             return self.sizes[:, None]
         task, y = self.problem.task, self.train.y.cpu()
+        if y.dim() == 1 and not y.is_floating_point() and bool(task.counted(y).all()):
+            members = Members.of(self.clients)
+            pairs = members.owners * self.classes + y.numpy()[members.flat]
+            return np.bincount(pairs, minlength=len(members) * self.classes).reshape(len(members), -1)
         return np.stack([task.occurrences(y[torch.from_numpy(c)], self.classes).numpy() for c in self.clients])
 
     def to(self, device: torch.device | str) -> FederatedData:

@@ -13,10 +13,11 @@ import torch
 from torch import Tensor, nn
 
 from fedsash import DataError, Evaluation, FederatedData, Federation, LocalTraining, Scaffold, SettingError, run
-from fedsash.data import OwnTransform, Transform
+from fedsash.data import IID, NpyFiles, OwnTransform, Transform, Users
 from fedsash.data.inputs import Inputs
 from fedsash.data.mapped import MappedTensor
 from fedsash.executors import Engine
+from fedsash.lab.config import load, parse
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
@@ -166,3 +167,55 @@ def test_a_run_in_a_folder_goes_on_with_them(tmp_path: Path) -> None:
         ends.append(run(federation(data_of(given), SEQUENTIAL), 2, out=tmp_path / name, progress=False).state)
     assert torch.equal(ends[0].w, ends[1].w)
     assert ends[0].fingerprint == ends[1].fingerprint
+
+
+# A folder of files.
+
+
+def write(folder: Path, kind: str = "grey images", **others: np.ndarray) -> Path:
+    folder.mkdir(exist_ok=True)
+    for name, array in ({"x": KINDS[kind], "y": Y} | others).items():
+        np.save(folder / f"{name}.npy", array)
+    return folder
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_folder_of_files_holds_what_is_in_them(tmp_path: Path, kind: str) -> None:
+    x, users = KINDS[kind], np.array([f"user {i % 4}" for i in range(N)])
+    folder = write(tmp_path, kind, users=users, x_test=x[:9], y_test=Y[:9] + 1)
+    data = NpyFiles(str(folder)).load().partition(Users())
+    right = FederatedData.from_arrays(x, Y, users=users, test=(x[:9], Y[:9] + 1))
+    assert stays(data.train.x) and data.test is not None and stays(data.test.x)
+    assert data.classes == right.classes == 4
+    assert torch.equal(data.train.x[:], right.train.x[:]) and torch.equal(data.train.y, right.train.y)
+    assert [own.tolist() for own in data.clients] == [own.tolist() for own in right.clients]
+
+
+def test_an_experiment_file_names_the_folder_and_has_the_bytes_of_the_arrays(tmp_path: Path) -> None:
+    x = KINDS["grey images"]
+    write(tmp_path / "big", x_test=x[:9], y_test=Y[:9])
+    file = tmp_path / "experiment.toml"
+    file.write_text(f'data = {{ name = "npy", path = "{tmp_path}/big" }}\npartition = {{ name = "iid", clients = 5 }}')
+    experiment = load(file)
+    assert experiment.data == NpyFiles(f"{tmp_path}/big") and parse(experiment.table()) == experiment
+    there = experiment.data.load().partition(IID(5))
+    here = FederatedData.from_arrays(x, Y, partition=IID(5), test=(x[:9], Y[:9]))
+    assert identical(*(after(federation(data, SEQUENTIAL), 2) for data in (there, here)))
+
+
+def test_what_is_wrong_in_a_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match=r"^NpyFiles.path = .*nowhere'?: there is no such folder"):
+        NpyFiles(str(tmp_path / "nowhere")).load()
+    with pytest.raises(SettingError, match=r"^NpyFiles.path = .*: must hold x.npy$"):
+        NpyFiles(str(tmp_path)).load()
+    write(tmp_path)
+    for damage in (b"", b"no array", (tmp_path / "y.npy").read_bytes()[:-8]):
+        (tmp_path / "y.npy").write_bytes(damage)
+        with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: "):
+            NpyFiles(str(tmp_path)).load()
+    np.save(tmp_path / "y.npy", np.array([{"a": 1}] * N), allow_pickle=True)
+    with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: "):
+        NpyFiles(str(tmp_path)).load()
+    np.save(tmp_path / "y.npy", Y[:-1])
+    with pytest.raises(SettingError, match=rf"must be one number for each of {N}"):
+        NpyFiles(str(tmp_path)).load()

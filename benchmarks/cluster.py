@@ -2,16 +2,20 @@
 
     python -m benchmarks.cluster --rounds 20
 
-Ten clients take one step on one sample each, so nearly all of a round is the traffic of models. Every way has the same
-ten pieces. Times are by the clock: the least and the median of the rounds. Run it alone on the machine.
+Ten clients take one step on one sample each, so nearly all of a round is the traffic of models. P is the number of
+pieces: one for each client, or one for each actor. Times are by the clock: the least and the median of the rounds. Run
+it alone on the machine.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
+import logging
+import os
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from statistics import median
 
 import torch
@@ -22,16 +26,36 @@ from fedsash.executors import Engine
 from fedsash.methods import FedAvg, Method, Scaffold
 
 CLIENTS = 10
+LOCAL = {"one process": 1, "2 workers": 2}
+ACTORS = (1, 2, 4)
 HIDDEN = {"1.2 M": (1500,), "10.8 M": (3000, 2800)}
 METHODS: dict[str, Method] = {"FedAvg": FedAvg(), "SCAFFOLD": Scaffold()}
 
 
-def engines(processes: int) -> dict[str, Engine]:
-    """One process, worker processes, and as many actors."""
-    here = LocalEngine("sequential", 1, 1, False, "contiguous", 1, pieces=CLIENTS)
-    several = LocalEngine("sequential", processes, 1, False, "contiguous", 1, pieces=CLIENTS)
-    actors = RayEngine(actors=processes, memory_format="contiguous", pieces=CLIENTS)
-    return {"one process": here, f"{processes} workers": several, f"{processes} actors": actors}
+def engines() -> dict[str, Engine]:
+    """One process, worker processes, and one to four actors."""
+    local = {
+        f"{name}, P = {CLIENTS}": LocalEngine("sequential", n, 1, False, "contiguous", 1, pieces=CLIENTS)
+        for name, n in LOCAL.items()
+    }
+    actors = {
+        f"{count} actors, P = {pieces}": RayEngine(actors=count, memory_format="contiguous", pieces=pieces)
+        for count in ACTORS
+        for pieces in (CLIENTS, count)
+    }
+    return local | actors
+
+
+@contextmanager
+def started_ray(cores: int) -> Iterator[None]:
+    """A Ray of this process's own that believes in so many cores, and reports nothing to anybody."""
+    import ray
+
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    quiet = {"include_dashboard": False, "log_to_driver": False, "logging_level": logging.CRITICAL}
+    ray.init(address="local", num_cpus=cores, **quiet)
+    yield
+    ray.shutdown()
 
 
 def federation(hidden: tuple[int, ...], method: Method, engine: Engine) -> Federation:
@@ -58,15 +82,14 @@ def timed(world: Federation, rounds: int) -> Iterator[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--processes", type=int, default=2)
     given = parser.parse_args()
-    print(f"{'model':8}{'method':10}{'where':14}{'least':>10}{'median':>10}")
-    for size, hidden in HIDDEN.items():
-        for name, method in METHODS.items():
-            for where, engine in engines(given.processes).items():
+    print(f"{'model':8}{'method':10}{'where':22}{'least':>10}{'median':>10}")
+    with started_ray(max(ACTORS)):
+        for (size, hidden), (name, method) in itertools.product(HIDDEN.items(), METHODS.items()):
+            for where, engine in engines().items():
                 seconds = list(timed(federation(hidden, method, engine), given.rounds))
                 each = "".join(f"{1e3 * value:7.1f} ms" for value in (min(seconds), median(seconds)))
-                print(f"{size:8}{name:10}{where:14}{each}")
+                print(f"{size:8}{name:10}{where:22}{each}", flush=True)
 
 
 if __name__ == "__main__":

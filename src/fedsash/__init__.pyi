@@ -72,6 +72,7 @@ from .data import (
     Images as Images,
     Inputs as Inputs,
     Landmarks as Landmarks,
+    NpyFiles as NpyFiles,
     OwnTransform as OwnTransform,
     Pachinko as Pachinko,
     Quantity as Quantity,

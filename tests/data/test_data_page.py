@@ -42,6 +42,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     HOUSES.to_csv("houses.csv", index=False)
     REVIEWS.to_csv("reviews.csv", index=False)
     Path("book.txt").write_text("to be or not to be, " * 40)
+    Path("arrays").mkdir()
+    for name, array in {"x": np.ones((N, 3)), "y": np.arange(N) % 2}.items():
+        np.save(f"arrays/{name}.npy", array)
     for i, image in enumerate(pixels(20, 40, 40)):
         file = Path("photos", "ab"[i % 2], f"{i}.png")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -61,7 +64,7 @@ def held() -> dict[str, Any]:
 
 
 def test_there_are_lines_to_run() -> None:
-    assert (len(IN_PYTHON), len(IN_FILES), len(CODE)) == (10, 4, 2)
+    assert (len(IN_PYTHON), len(IN_FILES), len(CODE)) == (10, 5, 2)
 
 
 @pytest.mark.parametrize("line", IN_PYTHON)

@@ -265,7 +265,7 @@ def test_without_a_network_a_hub_name_says_what_to_fetch() -> None:
 
 
 def test_every_source_has_a_name_and_says_what_it_is() -> None:
-    assert {"digits", "images", "table", "texts", "shakespeare", *CATALOGUE} == set(DATASETS)
+    assert {"digits", "images", "npy", "table", "texts", "shakespeare", *CATALOGUE} == set(DATASETS)
     assert all((source.__doc__ or "").splitlines()[0].endswith(".") for source in DATASETS.values())
 
 

@@ -50,6 +50,18 @@ def test_a_part_says_who_was_refused_and_who_was_missing() -> None:
     assert float(whole.mean()["delta"]) == pytest.approx((1 * 1 + 2 * 3 + 1 * 8) / 4)
 
 
+def test_sums_are_not_added_up_in_the_memory_of_an_answer() -> None:
+    whole = sums_of([1, 1, 1], FedAvg(), pieces=3)
+    parts = []
+    for place, value in enumerate((1.0, 2.0, 4.0)):
+        _, own = whole.piece(place)
+        own.take(reply(place, {"delta": torch.tensor([[value]], dtype=torch.float64)}))
+        parts.append(own.partial_sum())
+        whole.take(parts[-1])
+    assert float(whole.mean()["delta"]) == pytest.approx(7 / 3)
+    assert [float(part.sums["delta"]) for part in parts] == pytest.approx([1 / 3, 2 / 3, 4 / 3])
+
+
 def test_a_part_that_is_no_piece_of_the_round_is_refused() -> None:
     one = {"delta": torch.ones(1, 2)}
     whole, wrong = sums_of([1] * 4, FedAvg(), pieces=2), sums_of([1] * 4, FedAvg(), pieces=4)

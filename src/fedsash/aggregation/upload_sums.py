@@ -51,6 +51,7 @@ class UploadSums:
 
     def _begin(self) -> None:
         self._piece, self._before, self._sums = 0, Vectors(), Vectors()
+        self._added = False
         self._heard: set[int] = set()
         self._newest = -1
         self._accepted: list[int] = []
@@ -217,9 +218,10 @@ class UploadSums:
         """Add the finished sums of a piece to those of the pieces before it."""
         if not self._before:
             self._before, self._sums = self._sums, {}
-        for name, value in self._sums.items():
-            self._before[name] = self._before[name] + value
-        self._sums = {}
+        for name, value in self._sums.items():  # in place, but not in the memory of an answer: new memory is slow
+            before = self._before[name]
+            self._before[name] = torch.add(before, value, out=before if self._added else None)
+        self._added, self._sums = self._added or bool(self._sums), {}
 
     def _accumulate(self, name: str, value: Tensor, places: Ints) -> None:
         weights, before = self._of(name)[places], self._sums.get(name)

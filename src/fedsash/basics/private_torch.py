@@ -17,6 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 Norm = _NormBase
 """BatchNorm and InstanceNorm layers."""
+PLAIN_RESULTS = torch._C._disabled_torch_function_impl
+"""The `__torch_function__` of a class of tensors of which every operation makes a plain tensor."""
 OperationMode = TorchDispatchMode
 """A context that sees every operation on tensors."""
 

@@ -6,6 +6,7 @@ from .datasets import DATASETS, Digits
 from .federated import FederatedData
 from .images import Images
 from .inputs import Inputs
+from .npy import NpyFiles
 from .own_transform import OwnTransform
 from .partitions import (
     IID,
@@ -53,6 +54,7 @@ __all__ = [
     "Images",
     "Inputs",
     "Landmarks",
+    "NpyFiles",
     "OwnTransform",
     "Pachinko",
     "Quantity",

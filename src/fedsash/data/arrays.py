@@ -12,12 +12,16 @@ from torch import Tensor
 from ..basics.arrays import Ints
 from ..basics.errors import DataError, check
 from .inputs import Inputs
+from .mapped import MappedTensor, mapped, place_of
+from .members import Members
 
 Columns = dict[str, Any]
 """The tensors of all samples: `x` (a tensor, or a tuple or dict of them), `y`, and perhaps `users`."""
 
 LABELS = ("labels", "label", "y")
 """The names of labels in the items of a data set."""
+STAY = ("<f8", "<f4", "<f2", "<i8", "|u1", "|b1")
+"""The types of mapped arrays that stay in their files."""
 NOTHING = ("None", "nan", "NaT", "<NA>")
 """How missing values are written by Python, NumPy and pandas."""
 NO_TEXT = "turn text into token ids first (fedsash.tokenise), and categories into integers"
@@ -30,7 +34,9 @@ def features(values: Any) -> Tensor | Inputs:
     if isinstance(values, tuple):
         return Inputs([numbers(value, f"x[{i}]") for i, value in enumerate(values)])
     x = numbers(values, "x")
-    return x.unsqueeze(-1) if x.dtype == torch.uint8 and x.ndim == 3 else x
+    if x.dtype != torch.uint8 or x.ndim != 3:
+        return x
+    return numbers(values[..., None], "x") if isinstance(x, MappedTensor) else x.unsqueeze(-1)
 
 
 def labels(values: Any) -> Tensor:
@@ -42,9 +48,11 @@ def labels(values: Any) -> Tensor:
 def numbers(values: Any, name: str) -> Tensor:
     """A tensor of images (uint8), of floating-point numbers, of int64, or of bool.
 
-    It shares the memory of NumPy arrays where possible. Raises `SettingError` for text and other objects, and for
-    samples of different shapes.
+    It shares the memory of NumPy arrays where possible. An array that NumPy has mapped stays in its file, unless it has
+    integers of another type. Raises `SettingError` for text and other objects, and for samples of different shapes.
     """
+    if isinstance(values, np.memmap) and (place := place_of(values)) and values.dtype.str in STAY:
+        return mapped(*place)
     if not isinstance(values, Tensor):
         try:
             array = np.require(values, requirements=["C", "W"])
@@ -66,6 +74,8 @@ def user_numbers(users: Any, n: int) -> Tensor:
     column = np.asarray(users, dtype=None if hasattr(users, "dtype") else object)
     right = f"must name a user for each of {n} samples"
     check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
+    if column.dtype.kind in "iu":
+        return torch.from_numpy(np.unique(column, return_inverse=True)[1])
     values = column.tolist()
     missing = next((i for i, one in enumerate(values) if not isinstance(one, str) and str(one) in NOTHING), None)
     check(missing is None, f"users[{missing}]", None, right)
@@ -76,10 +86,10 @@ def user_numbers(users: Any, n: int) -> Tensor:
     return torch.tensor([number[one] for one in values])
 
 
-def by_user(users: Tensor) -> list[Ints]:
+def by_user(users: Tensor) -> Members:
     """The indices of each user's samples, from the users' numbers `[n]`."""
     number = users.numpy()
-    return np.split(np.argsort(number, kind="stable"), np.bincount(number).cumsum()[:-1])
+    return Members(np.argsort(number, kind="stable"), np.bincount(number).cumsum())
 
 
 def indices(clients: Any) -> Sequence[Any]:
@@ -179,16 +189,17 @@ def _joined(parts: Sequence[Any]) -> Any:
     return torch.cat(list(parts)) if isinstance(first, Tensor) else np.concatenate(parts)
 
 
-def of_clients(given: Sequence[Any], name: str, n: int) -> list[Ints]:
-    """Each client's indices into `n` samples as int64 arrays. Raises `SettingError`, naming the client, for others."""
-    found = []
-    for i, client in enumerate(given):
-        field = f"FederatedData.{name}[{i}]"
-        indices = client.cpu().numpy() if isinstance(client, Tensor) else np.asarray(client)
-        whole = indices.ndim == 1 and (indices.size == 0 or np.issubdtype(indices.dtype, np.integer))
-        check(whole, field, f"{indices.dtype} {list(indices.shape)}", "must be a list of indices")
-        if indices.size:
-            worst = int(indices.max() if indices.max() >= n else indices.min())
-            check(0 <= worst < n, field, worst, f"must be indices from 0 to {n - 1}")
-        found.append(indices.astype(np.int64))
-    return found
+def of_clients(given: Sequence[Any], name: str, n: int) -> Members:
+    """Each client's indices into `n` samples. Raises `SettingError`, naming the client, for others."""
+    if not isinstance(given, Members):
+        each = [client.cpu().numpy() if isinstance(client, Tensor) else np.asarray(client) for client in given]
+        for i, indices in enumerate(each):
+            if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
+                kind = f"{indices.dtype} {list(indices.shape)}"
+                check(False, f"FederatedData.{name}[{i}]", kind, "must be a list of indices")
+        given = Members.of(each)
+    wrong = np.flatnonzero((given.flat < 0) | (given.flat >= n))
+    if len(wrong):
+        client = int(np.searchsorted(given.ends, wrong[0], side="right"))
+        check(False, f"FederatedData.{name}[{client}]", int(given.flat[wrong[0]]), f"must be indices from 0 to {n - 1}")
+    return given

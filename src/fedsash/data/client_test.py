@@ -8,6 +8,7 @@ import numpy as np
 
 from ..basics.arrays import Ints
 from ..basics.randomness import Purpose, generator
+from .members import Members
 from .samples import Samples
 
 _CLIENT_TEST = 3  # makes this draw independent of other draws of partitions and data sets
@@ -22,9 +23,8 @@ def dealt(train: Samples, test: Samples, clients: Sequence[Ints], by: Sequence[s
     single integers, such as labels of a regression, are left out; without any, all samples are one group.
     """
     of_train, of_test = _groups(train, test, by)
-    groups, n = np.arange(of_test.max() + 2), len(clients)
-    owner = np.repeat(np.arange(n), [len(own) for own in clients])
-    pairs, counts = np.unique(of_train[np.concatenate(clients)] * n + owner, return_counts=True)
+    groups, n, held = np.arange(of_test.max() + 2), len(clients), Members.of(clients)
+    pairs, counts = np.unique(of_train[held.flat] * n + held.owners, return_counts=True)
     holders = np.split(np.arange(len(pairs)), np.searchsorted(pairs, groups[1:] * n))
     members = np.split(np.argsort(of_test, kind="stable"), np.bincount(of_test).cumsum())
     rng = generator(seed, Purpose.PARTITION, _CLIENT_TEST)

@@ -11,6 +11,7 @@ import torch
 from ..basics.errors import check, library
 from ..basics.typed import typed
 from .images import Images
+from .npy import NpyFiles
 from .published import (
     CIFAR10,
     CIFAR100,
@@ -61,11 +62,13 @@ class Digits:
         return Source(train, test, 10, Transform(), tuple("0123456789"))
 
 
-_Data: TypeAlias = type[Digits] | type[Images] | type[PublishedImages] | type[Table] | type[Texts] | type[Shakespeare]
+_Own: TypeAlias = type[Images] | type[NpyFiles] | type[Table] | type[Texts]
+_Data: TypeAlias = _Own | type[Digits] | type[PublishedImages] | type[Shakespeare]
 
 DATASETS: dict[str, _Data] = {
     "digits": Digits,
     "images": Images,
+    "npy": NpyFiles,
     "table": Table,
     "texts": Texts,
     "mnist": MNIST,

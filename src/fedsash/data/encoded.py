@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 from collections import deque
 from collections.abc import Iterable
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from ..basics.arrays import Ints
 from .formats.memory import check_room
-from .formats.pixels import Decoder, cores
+from .formats.pixels import Decoder
 from .inputs import Inputs, ModelInput
 
 AHEAD = 2
@@ -119,7 +118,7 @@ class _Batch:
         check_room(len(rows) * math.prod(x.decoder.shape), f"a batch of {len(rows)} images {list(x.decoder.shape)}")
         self._out = np.empty((len(rows), *x.decoder.shape), dtype=np.uint8)
         pieces = [slice(k, k + PIECE) for k in range(0, len(rows), PIECE)]
-        pool = _pool(os.getpid())
+        pool = _pool(os.getpid(), torch.get_num_threads())
         self._pieces = [pool.submit(x.decoder.into, self._out[piece], rows[piece].tolist()) for piece in pieces]
 
     def pixels(self) -> Tensor:
@@ -129,7 +128,7 @@ class _Batch:
         return torch.from_numpy(self._out[self._places]).to(self._device)
 
 
-@lru_cache(maxsize=1)
-def _pool(process: int) -> ThreadPoolExecutor:
-    """The threads of this process. A worker process has only one, because other workers use the other cores."""
-    return ThreadPoolExecutor(1 if multiprocessing.parent_process() else cores())
+@lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """As many threads as PyTorch has in this process: one in a worker or an actor, since others use the other cores."""
+    return ThreadPoolExecutor(threads)

@@ -9,16 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from ..basics.errors import check
-from ..basics.randomness import Purpose, generator
 from ..basics.shown import Shown
 from ..tasks import Loss, OnlyLoss, Task, chosen_task, refuse_beyond
 from . import arrays
 from .client_test import dealt
 from .encoded import Features
 from .inputs import Inputs
+from .members import Members
 from .partitions import as_partition
 from .partitions.common import assigned
 from .samples import Samples
@@ -72,8 +71,9 @@ class FederatedData(Shown):
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", arrays.of_clients(self.clients, "clients", len(self.train)))
         check(len(self.clients) > 0, "FederatedData.clients", [], "must hold at least one client")
-        for i, client in enumerate(self.clients):
-            check(client.size > 0, f"FederatedData.clients[{i}]", [], "must hold at least one sample")
+        least = int(self.sizes.argmin())
+        check(self.sizes[least] > 0, f"FederatedData.clients[{least}]", [], "must hold at least one sample")
+        object.__setattr__(self, "held", Members.of(self.held))
         tests, tested = len(self.client_test), 0 if self.test is None else len(self.test)
         words = f"must be indices into the test set for each of {len(self.clients)} clients"
         check(tests in (0, len(self.clients)), "FederatedData.client_test", f"{tests} clients", words)
@@ -110,10 +110,8 @@ class FederatedData(Shown):
         chosen_task(self.task, self.train.y).check_labels(samples.y, self.classes, f"{place}.y")
         if samples.domain is not None and self.domain_names:
             refuse_beyond(samples.domain, len(self.domain_names), f"{place}.domain")
-        for x in samples.x.tensors.values() if isinstance(samples.x, Inputs) else (samples.x,):
-            if isinstance(x, Tensor) and x.is_floating_point():
-                bad = _first(~torch.isfinite(x.flatten(1)).all(1))
-                check(bad is None, f"{place}.x[{bad}]", "nan or infinite", "features must be finite")
+        bad = samples.not_finite
+        check(bad is None, f"{place}.x[{bad}]", "nan or infinite", "features must be finite")
 
     @classmethod
     def from_arrays(
@@ -222,7 +220,7 @@ class FederatedData(Shown):
     @property
     def sizes(self) -> NDArray[np.int64]:
         """The number of samples of each client, `[N]`."""
-        return np.array([client.size for client in self.clients], dtype=np.int64)
+        return Members.of(self.clients).sizes
 
     @property
     def problem(self) -> Problem:
@@ -239,19 +237,7 @@ class FederatedData(Shown):
         if fraction == 0:
             return self
         numbers = range(len(self.clients)) if self.numbers is None else self.numbers.tolist()
-        draws = [
-            generator(seed, Purpose.HELD_OUT, number).permutation(client)
-            for number, client in zip(numbers, self.clients, strict=True)
-        ]
-        taken = set(np.concatenate([d[: int(fraction * len(d))] for d in draws]).tolist())
-        for drawn in draws:
-            if taken.issuperset(drawn.tolist()):
-                taken.discard(int(drawn[-1]))
-        left, held = np.array(sorted(taken), dtype=np.int64), []
-        clients = [client[~np.isin(client, left)] for client in self.clients]
-        for client in self.clients:
-            held.append(np.intersect1d(client, left))
-            left = np.setdiff1d(left, client)
+        clients, held = Members.of(self.clients).hold_out(fraction, seed, numbers)
         return replace(self, clients=clients, held=held)
 
     def deal_test(self, seed: int = 0, by: Sequence[str] = ("y",)) -> FederatedData:
@@ -269,7 +255,7 @@ class FederatedData(Shown):
         """The same data with the clients `ids` only, as on a machine that holds no others."""
         rows = np.unique(np.asarray(ids, dtype=np.int64))
         numbers = rows if self.numbers is None else self.numbers[rows]
-        clients, held, test = (_at(rows, own) for own in (self.clients, self.held, self.client_test))
+        clients, held, test = (Members.of(own).only(rows) for own in (self.clients, self.held, self.client_test))
         return replace(self, clients=clients, held=held, client_test=test, numbers=numbers)
 
     def counts(self) -> NDArray[np.int64]:
@@ -277,6 +263,10 @@ class FederatedData(Shown):
         if self.classes == 0:
             return self.sizes[:, None]
         task, y = self.problem.task, self.train.y.cpu()
+        if y.dim() == 1 and not y.is_floating_point() and bool(task.counted(y).all()):
+            members = Members.of(self.clients)
+            pairs = members.owners * self.classes + y.numpy()[members.flat]
+            return np.bincount(pairs, minlength=len(members) * self.classes).reshape(len(members), -1)
         return np.stack([task.occurrences(y[torch.from_numpy(c)], self.classes).numpy() for c in self.clients])
 
     def to(self, device: torch.device | str) -> FederatedData:
@@ -292,16 +282,6 @@ def _clients(clients: Any, samples: Samples, partition: Any, seed: int) -> Seque
     ways = (clients is not None) + (samples.user is not None)
     check(ways == 1, "clients", clients, "give one of clients= (each client's indices), users= and partition=")
     return arrays.indices(clients) if samples.user is None else arrays.by_user(samples.user)
-
-
-def _at(rows: NDArray[np.int64], of_clients: Sequence[Any]) -> list[Any]:
-    """What belongs to the clients in some rows; nothing if nobody has any."""
-    return [of_clients[row] for row in rows] if len(of_clients) else []
-
-
-def _first(bad: Tensor) -> int | None:
-    """The first index at which `bad` holds, or None."""
-    return int(bad.int().argmax()) if bool(bad.any()) else None
 
 
 def _sample_shape(x: Features) -> object:

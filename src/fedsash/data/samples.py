@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -13,6 +14,10 @@ from ..basics.errors import check
 from ..basics.shown import Shown
 from .encoded import EncodedImages, Features
 from .inputs import Inputs
+from .mapped import MappedTensor
+
+CHUNK = 2**22
+"""So many numbers are looked at together."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,16 +67,18 @@ class Samples(Shown):
         return self._each(lambda x: x[index] if isinstance(x, Tensor) else x.only(index))
 
     def to(self, device: torch.device | str) -> Samples:
-        """The same samples on `device`."""
-        return self._each(lambda x: x.to(device))
+        """The same samples on `device`; these samples if they are there."""
+        return self if self.y.device == self.x.device == torch.device(device) else self._each(lambda x: x.to(device))
 
     def cast(self, dtype: torch.dtype, integers: bool) -> Samples:
         """The same samples with floating-point features and labels as `dtype`; with `integers`, integer features stay.
 
-        Images stay as they are.
+        Images stay as they are, and so do floating-point features in a mapped file: their batches are converted.
         """
 
         def converted(x: Tensor) -> Tensor:
+            if isinstance(x, MappedTensor) and x.is_floating_point():
+                return x
             return x.to(dtype) if x.is_floating_point() or (x.dtype in changing and not integers) else x
 
         x, changing = self.x, [torch.int64]
@@ -80,7 +87,25 @@ class Samples(Shown):
         elif isinstance(x, Tensor):
             changing.append(torch.bool)
             x = converted(x)
-        return replace(self, x=x, y=self.y.to(dtype) if self.y.is_floating_point() else self.y)
+        y = self.y.to(dtype) if self.y.is_floating_point() else self.y
+        return self if x is self.x and y is self.y else replace(self, x=x, y=y)
+
+    @cached_property
+    def not_finite(self) -> int | None:
+        """The first sample with a feature that is not finite, or None. All are read once."""
+        tensors = self.x.tensors.values() if isinstance(self.x, Inputs) else (self.x,)
+        found = [_not_finite(x) for x in tensors if isinstance(x, Tensor) and x.is_floating_point()]
+        return min((first for first in found if first is not None), default=None)
 
     def _each(self, change: Callable[[Features], Any]) -> Samples:
-        return Samples(**{name: change(x) for name, x in vars(self).items() if x is not None})
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        return Samples(**{name: change(x) for name, x in given.items() if x is not None})
+
+
+def _not_finite(x: Tensor) -> int | None:
+    """The first row of `x` `[n, ...]` with a number that is not finite, or None; it takes the memory of some rows."""
+    rows = max(CHUNK // max(x[0].numel(), 1), 1)
+    for first, part in zip(range(0, len(x), rows), torch.split(x, rows), strict=True):
+        if not bool(torch.isfinite(torch.stack(torch.aminmax(part))).all()):
+            return first + int((~torch.isfinite(part.reshape(len(part), -1)).all(1)).int().argmax())
+    return None

@@ -15,6 +15,7 @@ from ..basics.errors import check
 from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
+from ..data.members import Members
 from ..evaluation import Evaluation
 from ..evaluation.first_batch import suited
 from ..exchange import Answers, Chronicle, Executor, Request
@@ -83,7 +84,7 @@ class LocalClients:
 
     @property
     def held(self) -> bool:
-        return any(map(len, self.data.held))
+        return len(Members.of(self.data.held).flat) > 0
 
     def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
         executor, notes = self.engine.open(ClientWork(training, self.data), rounds)
@@ -98,7 +99,7 @@ class LocalClients:
         some = slice(None, None, max(len(y) // 1000, 1))
         features = x.rows[some] if isinstance(x, EncodedImages) else x[some]
         numbers = np.empty(0, dtype=np.int64) if self.data.numbers is None else self.data.numbers
-        partition = np.concatenate([self.data.sizes, *self.data.clients, numbers])
+        partition = np.concatenate([self.data.sizes, Members.of(self.data.clients).flat, numbers])
         return {
             "data": f"{len(y)} samples: x {text(features)}, y {text(y)}",
             "partition": f"{len(self.data.clients)} clients: {text(partition)}",

@@ -13,6 +13,7 @@ from torch import Tensor
 from ..basics.arrays import Floats, Ints
 from ..basics.errors import check
 from ..basics.randomness import Purpose, fold, keys
+from ..data.members import Members
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -126,10 +127,10 @@ class Batches:
         numbers: Ints | None = None,
         purpose: Purpose = Purpose.BATCHES,
     ) -> None:
-        self.sizes = np.array([len(c) for c in clients], dtype=np.int64)
+        members = Members.of(clients)
+        self.sizes, self._members = members.sizes, members.flat
         self.batching, self._numbers = batching, numbers
-        self._members = np.concatenate(clients)
-        self._first = np.cumsum(self.sizes) - self.sizes
+        self._first = members.ends - self.sizes
         self._seed, self._like, self._purpose = seed, like, purpose
         self.width = int(np.minimum(batching.epoch(self.sizes)[0], self.sizes).max())
         self._kept_positions = lru_cache(maxsize=8)(self._positions)

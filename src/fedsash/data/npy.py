@@ -1,0 +1,58 @@
+"""Samples in NumPy's own files, which stay on the disk."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..basics.errors import check
+from ..basics.paths import plain_file, similar
+from ..basics.typed import typed
+from ..tasks import chosen_task
+from . import arrays
+from .formats.memory import damages
+from .samples import Samples
+from .source import Source
+from .transform import PLAIN
+
+
+@dataclass(frozen=True)
+@typed
+class NpyFiles:
+    """NumPy's files in a folder, mapped into memory: the samples stay on the disk, however many they are.
+
+    `x.npy` holds the features of all samples `[n, ...]`, or images as uint8 `[n, H, W]` or `[n, H, W, channels]`, and
+    `y.npy` their labels. `users.npy` may name each sample's user, by numbers or texts. `x_test.npy` and `y_test.npy`
+    are the test set; without them there is none. Files of other types than uint8, int64, bool and floating-point
+    numbers are read into memory.
+
+    Raises `SettingError` if `x.npy` or `y.npy` is missing, and `DataError` for a damaged file.
+    """
+
+    path: str
+
+    def load(self, seed: int = 0) -> Source:
+        """The samples; `seed` decides nothing."""
+        folder = Path(self.path).expanduser()
+        check(folder.is_dir(), "NpyFiles.path", self.path, f"there is no such folder{similar(folder)}")
+        train, users = _samples(folder, ""), folder / "users.npy"
+        if users.exists():
+            train = Samples(train.x, train.y, user=arrays.user_numbers(_mapped(users), len(train)))
+        test = _samples(folder, "_test") if (folder / "x_test.npy").exists() else None
+        task = chosen_task(None, train.y)
+        classes = max(task.classes(samples.y) for samples in (train, test) if samples is not None)
+        return Source(train, test, classes, PLAIN)
+
+
+def _samples(folder: Path, ending: str) -> Samples:
+    x, y = (_mapped(folder / f"{name}{ending}.npy") for name in "xy")
+    return Samples(arrays.features(x), arrays.labels(y))
+
+
+def _mapped(file: Path) -> Any:
+    check(file.exists(), "NpyFiles.path", str(file.parent), f"must hold {file.name}")
+    with damages(file):
+        return np.load(plain_file(file), mmap_mode="r")

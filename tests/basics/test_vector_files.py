@@ -121,6 +121,8 @@ def test_more_files_than_a_process_may_usually_have_open_are_allowed(tmp_path: P
         files = [written(torch.ones(2), tmp_path) for _ in range(100)]
         assert len({file.settle() for file in files}) == 1
         assert resource.getrlimit(resource.RLIMIT_NOFILE)[1] == hard
+        with pytest.raises(OSError, match=rf"needs {hard + 513} open files, and this process may have {hard}"):
+            allow(hard + 1)
     finally:
         del files
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -93,7 +93,7 @@ class VectorFile:
     def ahead(self) -> None:
         """Let the system read it in the background."""
         if hasattr(os, "posix_fadvise"):  # not on macOS
-            _background(os.getpid()).submit(os.posix_fadvise, self._handle, 0, 0, os.POSIX_FADV_WILLNEED)
+            _background(os.getpid()).submit(self._read_ahead)
 
     def _bring_to_disk(self, folder: Path) -> int:
         try:
@@ -101,6 +101,9 @@ class VectorFile:
         except OSError as error:
             raise OSError(error.errno, f"a past model can't be written: {error.strerror}", str(folder)) from error
         return self._checksum()
+
+    def _read_ahead(self) -> None:
+        os.posix_fadvise(self._handle, 0, 0, os.POSIX_FADV_WILLNEED)
 
     def _checksum(self) -> int:
         value, place = 0, 0
@@ -113,10 +116,12 @@ class VectorFile:
 
 
 def allow(files: int) -> None:
-    """Let this process have so many more files open than usual, as far as the system's limit goes."""
+    """Let this process have so many more files open than usual. Raises `OSError` if the system's limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = files + USUAL if hard == resource.RLIM_INFINITY else min(files + USUAL, hard)
-    if soft != resource.RLIM_INFINITY and soft < needed:
+    needed = files + USUAL
+    if resource.RLIM_INFINITY != hard < needed:
+        raise OSError(f"a window on the disk needs {needed} open files, and this process may have {hard} (ulimit -Hn)")
+    if resource.RLIM_INFINITY != soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
 
 

@@ -18,7 +18,7 @@ import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
 import numpy as np
 import torch
@@ -80,10 +80,16 @@ def measured(clients: str, where: str, rounds: int) -> list[str]:
             before = time.perf_counter()
             state, _ = world.round(state)
             seconds.append(time.perf_counter() - before)
-        count = int(where[0]) if where[0].isdigit() else 1
         times = [f"{made - began:.1f} s", f"{built - made:.1f} s", f"{started - built:.1f} s"]
-        memory = [_anonymous(), world.memory() / count, _store() if "actor" in where else 0]
+        memory = [_anonymous(), _each(world, where), _store() if "actor" in where else 0]
     return [*times, f"{1e3 * median(seconds):.0f} ms", *(f"{value / 1e6:,.0f} MB" for value in memory)]
+
+
+def _each(world: Federation, where: str) -> float:
+    """The mean memory of a worker, or of an actor that has started; 0 in one process."""
+    if "actor" not in where:
+        return world.memory() / int(where[0]) if where[0].isdigit() else 0
+    return mean(memory for _, memory in world.executor._pool.processes())  # type: ignore[attr-defined]
 
 
 def _anonymous() -> int:

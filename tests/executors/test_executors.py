@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from fedsash.basics.arrays import Vectors
+from fedsash.data import OwnTransform
 from fedsash.exchange import Request
 from fedsash.executors import buffers
 from fedsash.methods import Scaffold
@@ -92,6 +93,11 @@ def test_what_cannot_be_sent_to_a_spawned_worker_is_refused_in_a_line() -> None:
         ValueError, match=r"^Federation.metrics = .*: can't be sent to another process .*top of a module$"
     ):
         federation(engine=SPAWNED, metrics={"mine": lambda output, y: 0.0}).prepare()
+    transformed = replace(data(), transform=OwnTransform(batch=lambda x: x))
+    with pytest.raises(
+        ValueError, match=r"^Federation.transform = OwnTransform\(.*: can't be sent to another process "
+    ):
+        federation(engine=SPAWNED, data=transformed).prepare()
 
 
 # Shards: who holds some of the clients draws what he would among all.

@@ -79,7 +79,7 @@ class Training:
 
     def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
         """Raise `SettingError` if a part can't be pickled by `dumps`, and so can't be sent to another process."""
-        for name, part in (vars(self.goal) | vars(self)).items():
+        for name, part in (vars(self.goal) | vars(self.problem) | vars(self)).items():
             try:
                 dumps(part)
             except Exception as error:  # its class depends on the object

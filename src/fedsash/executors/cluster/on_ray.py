@@ -47,7 +47,7 @@ class OnRay(Executor):
     nobody reads it.
     """
 
-    threads = 1  # the actors use the cores
+    threads = server_threads = 1  # the actors use the cores
 
     def __init__(self, engine: RayEngine, work: ClientWork, count: int) -> None:
         self._engine, self._sizes, self._training = engine, sizes_of(work), work.training

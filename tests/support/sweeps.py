@@ -33,8 +33,8 @@ def write(table: dict[str, Any], file: Path) -> Path:
     return file
 
 
-def started(file: Path, out: Path) -> subprocess.Popen[str]:
-    program = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", str(out)]
+def started(file: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    program = [sys.executable, "-m", "fedsash", "sweep", str(file), "--out", str(out), *more]
     return subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     )

@@ -29,7 +29,7 @@ from .pool import Pool
 def opened(engine: RayEngine, work: ClientWork) -> tuple[Executor, list[str]]:
     """A running executor, and a line that says where it runs; see `RayEngine.open`."""
     work.training.check_picklable(lambda part: ray.cloudpickle.dumps(part))
-    connect(engine)
+    connect(engine.address, "RayEngine.address")
     there = int(ray.cluster_resources().get("CPU", 0))
     check((engine.actors or 0) <= there, "RayEngine.actors", engine.actors, f"must be at most the {there} cores there")
     count = engine.actors or max(min(there, engine.pieces, max(map(len, work.training.sample))), 1)
@@ -100,15 +100,15 @@ class OnRay(Executor):
         return cut, {number: (everybody, number, own[number]) for number in longest}
 
 
-def connect(engine: RayEngine) -> None:
-    """Connect this process to the engine's cluster, unless it is connected already; without an address, start one.
+def connect(address: str | None, field: str) -> None:
+    """Connect this process to a cluster, unless it is connected already; without an address, start one.
 
-    Ray stays until this process ends. Raises `SettingError` if the cluster can't be reached.
+    Ray stays until this process ends. Raises `SettingError`, which names the `field`, if the cluster can't be reached.
     """
     if ray.is_initialized():
         return
-    settings: dict[str, Any] = {"address": engine.address, "log_to_driver": False, "logging_level": logging.CRITICAL}
-    if engine.address is None:
+    settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.CRITICAL}
+    if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to nobody
         settings |= {"address": "local", "include_dashboard": False, "num_cpus": cores()}
     try:
@@ -116,7 +116,7 @@ def connect(engine: RayEngine) -> None:
             ray.init(**settings)
     except (ConnectionError, RuntimeError, ValueError) as error:
         right = f"can't be reached ({shortened(one_line(error), 200)})"
-        check(False, "RayEngine.address", engine.address, right)
+        check(False, field, address, right)
 
 
 @contextmanager

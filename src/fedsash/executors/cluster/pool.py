@@ -125,7 +125,7 @@ class Pool:
     def _replace(self, dead: Any, number: int | None, what: str, error: Exception) -> None:
         """Start a new actor in place of a dead one, which had this call."""
         ray.kill(dead)
-        why = f"{what}: an actor died ({_reason(error)})"
+        why = f"{what}: an actor died ({reason(error)})"
         if number is not None:
             self._deaths[number] += 1
             if self._deaths[number] > REPLACED:
@@ -134,7 +134,7 @@ class Pool:
         self._start()
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """Why Ray says that an actor is dead; it says it in many lines."""
     said = re.search(r"The actor is dead because ([^.]*)", str(error))
     return shortened(said[1] if said else str(error).strip().splitlines()[-1], 200)

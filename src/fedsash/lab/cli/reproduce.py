@@ -40,7 +40,8 @@ def _reproduce(given: argparse.Namespace) -> int:
     out = given.out or Path("runs") / f"{reproduction.name}-{given.scale}"
     settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
     settings["own_code"] = given.own_code
-    done = reproduce(reproduction, out, **settings, jobs=given.jobs, progress=given.progress, command=_command(given))
+    settings |= {"jobs": given.jobs, "cluster": given.cluster}
+    done = reproduce(reproduction, out, **settings, progress=given.progress, command=_command(given))
     for filled in done.tables:
         terminal.say()
         terminal.show(_table(filled))

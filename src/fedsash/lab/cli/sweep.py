@@ -35,7 +35,7 @@ def _sweep(given: argparse.Namespace) -> int:
         return OK
     if given.out is None:
         raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
-    executed = execute(sweep, given.out, given.jobs, given.progress)
+    executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
     code = ended(executed.failed, executed.signal)
     if not executed.signal:
         terminal.say(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
@@ -73,5 +73,6 @@ examples:
   fedsash sweep sweep.toml --plan                    print what would be trained
   fedsash sweep sweep.toml --out runs/s              train; after Ctrl-C or a crash, the same command continues
   fedsash sweep sweep.toml --out runs/s --only method=FedAvg --set rounds=50
+  fedsash sweep sweep.toml --out runs/s --cluster auto           on all machines of a Ray cluster
   fedsash compare runs/s                             mean and deviation over seeds, gains
 """

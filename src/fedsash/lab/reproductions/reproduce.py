@@ -45,6 +45,7 @@ def reproduce(
     overrides: Iterable[str] = (),
     own_code: bool = False,
     jobs: int | None = None,
+    cluster: str | None = None,
     progress: bool = True,
     command: str = "",
     say: Callable[[str], None] = terminal.say,
@@ -53,8 +54,9 @@ def reproduce(
 
     `data` holds a folder for each data set, with the data set's name. Runs without their data are left out, and `say`
     is called with the reason. Runs that an earlier call has trained are not trained again. They are used even if this
-    call does not ask for them. `only`, `overrides` and `own_code` are those of `Reproduction.plan`. Raises
-    `ConfigError` for unknown labels and settings, and if `out` holds runs at another scale or with other settings.
+    call does not ask for them. `only`, `overrides` and `own_code` are those of `Reproduction.plan`, `jobs` and
+    `cluster` those of `execute`. Raises `ConfigError` for unknown labels and settings, and if `out` holds runs at
+    another scale or with other settings.
     """
     check_folder(out)
     overrides = list(overrides)
@@ -67,7 +69,7 @@ def reproduce(
         say(f"left out: {line}")
     done = Outcome()
     if sweep.runs:
-        executed = execute(sweep, out, jobs, progress)
+        executed = execute(sweep, out, jobs, progress, cluster)
         missing |= executed.failed
         done.failed, done.signal = executed.failed, executed.signal
     with held(out, wait=say):  # another call may train other runs into the same folder

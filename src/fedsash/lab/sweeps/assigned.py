@@ -51,6 +51,7 @@ class Assigned:
         if not isinstance(engine, LocalEngine):
             return experiment
         engine = replace(engine, threads=1) if engine.threads == "auto" else engine
+        engine = replace(engine, workers=1) if engine.workers == "auto" and torch.get_num_threads() == 1 else engine
         if self.fork is not None and not engine.resolved:
             settled = LocalEngine(pieces=engine.pieces, precision=engine.precision).settled
             began = with_engine(Path(self.fork.folder), settled)

@@ -1,14 +1,15 @@
 """A process that trains legs of a sweep.
 
 It reads a line of JSON from standard input for each leg, or for several that are trained jointly. It writes a line of
-JSON to standard output after every round and at the end of a leg. The process ends if nobody reads its output, so no
-process survives a killed sweep.
+JSON to standard output after every round and at the end of a leg. If nobody reads its output, it stops at once and
+saves its last state: no process survives a killed sweep, and none holds runs that go on elsewhere.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import sys
 import time
@@ -16,15 +17,18 @@ import traceback
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import torch
 
 from ...basics.errors import FedsashError, one_line
 from ...basics.lock import POLL, InUseError
+from ...basics.signals import STOPS
 from .. import runs
 from ..config import NetworkExperiment
 from ..runs import Result
+from ..runs.interrupts import ECHO
 from ..runs.timing import TimeStudy
 from . import together
 from .assigned import Assigned, Tell, tell
@@ -32,7 +36,10 @@ from .assigned import Assigned, Tell, tell
 
 def main() -> None:
     """Train one stack of `legs` after another on the `cores`. `stack` are the names of all legs that it has had."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # it comes from the sweep, which may ignore it itself
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # they come from the sweep, whatever it does with its own
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # a Ray that fedsash has started blocks them
+    Thread(target=_stop_unheard, daemon=True).start()
     for line in sys.stdin:
         job = json.loads(line)
         _keep_to(job["cores"])
@@ -99,11 +106,21 @@ def _when_free(leg: Assigned, go: Callable[[], Any]) -> Any:
             time.sleep(POLL)
 
 
+def _stop_unheard() -> None:
+    """Stop this process at once, by the two signals that a sweep would send, when nobody reads its output any more."""
+    poll = select.poll()
+    poll.register(sys.stdout, 0)  # that nobody reads is an error, which is always told
+    poll.poll()
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(2 * ECHO)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
 def _keep_to(cores: list[int]) -> None:
-    """Use only these cores."""
+    """Use only these cores; without any, one core, whichever the system gives."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores)
-        torch.set_num_threads(len(cores))
+    torch.set_num_threads(max(len(cores), 1))
 
 
 if __name__ == "__main__":

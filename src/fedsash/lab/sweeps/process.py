@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, Protocol
 
+from ...basics.errors import WorkerError, one_line
 from ...basics.signals import ending
 from ..summaries import metric_of, stuck_text
 from .plan import Leg
@@ -39,71 +38,78 @@ class Message:
     crash: bool = False
 
 
+@dataclass(frozen=True)
+class Stop:
+    """A signal that asks a sweep to stop, after the rounds or `at_once`."""
+
+    number: int
+    at_once: bool = False
+
+
+class Program(Protocol):
+    """A `Child`, wherever it runs. If it can't be reached any more, `said` and `code` raise `WorkerError`."""
+
+    def log(self) -> str: ...
+    def write(self, line: str) -> None: ...
+    def said(self) -> bytes: ...
+    def code(self) -> int: ...
+    def signal(self, number: int) -> None: ...
+    def close(self) -> None: ...
+
+
 class Process:
-    """Trains one stack of legs after another, and puts its messages into the queue `heard`.
+    """Trains one stack of legs after another in a program, and puts its messages into the queue `heard`."""
 
-    It runs in a session of the operating system of its own, so no terminal sends it a signal. Its output goes into
-    the file `log`.
-    """
-
-    def __init__(self, log: Path, heard: SimpleQueue[Message]) -> None:
-        self._log, self._heard = log, heard
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("ab") as file:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fedsash.lab.sweeps.job"],  # -P: no file that lies here is a library
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=file,
-                text=True,
-                start_new_session=True,
-            )
+    def __init__(self, program: Program, heard: SimpleQueue[Message | Stop]) -> None:
+        self._program, self._heard = program, heard
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def train(self, legs: Sequence[Leg], stack: Sequence[Leg], out: Path, cores: list[int]) -> None:
-        """Start training the `legs` that are left of a `stack` of the sweep in the folder `out`."""
+    def train(self, legs: Sequence[Leg], stack: Sequence[Leg], out: Path, cores: Sequence[int]) -> None:
+        """Start training the `legs` that are left of a `stack` of the sweep in the folder `out`.
+
+        It keeps to the `cores` of its machine; without any, it uses one, whichever it gets.
+        """
         job = {"legs": [_told(leg, out) for leg in legs], "stack": [leg.folder for leg in stack], "out": str(out)}
-        self._write(json.dumps(job | {"cores": cores}) + "\n")
+        self._program.write(json.dumps(job | {"cores": [*cores]}))
 
-    def stop(self) -> None:
-        """Let it finish its round and save its state."""
-        self._process.send_signal(signal.SIGTERM)
-
-    def stop_now(self) -> None:
-        """Let it give up its round and save its last state."""
-        self._process.send_signal(signal.SIGINT)
+    def stop(self, at_once: bool) -> None:
+        """Let it finish its round and save its state; or, `at_once`, give up its round and save its last state."""
+        self._program.signal(signal.SIGINT if at_once else signal.SIGTERM)
 
     def close(self) -> None:
         """Tell the process that there are no more legs, so that it ends."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._program.close()
+
+    def join(self) -> None:
+        """Wait for its end."""
         self._listener.join()
 
-    def _write(self, line: str) -> None:
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(line)
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the thread that listens reports why it has ended
-
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
-            told = json.loads(line)
-            ended, results = "reached" in told, _results(told.pop("summary", {}))
-            reason = told.pop("error", "")
-            self._heard.put(Message(self, ended=ended, results=results, reason=reason, **told))
-        code = self._process.wait()
-        self._heard.put(Message(self, ended=True, reason=self._why(code), crash=True))
+        try:
+            for line in self._lines():
+                told = json.loads(line)
+                ended, results = "reached" in told, _results(told.pop("summary", {}))
+                reason = told.pop("error", "")
+                self._heard.put(Message(self, ended=ended, results=results, reason=reason, **told))
+            reason = self._why(self._program.code())
+        except WorkerError as error:
+            reason = one_line(error)
+        self._heard.put(Message(self, ended=True, reason=reason, crash=True))
+
+    def _lines(self) -> Iterator[bytes]:
+        rest = b""
+        while said := self._program.said():
+            *lines, rest = (rest + said).split(b"\n")
+            yield from lines
 
     def _why(self, code: int) -> str:
         """Why a process has ended without a message."""
         if code < 0:
             return ending(code)
-        said = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
-        return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(self._log)})"
+        log = Path(self._program.log())
+        said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{said[-1].strip() if said else ending(code)} (see {os.path.relpath(log)})"
 
 
 def _told(leg: Leg, out: Path) -> dict[str, Any]:

@@ -1,0 +1,192 @@
+"""Training the legs of a sweep: several at the same time, each in its own process."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import SimpleQueue
+
+from ...basics.errors import RunError
+from ...basics.saved import saved_rounds
+from .. import files
+from ..progress import Progress
+from ..runs.interrupts import on_stop
+from .machines import Machines
+from .plan import Leg, Plan
+from .process import Message, Process, Stop
+from .stacks import stacks
+
+
+@dataclass
+class SweepReport:
+    """The result of a sweep: the runs that failed, with the reason, and the signal that asked it to stop, or 0."""
+
+    folder: Path
+    failed: dict[str, str] = field(default_factory=dict)
+    signal: int = 0
+
+
+@dataclass
+class _Work:
+    """What a process is at work on, or will be: the legs of a `stack` that are `left`, by name, and its `slots`."""
+
+    stack: list[Leg]
+    left: dict[str, Leg]
+    slots: list[int] = field(default_factory=list)
+
+    @classmethod
+    def on(cls, stack: list[Leg]) -> _Work:
+        """All legs of a stack."""
+        return cls(stack, {leg.folder: leg for leg in stack})
+
+
+class Foreman:
+    """Gives stacks of legs to processes as soon as the legs are ready."""
+
+    def __init__(self, out: Path, plan: Plan, machines: Machines, bar: Progress) -> None:
+        self.executed, self.bar, self.machines, self.slots = SweepReport(out), bar, machines, [*machines.slots]
+        self.done = {leg.folder for leg in plan.legs if _is_done(leg, out)}
+        self.waiting = [_Work.on(stack) for stack in stacks(plan.legs, len(self.slots))]
+        self.reached = {leg.folder: leg.last if leg.folder in self.done else leg.first for leg in plan.legs}
+        self.before = sum(leg.first for leg in plan.legs)
+        self.running: dict[Process, _Work] = {}
+        self.idle: list[Process] = []
+        self.closed: list[Process] = []
+        self.deaths: Counter[str] = Counter()
+        self.heard: SimpleQueue[Message | Stop] = SimpleQueue()
+
+    def work(self) -> SweepReport:
+        """Train until all legs are finished, or until the running ones are stopped."""
+        with on_stop(lambda number: self.heard.put(Stop(number)), lambda number: self.heard.put(Stop(number, True))):
+            self._show()
+            self._start()
+            while self.running:
+                self._hear(self.heard.get())
+                self._show()
+            for process in self.closed:
+                process.join()
+        return self.executed
+
+    def _hear(self, message: Message | Stop) -> None:
+        """Handle a message of a process, or a signal."""
+        if isinstance(message, Stop):
+            self._stop(message)
+        elif message.sender not in self.running:
+            pass  # it has ended, as it was told
+        elif message.crash:
+            self._crash(message)
+            self._start()
+        elif message.alone or message.ended:
+            self._hear_end(message)
+            self._start()
+        elif message.note:
+            self.bar.say(f"{message.leg}: {message.note}" if message.leg else message.note)
+        elif message.round is not None:
+            self.reached[message.leg] = message.round
+
+    def _hear_end(self, message: Message) -> None:
+        """Handle the end of a leg, or a leg that is handed back."""
+        work = self.running[message.sender]
+        leg = work.left.pop(message.leg)
+        if message.alone:
+            self.waiting.append(_Work.on([leg]))
+        else:
+            self._end(leg, message)
+        if not work.left:
+            self._free(message.sender)
+            self.idle.append(message.sender)
+
+    def _start(self) -> None:
+        """Start the stacks that are ready, and close the processes for which there are none."""
+        for work in self.waiting:
+            work.left = {name: leg for name, leg in work.left.items() if self._open(leg)}
+        self.waiting = [work for work in self.waiting if work.left]
+        ready = [work for work in self.waiting if self._ready(work)]
+        share = len(self.slots) if self.machines.together and len(ready) == 1 and not self.running else 1
+        while ready and len(self.slots) >= share and not self.executed.signal:
+            work = ready.pop(0)
+            self.waiting.remove(work)
+            work.slots = [self.slots.pop(0) for _ in range(share)]
+            process = self.idle.pop() if self.idle else Process(self.machines.program(work.slots[0]), self.heard)
+            self.running[process] = work
+            cores = self.machines.cores(work.slots)
+            process.train([*work.left.values()], work.stack, self.executed.folder, cores)
+        for process in self.idle:
+            process.close()
+        self.closed += self.idle
+        self.idle = []
+
+    def _open(self, leg: Leg) -> bool:
+        """Whether a leg is still to be trained: it is not done, and has not failed."""
+        return leg.folder not in self.done and not self.executed.failed.keys() & set(leg.runs)
+
+    def _ready(self, work: _Work) -> bool:
+        """Whether all the legs before those that are left are done."""
+        return all(leg.parent is None or leg.parent.folder in self.done for leg in work.left.values())
+
+    def _free(self, process: Process) -> _Work:
+        """Give back the slots of a process that has nothing left to do."""
+        work = self.running.pop(process)
+        self.slots += work.slots
+        return work
+
+    def _crash(self, message: Message) -> None:
+        """Handle the end of a process. Its legs go on in another one, as often as they are tried.
+
+        Then each is tried alone if there were several: so one of them fails at most.
+        """
+        work = self._free(message.sender)
+        left, names = [*work.left.values()], ", ".join(work.left)
+        stack = " ".join(leg.folder for leg in work.stack)
+        self.deaths[stack] += 1
+        if self.executed.signal:
+            return
+        if self.deaths[stack] < self.machines.tries:
+            self.bar.say(f"{names}: a process has died ({message.reason}): another one goes on")
+            self.waiting.append(work)
+        elif len(left) > 1:
+            self.bar.say(f"a process of {len(left)} runs has died ({message.reason}): they go on, each alone")
+            self.waiting += [_Work.on([leg]) for leg in left]
+        else:
+            self._end(left[0], message)
+
+    def _end(self, leg: Leg, message: Message) -> None:
+        """Handle the end of a leg. If it failed, the legs that continue it fail, too."""
+        if message.reached == leg.last:
+            self.done.add(leg.folder)
+            self.reached[leg.folder] = leg.last  # also after an early end
+            if not leg.shared:
+                self.bar.say(f"{leg.folder}: {message.results or 'done'}")
+        elif not self.executed.signal:
+            self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
+            self.bar.say(f"{leg.folder}: failed: {message.reason}")
+
+    def _stop(self, asked: Stop) -> None:
+        """Let every process finish its round, or stop at once."""
+        for process in self.running:
+            process.stop(asked.at_once)
+        if not self.executed.signal:
+            self.bar.say("stopping after these rounds; press Ctrl-C again to stop at once")
+        self.executed.signal = self.executed.signal or asked.number
+
+    def _show(self) -> None:
+        """Show the rounds of all legs together, and where each one is that is being trained."""
+        running = [leg for work in self.running.values() for leg in work.left.values()]
+        rounds = {leg.folder: f"{self.reached[leg.folder]}/{leg.last}" for leg in running}
+        self.bar.update(sum(self.reached.values()) - self.before, rounds)
+
+
+def _is_done(leg: Leg, out: Path) -> bool:
+    """Whether the leg's last state and all its results are written. On a network a run may end before its last round.
+
+    Otherwise its last session is repeated: it writes the results again and clears what a killed process has left.
+    """
+    file = out / leg.folder / "summary.json"
+    try:
+        summary = files.table(file)
+    except (FileNotFoundError, RunError):
+        return False
+    last = summary.get("rounds") if summary.get("ended_early") else leg.last
+    saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
+    return saved and summary.get("rounds") == last and files.settled(file)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -21,6 +21,9 @@ from .paths import inside
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 
 T = TypeVar("T")
+
+Parts: TypeAlias = Mapping[str, Callable[[], Vectors]]
+"""What gives each part of a state, by the name of its file."""
 
 
 class StateError(RunError):
@@ -35,7 +38,7 @@ def save(
     folder: Path,
     round: int,
     whole: Vectors,
-    parts: Mapping[str, Vectors],
+    parts: Parts,
     facts: Mapping[str, Any],
     keep: tuple[int, ...] = (),
 ) -> Path:
@@ -114,10 +117,14 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
 
 
 def tensors(path: Path) -> Vectors:
-    """The tensors of a file."""
+    """The tensors of a file. Raises `UnreadableError` if it is missing or damaged."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    found: Vectors = load_file(path)
+    try:
+        found: Vectors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UnreadableError(f"{path} is missing or damaged") from error
     return found
 
 
@@ -164,7 +171,7 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Vectors], facts: Mapping[str, Any]) -> None:
+def _write(writing: Path, before: Path, whole: Vectors, parts: Parts, facts: Mapping[str, Any]) -> None:
     """Write all files of a state. The parts that the state `before` also has become links."""
     try:
         known: dict[str, int] = manifest(before, facts["format"])["files"]
@@ -173,7 +180,7 @@ def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Vect
     files: dict[str, int] = {}
     for file, part in parts.items():
         linked = file in known and _link(before / file, writing / file)
-        files[file] = known[file] if linked else _write_tensors(part, writing / file)
+        files[file] = known[file] if linked else _write_tensors(part(), writing / file)
     files[TENSORS] = _write_tensors(whole, writing / TENSORS)
     found = {"versions": _versions(), **facts, "files": files}
     (writing / MANIFEST).write_text(json.dumps(found | {"checksum": _own_checksum(found)}, indent=1))

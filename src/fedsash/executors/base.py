@@ -37,6 +37,10 @@ class Engine(ABC):
     def __post_init__(self) -> None:
         check_count(f"{type(self).__name__}.pieces", self.pieces)
 
+    def holds(self, size: int) -> bool:
+        """Whether its executors keep a client's state of `size` bytes where it was made, and answer with handles."""
+        return False
+
     @abstractmethod
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """A running executor for `work`, and lines that say what was chosen and why.

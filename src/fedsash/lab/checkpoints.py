@@ -38,7 +38,11 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
         "tensors": _kinds(state),
         "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
     }
-    return saved.save(folder, state.round, whole | best, dict(state.models()) | dict(state.memories()), facts, keep)
+    parts: saved.Parts = {file: partial(dict, views) for file, views in state.models()}
+    own: saved.Parts = {file: partial(state.memory, client) for file, client in state.files().items()}
+    path = saved.save(folder, state.round, whole | best, {**parts, **own}, facts, keep)
+    state.saved(lambda file: saved.tensors(path / file))
+    return path
 
 
 def load(path: Path, state: State) -> State:
@@ -62,9 +66,8 @@ def load(path: Path, state: State) -> State:
         if name in found:
             tensor.copy_(found[name])
     _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
-    for file, views in state.memories():
-        for name, tensor in saved.tensors(path / file).items():
-            views[name].copy_(tensor)
+    for file, client in state.files().items():
+        state.restore(client, partial(saved.tensors, path / file))
     for name in NUMBERS:
         setattr(state, name, manifest[name])
     state.records, state.lineage = tuple(manifest["records"]), tuple(map(tuple, manifest["lineage"]))

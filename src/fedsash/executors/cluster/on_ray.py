@@ -21,8 +21,10 @@ from ..devices import cores
 from ..training import ClientWork
 from ..worker import signals_wait
 from .actor import Actor, sizes_of
+from .calls import PieceCall
 from .engine import RayEngine
-from .packing import Packed, copied, packed, unpacked
+from .held import Held
+from .packing import Packed, packed
 from .pool import Pool
 
 
@@ -56,6 +58,7 @@ class OnRay(Executor):
         self._parts = ray.put(packed(work.training)), ray.put(packed(work.data))
         remote = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
         self._pool = Pool(lambda: remote.remote(*self._parts, engine.inside, engine.pieces, sys.path), count)
+        self._held = Held()
         self._request: Request | None = None
         try:
             self._pool.first()
@@ -65,17 +68,15 @@ class OnRay(Executor):
 
     def work(self, request: Request) -> Answers:
         self._request = request
-        cut, calls = self._calls(request)
-        came: dict[int, Packed] = {}
+        calls = self._calls(request)
+        came: dict[int, tuple[Packed, list[Any]]] = {}
         answers = self._pool.answers(calls, f"round {request.round + 1}")
-        for number in cut:
+        for number in sorted(calls):
             while number not in came:
-                came |= [next(answers)]
-            found = unpacked(copied(came.pop(number)))
-            if isinstance(found, Exception):
-                raise found
-            for answer in found:
-                yield answer
+                which, answer, states = next(answers)
+                came[which] = answer, states
+            for opened in calls[number].opened(*came.pop(number)):
+                yield opened
                 if self._request is not request:
                     raise RuntimeError("this request can't be continued: the executor has since been given another")
 
@@ -88,16 +89,15 @@ class OnRay(Executor):
     def close(self) -> None:
         self._pool.close()
 
-    def _calls(self, request: Request) -> tuple[list[int], dict[int, tuple[Any, ...]]]:
-        """The pieces with clients, in order; and the arguments of an actor for each, the longest first."""
+    def _calls(self, request: Request) -> dict[int, PieceCall]:
+        """The call of an actor for each piece with clients, the longest first."""
         steps = self._trainer.steps_of(request)
-        t, everybody = self._training, ray.put(packed(replace(request, client_state={})))
+        t, everybody = self._training, ray.put(packed(replace(request, client_state={}, handles=None)))
         sums = UploadSums.of(request, t.aggregation, t.method, self._sizes, self._engine.pieces)
         pieces = {number: sums.places_of(number) for number in range(self._engine.pieces)}
         cut = [number for number, places in pieces.items() if len(places)]
         longest = sorted(cut, key=lambda number: -int(steps[pieces[number]].sum()))
-        own = {number: packed(request.only(pieces[number]).client_state) for number in cut}
-        return cut, {number: (everybody, number, own[number]) for number in longest}
+        return {number: PieceCall(request, everybody, number, pieces[number], self._held) for number in longest}
 
 
 def connect(engine: RayEngine) -> None:

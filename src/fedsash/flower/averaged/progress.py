@@ -68,7 +68,8 @@ class Progress:
         packed: Vectors = {}
         rest = {"model": self.model, "metrics": self.metrics, "memory": memory, "random": random.getstate()}
         facts = {"format": FORMAT, "round": self.round, "about": dict(about), "rest": pack(rest, packed)}
-        saved.save(folder, self.round, self._averages.state() | packed, self._averages.models(), facts)
+        models: saved.Parts = {file: partial(dict, model) for file, model in self._averages.models().items()}
+        saved.save(folder, self.round, self._averages.state() | packed, models, facts)
 
     def load(self, folder: Path, about: Mapping[str, str]) -> tuple[Memory, list[str]]:
         """Go on from the newest state in `folder`, if there is one: what the strategy remembers, and lines about it.

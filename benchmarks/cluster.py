@@ -3,7 +3,9 @@
     python -m benchmarks.cluster --rounds 20
 
 Ten clients take one step on one sample each, so nearly all of a round is the traffic of models. Every way has the same
-ten pieces. Times are by the clock: the least and the median of the rounds. Run it alone on the machine.
+ten pieces. Times are by the clock: the least and the median of the rounds. "MB" are those that the server's process
+packs and unpacks in a round. SCAFFOLD's client state is in the cluster, or travels with each request as a small one
+does. Run it alone on the machine.
 """
 
 from __future__ import annotations
@@ -11,35 +13,45 @@ from __future__ import annotations
 import argparse
 import itertools
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from statistics import median
+from typing import Any
 
 import torch
 from torch import nn
 
 from fedsash import FederatedData, Federation, LocalEngine, LocalTraining, RayEngine, Uniform
 from fedsash.executors import Engine
+from fedsash.executors.cluster import engine as cluster_engine
 from fedsash.methods import FedAvg, Method, Scaffold
 
 CLIENTS = 10
-HIDDEN = {"1.2 M": (1500,), "10.8 M": (3000, 2800)}
+HIDDEN = {"8 k": (10,), "40 k": (50,), "0.2 M": (250,), "1.2 M": (1500,), "10.8 M": (3000, 2800)}
 METHODS: dict[str, Method] = {"FedAvg": FedAvg(), "SCAFFOLD": Scaffold()}
 
 
-def engines(processes: int) -> dict[str, Engine]:
-    """One process, worker processes, and as many actors."""
+def engines(processes: int, method: Method) -> dict[str, tuple[Engine, int]]:
+    """One process, worker processes, and as many actors; and from which size on a client's state stays with these."""
     here = LocalEngine("sequential", 1, 1, False, "contiguous", 1, pieces=CLIENTS)
     several = LocalEngine("sequential", processes, 1, False, "contiguous", 1, pieces=CLIENTS)
     actors = RayEngine(actors=processes, memory_format="contiguous", pieces=CLIENTS)
-    return {"one process": here, f"{processes} workers": several, f"{processes} actors": actors}
+    found: dict[str, tuple[Engine, int]] = {"one process": (here, 0), f"{processes} workers": (several, 0)}
+    if isinstance(method, FedAvg):
+        return found | {f"{processes} actors": (actors, 0)}
+    return found | {f"{processes} actors, state there": (actors, 0), f"{processes} actors, state here": (actors, 2**60)}
 
 
-def federation(hidden: tuple[int, ...], method: Method, engine: Engine) -> Federation:
+def federation(
+    hidden: tuple[int, ...], method: Method, engine: Engine, clients: int = CLIENTS, sampled: int = CLIENTS
+) -> Federation:
     """Clients of one sample, and a model with so many hidden units."""
     sizes = (784, *hidden, 10)
     layers = [layer for a, b in itertools.pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU())]
-    data = FederatedData.from_arrays(torch.rand(CLIENTS, 784), torch.arange(CLIENTS), [[i] for i in range(CLIENTS)])
-    local, sampling = LocalTraining(lr=0.1, batch="full", steps=1), Uniform(CLIENTS)
+    data = FederatedData.from_arrays(
+        torch.rand(clients, 784), torch.arange(clients) % 10, [[i] for i in range(clients)]
+    )
+    local, sampling = LocalTraining(lr=0.1, batch="full", steps=1), Uniform(sampled)
     return Federation(nn.Sequential(*layers[:-1]), data, method, local, sampling=sampling, engine=engine, device="cpu")
 
 
@@ -55,18 +67,47 @@ def timed(world: Federation, rounds: int) -> Iterator[float]:
                 yield time.perf_counter() - began
 
 
+@contextmanager
+def counted() -> Iterator[list[int]]:
+    """The numbers of bytes that this process packs for actors, and that it unpacks."""
+    from fedsash.executors.cluster import calls, held, on_ray
+
+    bytes_: list[int] = []
+    before: list[tuple[Any, str, Callable[[Any], Any]]] = []
+
+    def counting(what: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        def count(value: Any) -> Any:
+            made = what(value)
+            bytes_.append(sum(buffer.nbytes for buffer in made.buffers))
+            return made
+
+        return count
+
+    for module, name in ((calls, "packed"), (calls, "copied"), (held, "packed"), (on_ray, "packed")):
+        before.append((module, name, getattr(module, name)))
+        setattr(module, name, counting(getattr(module, name)))
+    try:
+        yield bytes_
+    finally:
+        for module, name, what in before:
+            setattr(module, name, what)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--models", nargs="+", default=["1.2 M", "10.8 M"], choices=HIDDEN)
     given = parser.parse_args()
-    print(f"{'model':8}{'method':10}{'where':14}{'least':>10}{'median':>10}")
-    for size, hidden in HIDDEN.items():
-        for name, method in METHODS.items():
-            for where, engine in engines(given.processes).items():
-                seconds = list(timed(federation(hidden, method, engine), given.rounds))
-                each = "".join(f"{1e3 * value:7.1f} ms" for value in (min(seconds), median(seconds)))
-                print(f"{size:8}{name:10}{where:14}{each}")
+    print(f"{'model':8}{'method':10}{'where':24}{'least':>10}{'median':>10}{'MB':>8}")
+    for size, (name, method) in itertools.product(given.models, METHODS.items()):
+        for where, (engine, least) in engines(given.processes, method).items():
+            cluster_engine.LEAST = least
+            with counted() as bytes_:
+                seconds = list(timed(federation(HIDDEN[size], method, engine), given.rounds))
+            each = "".join(f"{1e3 * value:7.1f} ms" for value in (min(seconds), median(seconds)))
+            through = f"{sum(bytes_) / 1e6 / (given.rounds + 3):8.1f}" if isinstance(engine, RayEngine) else ""
+            print(f"{size:8}{name:10}{where:24}{each}{through}", flush=True)
 
 
 if __name__ == "__main__":

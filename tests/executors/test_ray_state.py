@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedsash import Checkpoint, Evaluation, Window, resume, run
 from fedsash.aggregation import FedGMA, WeightedMean
@@ -25,7 +25,7 @@ from fedsash.methods import LocalRun, Scaffold, Upload
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from support.choices import METHODS
-from support.clusters import HERE, WITHOUT_RAY, cluster, on_ray
+from support.clusters import HERE, WITHOUT_RAY, cluster, on_ray, wide
 from support.executors import interrupted_rounds, request_of
 from support.personal import personal
 from support.worlds import SIZES, after, federation, identical, mlp
@@ -40,12 +40,6 @@ EVERYBODY = Uniform(len(SIZES))
 def held(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even the smallest state stays in the cluster."""
     monkeypatch.setattr(engine, "LEAST", 1)
-
-
-def wide() -> nn.Module:
-    """A model of 320 KB, which Ray does not send along with an answer as it does with small objects."""
-    torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 5000), nn.Tanh(), nn.Linear(5000, 3)).double()
 
 
 MODELS = {"small": mlp, "wide": wide}

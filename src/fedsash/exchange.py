@@ -95,6 +95,14 @@ class Request(Shown):
         handles = None if self.handles is None else self.handles[places]
         return replace(self, ids=self.ids[places], client_state=own, last=self.last[places], handles=handles)
 
+    def gathered(self) -> Request:
+        """The same request with the client state behind the handles, brought to this process."""
+        if self.handles is None:
+            return self
+        states = [handle.vectors() for handle in self.handles]
+        rows = {name: torch.stack([state[name] for state in states]) for name in (states[0] if states else {})}
+        return replace(self, client_state=rows, handles=None)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Effort(Shown):

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+import socket
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -94,10 +98,56 @@ def test_client_state_that_a_machine_takes_with_it_is_read_again_or_the_run_goes
         unsaved, how = error.value.__notes__
         assert unsaved.startswith("the state after round 3 could not be saved, so resume goes back to round 2: ")
         assert "fedsash.resume" in how
-        result = resume(federation(**settings, engine=on_both(machines)), 5, **until)
+        alone = replace(on_both(machines), actors=1)
+        result = resume(federation(**settings, engine=alone), 5, **until)
     else:
         result = run(world, 5, callbacks=[Leaving(machines, second, 3)], **until)
     assert identical(result.state, run(federation(**settings, engine=HERE), 5, progress=False).state)
+
+
+def test_without_any_machine_for_its_actors_a_round_ends_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from ray.cluster_utils import Cluster
+
+    from fedsash.executors.cluster import pool
+
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+    try:
+        second = machines.add_node(num_cpus=1)
+        with federation(engine=RayEngine(actors=1, address=machines.address)) as world:
+            state, _ = world.round(world.start())
+            machines.remove_node(second, allow_graceful=False)
+            monkeypatch.setattr(pool, "PATIENCE", 5.0)
+            with pytest.raises(WorkerError, match=r"^round 2: no actor has started within 5 s; has the cluster free"):
+                world.round(state)
+    finally:
+        ray.shutdown()
+        machines.shutdown()
+
+
+def test_client_state_for_which_no_disk_has_room_ends_the_round_in_a_line() -> None:
+    """Ray takes a disk that is used to a thousandth as full."""
+    full = {"local_fs_capacity_threshold": 0.001}
+    ray.init("local", num_cpus=1, object_store_memory=80 * 10**6, include_dashboard=False, _system_config=full)
+    try:
+        engine = RayEngine(actors=1, pieces=3, memory_format="contiguous")
+        with federation(**SETTINGS | {"model": wide(100_000)}, engine=engine) as world:
+            state = world.start()
+            with pytest.raises(WorkerError, match=r"^round \d: Ray's object store and the disk behind it are full"):
+                while state.round < 10:
+                    state, _ = world.round(state)
+    finally:
+        ray.shutdown()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:{}", "ray://127.0.0.1:{}", "[::1]:{}", "nobody.invalid:{}"])
+def test_an_address_at_which_nobody_listens_is_refused_at_once(address: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = address.format(free.getsockname()[1])
+    began = time.monotonic()
+    with pytest.raises(SettingError, match=rf"^RayEngine.address = '{re.escape(address)}': can't be reached \(.*\)$"):
+        federation(engine=RayEngine(address=address)).prepare()
+    assert time.monotonic() - began < 15
 
 
 def test_an_address_that_is_none_is_refused_in_a_line() -> None:

@@ -21,7 +21,8 @@ from fedsash.evaluation import FineTuning
 from fedsash.exchange import PartialSum
 from fedsash.executors.cluster import engine
 from fedsash.lab.runs import Fork
-from fedsash.methods import LocalRun, Scaffold, Upload
+from fedsash.lab.studies.client_models import client_models
+from fedsash.methods import LocalRun, Mime, Scaffold, Upload
 from fedsash.sampling import Uniform
 from fedsash.state import State
 from support.choices import METHODS
@@ -197,6 +198,14 @@ def test_unchanged_client_state_is_linked_and_only_changed_state_is_fetched(tmp_
     assert len(shared) > 0 and all(files[0][name] == files[1][name] for name in shared)
     last: list[int] = result.state.last.tolist()
     assert files[1].keys() == {f"client-{i}.{version:08d}.safetensors" for i, version in enumerate(last) if version}
+
+
+@pytest.mark.parametrize("method", [Scaffold(), pytest.param(Mime(0.5), marks=pytest.mark.slow)])
+def test_the_models_of_a_rounds_clients_are_trained_here_with_the_same_bytes(method: Any) -> None:
+    with federation(method=method, engine=on_ray(1)) as there, federation(method=method, engine=HERE) as here:
+        state, right = there.round(there.start())[0], here.round(here.start())[0]
+        found, own = client_models(there, state), client_models(here, right)
+    assert torch.equal(found.w, own.w) and found.ids.tolist() == own.ids.tolist()
 
 
 def test_gathered_is_the_state_with_rows() -> None:

@@ -34,7 +34,7 @@ def on_ray(actors: int, pieces: int = 3, block: int = 1) -> RayEngine:
     return RayEngine(actors=actors, block=block, memory_format="contiguous", pieces=pieces)
 
 
-def wide() -> nn.Module:
+def wide(hidden: int = 5000) -> nn.Module:
     """A model of 320 KB, which Ray does not send along with an answer as it does with small objects."""
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(4, 5000), nn.Tanh(), nn.Linear(5000, 3)).double()
+    return nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Linear(hidden, 3)).double()

@@ -52,10 +52,11 @@ class RayEngine(Engine):
         check_count("RayEngine.actors", self.actors, most=MOST_ACTORS)
 
     @property
-    def inside(self) -> LocalEngine:
+    def here(self) -> LocalEngine:
         """What an actor does with the clients that it is given."""
         kind: Literal["sequential", "vectorised"] = "sequential" if self.block == 1 else "vectorised"
-        return LocalEngine(kind, 1, self.block, False, self.memory_format, 1, precision=self.precision)
+        own = self.memory_format
+        return LocalEngine(kind, 1, self.block, False, own, 1, pieces=self.pieces, precision=self.precision)
 
     def holds(self, size: int) -> bool:
         return size >= LEAST

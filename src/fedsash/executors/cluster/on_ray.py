@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +13,12 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import ray
+from ray.exceptions import OutOfDiskError
 
 from ...aggregation.upload_sums import UploadSums
-from ...basics.errors import check, one_line, shortened
+from ...basics.errors import WorkerError, check, one_line, shortened
 from ...basics.signals import STOPS
-from ...exchange import Answers, Executor, Request
+from ...exchange import Answer, Answers, Executor, Request
 from ..devices import cores
 from ..training import ClientWork
 from ..worker import signals_wait
@@ -26,6 +28,9 @@ from .engine import RayEngine
 from .held import Held
 from .packing import Packed, packed
 from .pool import Pool
+
+REACHED = 10.0
+"""For so many seconds an address may leave a call unanswered."""
 
 
 def opened(engine: RayEngine, work: ClientWork) -> tuple[Executor, list[str]]:
@@ -53,11 +58,11 @@ class OnRay(Executor):
 
     def __init__(self, engine: RayEngine, work: ClientWork, count: int) -> None:
         self._engine, self._sizes, self._training = engine, sizes_of(work), work.training
-        self._trainer = engine.inside.trainer(work)
+        self._trainer = engine.here.trainer(work)
         # A new actor is made of these, too: Ray drops what nobody here refers to.
         self._parts = ray.put(packed(work.training)), ray.put(packed(work.data))
         remote = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
-        self._pool = Pool(lambda: remote.remote(*self._parts, engine.inside, engine.pieces, sys.path), count)
+        self._pool = Pool(lambda: remote.remote(*self._parts, engine.here, engine.pieces, sys.path), count)
         self._held = Held()
         self._request: Request | None = None
         try:
@@ -68,17 +73,24 @@ class OnRay(Executor):
 
     def work(self, request: Request) -> Answers:
         self._request = request
+        what = f"round {request.round + 1}"
+        try:
+            for answer in self._answers(request, what):
+                yield answer
+                if self._request is not request:
+                    raise RuntimeError("this request can't be continued: the executor has since been given another")
+        except OutOfDiskError as error:
+            raise WorkerError(f"{what}: Ray's object store and the disk behind it are full on a machine") from error
+
+    def _answers(self, request: Request, what: str) -> Iterator[Answer]:
         calls = self._calls(request)
         came: dict[int, tuple[Packed, list[Any]]] = {}
-        answers = self._pool.answers(calls, f"round {request.round + 1}")
+        answers = self._pool.answers(calls, what)
         for number in sorted(calls):
             while number not in came:
                 which, answer, states = next(answers)
                 came[which] = answer, states
-            for opened in calls[number].opened(*came.pop(number)):
-                yield opened
-                if self._request is not request:
-                    raise RuntimeError("this request can't be continued: the executor has since been given another")
+            yield from calls[number].opened(*came.pop(number))
 
     def described(self) -> dict[str, Any]:
         return asdict(self._engine)
@@ -112,11 +124,19 @@ def connect(engine: RayEngine) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to nobody
         settings |= {"address": "local", "include_dashboard": False, "num_cpus": cores()}
     try:
+        _check_port(engine.address or "")
         with _own_signals(), signals_wait():
             ray.init(**settings)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         right = f"can't be reached ({shortened(one_line(error), 200)})"
         check(False, "RayEngine.address", engine.address, right)
+
+
+def _check_port(address: str) -> None:
+    """Raise `OSError` unless something listens at an address with a port; Ray would try it for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED).close()
 
 
 @contextmanager

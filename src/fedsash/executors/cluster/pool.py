@@ -10,7 +10,7 @@ from contextlib import suppress
 from typing import Any, Protocol
 
 import ray
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError, RayTaskError
+from ray.exceptions import ObjectLostError, OutOfDiskError, OutOfMemoryError, RayActorError, RayTaskError
 
 from ...basics.errors import WorkerError, shortened
 from .packing import Packed, unpacked
@@ -140,6 +140,9 @@ class Pool:
             else:
                 self._replace(actor, START if starts else number, what, error)
             return number, None, []
+        except OutOfDiskError:
+            self._free.append(actor)
+            raise
         if starts and isinstance(failure := unpacked(answer), Exception):
             raise failure
         self._free.append(actor)

@@ -46,6 +46,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as spilled, tempfile.TemporaryDirectory() as states:
         ray.init(
+            "local",
             num_cpus=given.actors,
             object_store_memory=given.store * 10**6,
             object_spilling_directory=spilled,

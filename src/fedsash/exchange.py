@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .basics.arrays import Floats, Ints, Vectors
+from .basics.arrays import Floats, Ints, Objects, Vectors
 from .basics.sharing import STATISTICS
 from .basics.shown import Shown
 from .methods import Upload
@@ -33,6 +33,29 @@ Lineage: TypeAlias = tuple[tuple[int, str], ...]
 """The runs that a run consists of, since a fork continues another run: the first round of each, and its id."""
 
 
+@dataclass(eq=False)
+class Handle(ABC):
+    """A handle on the state of one client that stays where clients train, for as long as this object lives.
+
+    `saved` reads the server's copy of it; None if it was not saved since it was made.
+    """
+
+    saved: Callable[[], Vectors] | None = None
+
+    @abstractmethod
+    def vectors(self) -> Vectors:
+        """The state, brought to this process. Raises `WorkerError` if it was lost before it was saved."""
+
+
+@dataclass(eq=False)
+class Copy(Handle):
+    """A handle on a state of which only the server has a copy, `saved`."""
+
+    def vectors(self) -> Vectors:
+        assert self.saved is not None
+        return self.saved()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class Request(Shown):
     """A request to some clients of a round, with all that they need to answer it.
@@ -42,6 +65,7 @@ class Request(Shown):
     - `sent` `[D]`: the model that they receive; `server_state`: the method's vectors that they receive with it, if they
       train;
     - `client_state` `[s, ...]`: their client state, or None if clients keep it themselves;
+    - `handles` `[s]`: handles on their client state if it stays where clients train. `client_state` is not used then;
     - `last` `[s]`: the version of each client's state, the round after which it was last accepted, 0 if never. A client
       that keeps its state continues from this version. Anything later was refused or lost, and does not count;
     - `aggregation`: what the aggregation remembers, for whoever sums up the uploads;
@@ -59,6 +83,7 @@ class Request(Shown):
     aggregation: Vectors = field(default_factory=dict, repr=False)
     oldest: int = field(default=0, repr=False)
     lineage: Lineage = field(default=(), repr=False)
+    handles: Objects | None = field(default=None, repr=False)
 
     def run_of(self, version: int) -> str:
         """The id of the run that made a version of client state, so that two runs do not mix their versions."""
@@ -67,7 +92,16 @@ class Request(Shown):
     def only(self, places: slice | Ints) -> Request:
         """The same request to the clients at these places; their new places count from 0."""
         own = self.client_state and {name: rows[places] for name, rows in self.client_state.items()}
-        return replace(self, ids=self.ids[places], client_state=own, last=self.last[places])
+        handles = None if self.handles is None else self.handles[places]
+        return replace(self, ids=self.ids[places], client_state=own, last=self.last[places], handles=handles)
+
+    def gathered(self) -> Request:
+        """The same request with the client state behind the handles, brought to this process."""
+        if self.handles is None:
+            return self
+        states = [handle.vectors() for handle in self.handles]
+        rows = {name: torch.stack([state[name] for state in states]) for name in (states[0] if states else {})}
+        return replace(self, client_state=rows, handles=None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -95,8 +129,8 @@ class Reply(Shown):
     processes share. Who needs them longer copies them.
 
     `upload` `[b, ...]` are their uploads, `client_state` `[b, ...]` their new client state (empty if they keep it
-    themselves). `norms` `[b]` is the largest Euclidean norm among each client's uploaded vectors, NaN if its upload or
-    its new client state is not finite (see `largest_norms`).
+    themselves), or `handles` `[b]` are handles on it. `norms` `[b]` is the largest Euclidean norm among each client's
+    uploaded vectors, NaN if its upload or its new client state is not finite (see `largest_norms`).
     """
 
     places: Ints
@@ -104,6 +138,7 @@ class Reply(Shown):
     client_state: Vectors
     norms: Tensor
     effort: Effort
+    handles: Objects | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -119,7 +154,8 @@ class PartialSum(Shown):
     """The sum of one fixed piece of a round, made where its clients are (see `UploadSums.piece`).
 
     - `accepted` `[a]`: the places of the clients in the sums, ascending;
-    - `sums`: the weighted sums of their uploads; `client_state` `[a, ...]`: their new client state;
+    - `sums`: the weighted sums of their uploads; `client_state` `[a, ...]`: their new client state, or `handles` `[a]`
+      on it;
     - `refused`: the places of the clients whose upload the guard refused;
     - `missing`: the places of the clients that did not answer, and why;
     - `samples`: how many samples the clients that answered have trained on.
@@ -131,6 +167,7 @@ class PartialSum(Shown):
     samples: int
     refused: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     missing: Mapping[int, str] = field(default_factory=dict)
+    handles: Objects | None = field(default=None, repr=False)
 
 
 Answer: TypeAlias = Reply | Missing | PartialSum

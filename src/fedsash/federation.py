@@ -25,7 +25,6 @@ from .basics.fingerprint import text
 from .basics.layout import Layout, finite
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
-from .basics.storage import client_rows
 from .basics.typed import typed
 from .broadcast import Broadcast, Broadcaster
 from .data.federated import FederatedData
@@ -39,7 +38,7 @@ from .local import LocalTraining
 from .methods import FedAvg, Method, RoundMean, WholeMethod
 from .sampling import Sampling, Uniform
 from .servers import Server, ServerSGD, WholeServer
-from .state import State, learned
+from .state import State, first_client_state, learned
 from .tasks import Loss
 
 
@@ -149,7 +148,7 @@ class Federation(Reached, Shown):
             w=w,
             optimiser=self._server.init(w),
             server_state=self._method.server_state(w),
-            client_state={name: client_rows(value, clients, folder) for name, value in own.items()},
+            **first_client_state(own, clients, folder, self.engine.holds),
             averages=averages,
             aggregation=self.aggregation.init(self.sampling, clients),
             past=past,
@@ -197,6 +196,7 @@ class Federation(Reached, Shown):
             aggregation=state.aggregation,
             oldest=state.oldest,
             lineage=state.lineage,
+            handles=None if state.handles is None else state.handles[ids],
         )
 
     def collect(self, request: Request) -> UploadSums:
@@ -256,8 +256,8 @@ class Federation(Reached, Shown):
 
         def ask(request: Request) -> Answers:
             if state is not None and self.sharing.own_size:
-                own = None if self.clients.remember else {OWN: state.client_state[OWN]}
-                request = replace(request, client_state=own, last=state.last.numpy(), lineage=state.lineage)
+                own, last = None if self.clients.remember else {OWN: state.client_state[OWN]}, state.last.numpy()
+                request = replace(request, client_state=own, last=last, lineage=state.lineage, handles=state.handles)
             elif self.sharing.own_size:
                 request = replace(request, client_state={OWN: self.sharing.own_of_all(len(request.ids), w)})
             return self.executor.work(request)

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from .averages.trajectory import Past
-from .basics.arrays import Ints, Vectors
+from .basics.arrays import Ints, Objects, Vectors
 from .basics.shown import Shown
+from .basics.storage import client_rows
 from .basics.vector_files import VectorFile
 from .broadcast import Choice
 from .evaluation import Evaluation, Metrics
-from .exchange import Lineage, RoundReport
+from .exchange import Copy, Handle, Lineage, RoundReport
 from .tasks import Criterion
 
 
@@ -37,6 +42,8 @@ class State(Shown):
     - `w` `[D]`: the global model of the server; `optimiser`: the state of the server optimiser;
     - `server_state`: the method's server state; `client_state` `[N, ...]`: the client state of all N clients, empty if
       they keep it themselves;
+    - `handles` `[N]`: handles on the client state if it stays where clients train; then `client_state` has types and
+      shapes, but no values (see `gathered`);
     - `aggregation`: what the aggregation remembers, such as a clip norm that adapts;
     - `last` int64 `[N]`: the round after which client i's state was last accepted, 0 if never. It is the version of the
       client state. Empty if the method has no client state;
@@ -81,6 +88,7 @@ class State(Shown):
     records: tuple[int, int] = field(default=(0, 0), repr=False)
     evaluation_due: bool = field(default=False, repr=False)
     oldest: int = field(default=0, repr=False)
+    handles: Objects | None = field(default=None, repr=False)
     spent: bool = field(default=False, init=False, repr=False)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
@@ -102,23 +110,75 @@ class State(Shown):
                 yield file, past.part(round)
 
     def recall(self, ids: Ints) -> Vectors:
-        """A copy of the client state `[s, ...]` of the clients `ids` `[s]`, on the model's device."""
+        """A copy of the client state `[s, ...]` of the clients `ids` `[s]`, on the model's device.
+
+        It is empty if there are handles on it.
+        """
+        if self.handles is not None:
+            return {}
         clients = torch.from_numpy(ids)
         return {name: rows[clients].to(self.w.device) for name, rows in self.client_state.items()}
 
-    def remember(self, ids: Ints, client_state: Vectors) -> None:
-        """Write the new client state `[b, ...]` of the clients `ids` `[b]`, in place."""
+    def remember(self, ids: Ints, client_state: Vectors | Objects) -> None:
+        """Write the new client state `[b, ...]` of the clients `ids` `[b]`, or the handles `[b]` on it, in place."""
+        if not isinstance(client_state, dict):
+            assert self.handles is not None
+            self.handles[ids] = client_state
+            return
         clients = torch.from_numpy(ids)
         for name, rows in client_state.items():
             kept = self.client_state[name]
             kept[clients] = rows.to(kept.device)
 
-    def memories(self) -> Iterator[tuple[str, Vectors]]:
-        """Views of the state of each client that has taken part, with the names of their files."""
-        for client, round in enumerate(self.last.tolist() if self.client_state else ()):
-            if round > 0:
-                memory = {name: rows[client] for name, rows in self.client_state.items()}
-                yield f"client-{client}.{round:08d}.safetensors", memory
+    def files(self) -> dict[str, int]:
+        """The clients that have taken part, by the names of the files in which their state is saved."""
+        versions = enumerate(self.last.tolist() if self.client_state else ())
+        return {f"client-{client}.{round:08d}.safetensors": client for client, round in versions if round > 0}
+
+    def memory(self, client: int) -> Vectors:
+        """The state of a client: views, or a copy that is brought here."""
+        if self.handles is not None:
+            return self._handle(client).vectors()
+        return {name: rows[client] for name, rows in self.client_state.items()}
+
+    def restore(self, client: int, read: Callable[[], Vectors]) -> None:
+        """Give a client the saved state that `read` reads: at once, or with handles when it is needed."""
+        if self.handles is not None:
+            self.handles[client] = Copy(read)
+            return
+        for name, tensor in read().items():
+            self.client_state[name][client].copy_(tensor)
+
+    def saved(self, read: Callable[[str], Vectors]) -> None:
+        """Note that the client state is saved, in files that `read` reads by their names."""
+        for file, client in self.files().items() if self.handles is not None else ():
+            self._handle(client).saved = partial(read, file)
+
+    def gathered(self) -> State:
+        """The same state with the client state of all clients in this process."""
+        if self.handles is None:
+            return self
+        rows = {name: torch.empty_like(kinds, device="cpu") for name, kinds in self.client_state.items()}
+        for client in range(len(self.handles)):
+            for name, value in self.memory(client).items():
+                rows[name][client] = value
+        return replace(self, client_state=rows, handles=None)
+
+    def _handle(self, client: int) -> Handle:
+        assert self.handles is not None
+        found: Handle = self.handles[client]
+        return found
+
+
+def first_client_state(own: Vectors, clients: int, folder: Path | None, holds: Callable[[int], bool]) -> dict[str, Any]:
+    """The fields `client_state` and `handles` of a state in which all N `clients` have the state `own`.
+
+    They are rows in memory or on a disk, in `folder`, unless an engine `holds` states of so many bytes.
+    """
+    if not own or not holds(sum(value.nbytes for value in own.values())):
+        return {"client_state": {name: client_rows(value, clients, folder) for name, value in own.items()}}
+    kinds = {name: value.new_empty(clients, *value.shape, device="meta") for name, value in own.items()}
+    return {"client_state": kinds, "handles": np.full(clients, Copy(lambda: own), dtype=object)}
 
 
 def files_of(past: Past) -> dict[int, str]:

@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 from fedsash.executors import RayEngine
 from fedsash.testing.worlds import SEQUENTIAL
@@ -30,3 +32,9 @@ def cluster() -> Iterator[None]:
 def on_ray(actors: int, pieces: int = 3, block: int = 1) -> RayEngine:
     """An engine whose actors compute as `SEQUENTIAL` or `VECTORISED` does."""
     return RayEngine(actors=actors, block=block, memory_format="contiguous", pieces=pieces)
+
+
+def wide(hidden: int = 5000) -> nn.Module:
+    """A model of 320 KB, which Ray does not send along with an answer as it does with small objects."""
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, hidden), nn.Tanh(), nn.Linear(hidden, 3)).double()

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Vectors
+from ..basics.arrays import Floats, Ints, Objects, Vectors
 from ..basics.errors import RunError
 from ..exchange import Answer, Missing, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
@@ -56,8 +56,8 @@ class UploadSums:
         self._newest = -1
         self._accepted: list[int] = []
         self._single: list[Tensor] = []
-        self.client_state: list[tuple[Ints, Vectors]] = []
-        """The new client state of accepted clients: their places `[b]` and the rows `[b, ...]`."""
+        self.client_state: list[tuple[Ints, Vectors | Objects]] = []
+        """The new client state of accepted clients: their places `[b]`, and the rows `[b, ...]` or handles `[b]`."""
         self.samples = 0
         """How many samples the clients have trained on."""
         self.refused: list[int] = []
@@ -140,8 +140,8 @@ class UploadSums:
     def partial_sum(self) -> PartialSum:
         """The sums of a piece as a message."""
         self._fold()
-        names = self.client_state[0][1] if self.client_state else {}
-        clients = {name: torch.cat([rows[name] for _, rows in self.client_state]) for name in names}
+        rows = [own for _, own in self.client_state if isinstance(own, dict)]
+        clients = {name: torch.cat([own[name] for own in rows]) for name in (rows[0] if rows else {})}
         places = {client: place for place, client in enumerate(self.ids.tolist())}
         refused = np.array([places[client] for client in self.refused], dtype=np.int64)
         missing = {places[client]: why for client, why in self.missing.items()}
@@ -177,6 +177,8 @@ class UploadSums:
         self._accepted += places.tolist()
         if clients:
             self.client_state.append((places, clients))
+        if reply.handles is not None:
+            self.client_state.append((places, reply.handles[good]))
         if self._rule.keeps_updates and not self._plain:
             self._single += upload["delta"]
         derived = upload if self._plain else self._rule.derive(upload, effort)
@@ -211,6 +213,8 @@ class UploadSums:
         self._accepted += part.accepted.tolist()
         if part.client_state:
             self.client_state.append((part.accepted, part.client_state))
+        if part.handles is not None:
+            self.client_state.append((part.accepted, part.handles))
         self._fold()
         self._sums, self._piece = dict(part.sums), piece
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 
@@ -22,6 +22,9 @@ from .vector_files import VectorFile
 TENSORS, MANIFEST = "state.safetensors", "state.json"
 
 T = TypeVar("T")
+
+Part: TypeAlias = Vectors | VectorFile | Callable[[], Vectors]
+"""A part of a state: its tensors, or the file that they are in, or what gives them when they are written."""
 
 
 class StateError(RunError):
@@ -36,7 +39,7 @@ def save(
     folder: Path,
     round: int,
     whole: Vectors,
-    parts: Mapping[str, Vectors | VectorFile],
+    parts: Mapping[str, Part],
     facts: Mapping[str, Any],
     keep: tuple[int, ...] = (),
 ) -> Path:
@@ -115,10 +118,14 @@ def manifest(path: Path, format: int | None = None) -> dict[str, Any]:
 
 
 def tensors(path: Path) -> Vectors:
-    """The tensors of a file."""
+    """The tensors of a file. Raises `UnreadableError` if it is missing or damaged."""
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    found: Vectors = load_file(path)
+    try:
+        found: Vectors = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UnreadableError(f"{path} is missing or damaged") from error
     return found
 
 
@@ -165,9 +172,7 @@ def _clear(folder: Path) -> None:
         shutil.rmtree(path)
 
 
-def _write(
-    writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Vectors | VectorFile], facts: Mapping[str, Any]
-) -> None:
+def _write(writing: Path, before: Path, whole: Vectors, parts: Mapping[str, Part], facts: Mapping[str, Any]) -> None:
     """Write all files of a state. The parts that the state `before` also has become links."""
     try:
         known: dict[str, int] = manifest(before, facts["format"])["files"]
@@ -182,9 +187,11 @@ def _write(
     (writing / MANIFEST).write_text(json.dumps(found | {"checksum": _own_checksum(found)}, indent=1))
 
 
-def _write_part(part: Vectors | VectorFile, path: Path) -> int:
+def _write_part(part: Part, path: Path) -> int:
     """Write a part, or give its file another name; returns its checksum."""
-    return part.save(path) if isinstance(part, VectorFile) else _write_tensors(part, path)
+    if isinstance(part, VectorFile):
+        return part.save(path)
+    return _write_tensors(part() if callable(part) else part, path)
 
 
 def _write_tensors(written: Vectors, path: Path) -> int:

@@ -37,6 +37,15 @@ class Engine(ABC):
     def __post_init__(self) -> None:
         check_count(f"{type(self).__name__}.pieces", self.pieces)
 
+    @property
+    def here(self) -> Engine:
+        """An engine that gives the same bytes in this process, and answers with single uploads; itself if it does."""
+        return self
+
+    def holds(self, size: int) -> bool:
+        """Whether its executors keep a client's state of `size` bytes where it was made, and answer with handles."""
+        return False
+
     @abstractmethod
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """A running executor for `work`, and lines that say what was chosen and why.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,10 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
         "tensors": _kinds(state),
         "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
     }
-    return saved.save(folder, state.round, whole | best, dict(state.models()) | dict(state.memories()), facts, keep)
+    own = {file: partial(state.memory, client) for file, client in state.files().items()}
+    path = saved.save(folder, state.round, whole | best, {**dict(state.models()), **own}, facts, keep)
+    state.saved(lambda file: saved.tensors(path / file))
+    return path
 
 
 def load(path: Path, state: State) -> State:
@@ -59,9 +63,8 @@ def load(path: Path, state: State) -> State:
         if name in found:
             tensor.copy_(found[name])
     _load_past(path, state, {name: kept for name, kept in manifest["past"].items() if name in common})
-    for file, views in state.memories():
-        for name, tensor in saved.tensors(path / file).items():
-            views[name].copy_(tensor)
+    for file, client in state.files().items():
+        state.restore(client, partial(saved.tensors, path / file))
     for name in NUMBERS:
         setattr(state, name, manifest[name])
     state.records, state.lineage = tuple(manifest["records"]), tuple(map(tuple, manifest["lineage"]))

@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..state import State
+
 NOT_COMPARED = {"seconds", "training_seconds", "lineage", "records", "fingerprint", "oldest", "folder"}
 """Names of values that may differ between two runs with the same numbers: times, and the identity of a run."""
 
@@ -61,6 +63,8 @@ def record(thing: object) -> Record:
 
 
 def _leaves(thing: object, name: str) -> Iterator[tuple[str, Any]]:
+    if isinstance(thing, State):
+        thing = thing.gathered()
     if isinstance(thing, Tensor):
         yield name, thing.detach().cpu().clone()
     elif isinstance(thing, np.ndarray):

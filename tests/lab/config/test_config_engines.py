@@ -32,6 +32,8 @@ def test_the_kind_chooses_the_engine_as_its_name_does(table: dict[str, Any], eng
         ({"kind": "ray", "workers": 2}, "unknown key engine.workers; known are pieces, precision, kind, actors"),
         ({"kind": "sequential", "actors": 2}, "unknown key engine.actors; known are pieces, precision, kind, workers"),
         ({"name": "local", "kind": "ray"}, 'engine.kind = "ray": must be "auto" or "sequential" or "vectorised"'),
+        ({"kind": "ry"}, "engine.kind = 'ry': must be 'auto' or 'sequential' or 'vectorised' or 'ray'"),
+        ({"kind": ["ray"]}, "engine.kind = ['ray']: must be 'auto' or 'sequential' or 'vectorised' or 'ray'"),
         ({"kind": "ray", "actors": 0}, "engine.actors = 0: must be at least 1"),
     ],
 )
@@ -39,3 +41,19 @@ def test_settings_of_another_engine_are_refused(table: dict[str, Any], line: str
     with pytest.raises(ConfigError) as error:
         parse({"engine": table})
     assert str(error.value).startswith(line)
+
+
+@pytest.mark.parametrize(
+    "overrides, engine",
+    [
+        (["engine.kind=ray"], RayEngine()),
+        (["engine.kind=ray", "engine.actors=2"], RayEngine(actors=2)),
+        (["engine.actors=2", "engine.kind=ray"], RayEngine(actors=2)),
+        (["engine.kind=vectorised"], LocalEngine("vectorised", threads=3, pieces=2)),
+    ],
+)
+def test_another_engine_leaves_nothing_of_that_in_the_file(overrides: list[str], engine: Any) -> None:
+    """As when a run's own config.toml, which has all settings of its engine, is trained again on a cluster."""
+    table = {"engine": {"kind": "sequential", "threads": 3, "pieces": 2}}
+    assert parse(table, overrides).engine == engine
+    assert parse({"engine": {"kind": "ray", "actors": 4}}, ["engine.kind=auto"]).engine == LocalEngine()

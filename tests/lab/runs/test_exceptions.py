@@ -182,7 +182,8 @@ def test_where_nothing_can_be_saved_the_first_exception_is_seen(
     with monkeypatch.context() as patched, pytest.raises(Crash) as error:
         patched.setattr(RunFolder, "save", full)
         start(world(), ROUNDS, tmp_path, every=EVERY, callbacks=[crash_at(5)], **SUMS)
-    assert error.value.__notes__[0] == "the state after round 5 could not be saved: No space left on device"
+    line = "the state after round 5 could not be saved, so resume goes back to round 3: No space left on device"
+    assert error.value.__notes__[0] == line
     assert saved_rounds(tmp_path / "state") == [3]
     assert_resumed(tmp_path, whole)
 

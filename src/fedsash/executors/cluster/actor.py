@@ -13,7 +13,7 @@ import torch
 
 from ...aggregation import Aggregation
 from ...aggregation.upload_sums import UploadSums
-from ...basics.arrays import Ints
+from ...basics.arrays import Ints, Vectors
 from ...exchange import SCORES, Reply, Request
 from ..devices import own_memory
 from ..local_engine import LocalEngine
@@ -54,18 +54,26 @@ class Actor:
         """The number of this process, and its memory in bytes, without what it shares."""
         return os.getpid(), own_memory(os.getpid())
 
-    def answer(self, request: Packed, number: int, client_state: Packed) -> Packed:
-        """The answers of the clients in piece `number` of a request, whose state comes with it, or an exception."""
-        try:
-            return packed(self._answers(unpacked(request), number, unpacked(client_state)))
-        except Exception as error:
-            return packed(sendable(error))
+    def answer(self, request: Packed, number: int, rows: Packed, *states: Packed) -> Any:
+        """The answers of the clients in piece `number` of a request, whose state comes with it, or an exception.
 
-    def _answers(self, request: Request, number: int, client_state: Any) -> list[Any]:
+        The state comes in `rows`, or if it is held by the cluster in `states`, one for each client. Then the new state
+        of each client follows the answers, as an object of its own.
+        """
+        made = len(states) * [None]
+        try:
+            answers = self._answers(unpacked(request), number, unpacked(rows), states, made)
+        except Exception as error:
+            answers = sendable(error)
+        return (packed(answers), *made) if states else packed(answers)
+
+    def _answers(self, request: Request, number: int, rows: Any, states: Sequence[Packed], made: list[Any]) -> Any:
         training = self._work.training
         whole = UploadSums.of(request, training.aggregation, training.method, self._sizes, self._pieces)
         places = whole.places_of(number)
-        replies = self._replies(replace(request.only(places), client_state=client_state), places)
+        replies = self._replies(replace(request.only(places), client_state=rows), places, states)
+        if states and request.job == "train":
+            replies = _held(replies, int(places[0]), made)
         if not summed(request, training.aggregation):
             return list(replies)
         _, sums = whole.piece(number)
@@ -73,12 +81,28 @@ class Actor:
             sums.take(reply)
         return [sums.partial_sum()]
 
-    def _replies(self, request: Request, places: Ints) -> Iterator[Reply]:
+    def _replies(self, request: Request, places: Ints, states: Sequence[Packed]) -> Iterator[Reply]:
         block = self._engine.block if request.job != "evaluate" else len(places)  # batches may mix clients' samples
         assert isinstance(block, int)
         for first in range(0, len(places), block):
             rows = slice(first, first + block)
-            yield self._trainer.answer(request.only(rows), places[rows])
+            asked = request.only(rows)
+            if states:
+                asked = replace(asked, client_state=_stacked([unpacked(state) for state in states[rows]]))
+            yield self._trainer.answer(asked, places[rows])
+
+
+def _stacked(states: Sequence[Vectors]) -> Vectors:
+    """The states of clients as rows `[b, ...]`, a copy."""
+    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
+
+
+def _held(replies: Iterator[Reply], first: int, made: list[Any]) -> Iterator[Reply]:
+    """The replies without their new client state, which is put into `made`, whose place 0 is that of client `first`."""
+    for reply in replies:
+        for row, place in enumerate(reply.places.tolist()):
+            made[place - first] = packed({name: rows[row] for name, rows in reply.client_state.items()})
+        yield replace(reply, client_state={})
 
 
 def sizes_of(work: ClientWork) -> Ints:

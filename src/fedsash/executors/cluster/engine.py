@@ -17,6 +17,9 @@ PIECES = 64
 
 MOST_ACTORS = 65_536
 
+LEAST = 100_000
+"""From so many bytes on, a client's state stays in the cluster. Ray would send a smaller object back to the server."""
+
 
 @dataclass(frozen=True)
 class RayEngine(Engine):
@@ -49,10 +52,14 @@ class RayEngine(Engine):
         check_count("RayEngine.actors", self.actors, most=MOST_ACTORS)
 
     @property
-    def inside(self) -> LocalEngine:
+    def here(self) -> LocalEngine:
         """What an actor does with the clients that it is given."""
         kind: Literal["sequential", "vectorised"] = "sequential" if self.block == 1 else "vectorised"
-        return LocalEngine(kind, 1, self.block, False, self.memory_format, 1, precision=self.precision)
+        own = self.memory_format
+        return LocalEngine(kind, 1, self.block, False, own, 1, pieces=self.pieces, precision=self.precision)
+
+    def holds(self, size: int) -> bool:
+        return size >= LEAST
 
     def open(self, work: ClientWork, rounds: int | None = None) -> tuple[Executor, list[str]]:
         """An executor as in `Engine.open`.

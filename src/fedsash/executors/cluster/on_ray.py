@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,18 +13,24 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import ray
+from ray.exceptions import OutOfDiskError
 
 from ...aggregation.upload_sums import UploadSums
-from ...basics.errors import check, one_line, shortened
+from ...basics.errors import WorkerError, check, one_line, shortened
 from ...basics.signals import STOPS
-from ...exchange import Answers, Executor, Request
+from ...exchange import Answer, Answers, Executor, Request
 from ..devices import cores
 from ..training import ClientWork
 from ..worker import signals_wait
 from .actor import Actor, sizes_of
+from .calls import PieceCall
 from .engine import RayEngine
-from .packing import Packed, copied, packed, unpacked
+from .held import Held
+from .packing import Packed, packed
 from .pool import Pool
+
+REACHED = 10.0
+"""For so many seconds an address may leave a call unanswered."""
 
 
 def opened(engine: RayEngine, work: ClientWork) -> tuple[Executor, list[str]]:
@@ -51,11 +58,12 @@ class OnRay(Executor):
 
     def __init__(self, engine: RayEngine, work: ClientWork, count: int) -> None:
         self._engine, self._sizes, self._training = engine, sizes_of(work), work.training
-        self._trainer = engine.inside.trainer(work)
+        self._trainer = engine.here.trainer(work)
         # A new actor is made of these, too: Ray drops what nobody here refers to.
         self._parts = ray.put(packed(work.training)), ray.put(packed(work.data))
         remote = ray.remote(num_cpus=1, max_restarts=0, max_task_retries=0)(Actor)
-        self._pool = Pool(lambda: remote.remote(*self._parts, engine.inside, engine.pieces, sys.path), count)
+        self._pool = Pool(lambda: remote.remote(*self._parts, engine.here, engine.pieces, sys.path), count)
+        self._held = Held()
         self._request: Request | None = None
         try:
             self._pool.first()
@@ -65,19 +73,24 @@ class OnRay(Executor):
 
     def work(self, request: Request) -> Answers:
         self._request = request
-        cut, calls = self._calls(request)
-        came: dict[int, Packed] = {}
-        answers = self._pool.answers(calls, f"round {request.round + 1}")
-        for number in cut:
-            while number not in came:
-                came |= [next(answers)]
-            found = unpacked(copied(came.pop(number)))
-            if isinstance(found, Exception):
-                raise found
-            for answer in found:
+        what = f"round {request.round + 1}"
+        try:
+            for answer in self._answers(request, what):
                 yield answer
                 if self._request is not request:
                     raise RuntimeError("this request can't be continued: the executor has since been given another")
+        except OutOfDiskError as error:
+            raise WorkerError(f"{what}: Ray's object store and the disk behind it are full on a machine") from error
+
+    def _answers(self, request: Request, what: str) -> Iterator[Answer]:
+        calls = self._calls(request)
+        came: dict[int, tuple[Packed, list[Any]]] = {}
+        answers = self._pool.answers(calls, what)
+        for number in sorted(calls):
+            while number not in came:
+                which, answer, states = next(answers)
+                came[which] = answer, states
+            yield from calls[number].opened(*came.pop(number))
 
     def described(self) -> dict[str, Any]:
         return asdict(self._engine)
@@ -88,16 +101,15 @@ class OnRay(Executor):
     def close(self) -> None:
         self._pool.close()
 
-    def _calls(self, request: Request) -> tuple[list[int], dict[int, tuple[Any, ...]]]:
-        """The pieces with clients, in order; and the arguments of an actor for each, the longest first."""
+    def _calls(self, request: Request) -> dict[int, PieceCall]:
+        """The call of an actor for each piece with clients, the longest first."""
         steps = self._trainer.steps_of(request)
-        t, everybody = self._training, ray.put(packed(replace(request, client_state={})))
+        t, everybody = self._training, ray.put(packed(replace(request, client_state={}, handles=None)))
         sums = UploadSums.of(request, t.aggregation, t.method, self._sizes, self._engine.pieces)
         pieces = {number: sums.places_of(number) for number in range(self._engine.pieces)}
         cut = [number for number, places in pieces.items() if len(places)]
         longest = sorted(cut, key=lambda number: -int(steps[pieces[number]].sum()))
-        own = {number: packed(request.only(pieces[number]).client_state) for number in cut}
-        return cut, {number: (everybody, number, own[number]) for number in longest}
+        return {number: PieceCall(request, everybody, number, pieces[number], self._held) for number in longest}
 
 
 def connect(address: str | None, field: str) -> None:
@@ -112,11 +124,19 @@ def connect(address: str | None, field: str) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to nobody
         settings |= {"address": "local", "include_dashboard": False, "num_cpus": cores()}
     try:
+        _check_port(address or "")
         with _own_signals(), signals_wait():
             ray.init(**settings)
-    except (ConnectionError, RuntimeError, ValueError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         right = f"can't be reached ({shortened(one_line(error), 200)})"
         check(False, field, address, right)
+
+
+def _check_port(address: str) -> None:
+    """Raise `OSError` unless something listens at an address with a port; Ray would try it for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdigit():
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACHED).close()
 
 
 @contextmanager

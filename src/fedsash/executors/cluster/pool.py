@@ -7,10 +7,10 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Protocol
 
 import ray
-from ray.exceptions import ObjectLostError, OutOfMemoryError, RayActorError
+from ray.exceptions import ObjectLostError, OutOfDiskError, OutOfMemoryError, RayActorError, RayTaskError
 
 from ...basics.errors import WorkerError, shortened
 from .packing import Packed, unpacked
@@ -26,8 +26,23 @@ PATIENCE = 300.0
 DEAD = (RayActorError, ObjectLostError, OutOfMemoryError)
 """What Ray raises if an actor, or the machine with its answer, is gone."""
 
+Asked = dict[Any, tuple[int, list[Any]]]
+"""The number of each call that is under way by the reference of its answer, and the references that come with it."""
+
 START = -1
 """The place of a piece's number where an actor starts."""
+
+
+class Call(Protocol):
+    """A call of an actor."""
+
+    def make(self, actor: Any) -> list[Any]:
+        """Call the actor: the references of the answer, and of what comes with it."""
+        ...
+
+    def mend(self) -> None:
+        """Replace what was lost of the arguments."""
+        ...
 
 
 class Pool:
@@ -38,7 +53,7 @@ class Pool:
     """
 
     def __init__(self, make: Callable[[], Any], count: int) -> None:
-        self._make, self._count, self._deaths = make, count, Counter[int]()
+        self._make, self._count, self._losses = make, count, Counter[int]()
         self._free: list[Any] = []
         self._busy: dict[Any, Any] = {}
         self._starting: set[Any] = set()
@@ -49,26 +64,28 @@ class Pool:
         while not self._free:
             self._next({}, "the start")
 
-    def answers(self, calls: Mapping[int, tuple[Any, ...]], what: str) -> Iterator[tuple[int, Packed]]:
-        """The answer to each call of an actor, by its number, as they come; those that are first in order begin first.
+    def answers(self, calls: Mapping[int, Call], what: str) -> Iterator[tuple[int, Packed, list[Any]]]:
+        """The number of each call, its answer and the references of what comes with it, as they come.
 
-        A call that was given up before may still keep its actor busy. `what` names the request in messages.
+        Those that are first in order begin first. A call that was given up before may still keep its actor busy. `what`
+        names the request in messages.
         """
-        left, asked = deque(calls), dict[Any, int]()
-        self._deaths.clear()
+        left, asked = deque(calls), Asked()
+        self._losses.clear()
         self._fill()
         done = 0
         while done < len(calls):
             self._hand_out(calls, left, asked)
-            number, answer = self._next(asked, what)
+            number, answer, more = self._next(asked, what)
             if number is None:
                 continue
             if answer is None:
+                calls[number].mend()
                 left.appendleft(number)
                 continue
             self._hand_out(calls, left, asked)  # nobody waits while the answer is used
             done += 1
-            yield number, answer
+            yield number, answer, more
 
     def processes(self) -> Iterator[tuple[int, int]]:
         """The number of the process of each actor that is free, and its memory in bytes."""
@@ -93,45 +110,58 @@ class Pool:
         self._busy[ready] = actor
         self._starting.add(ready)
 
-    def _hand_out(self, calls: Mapping[int, tuple[Any, ...]], left: deque[int], asked: dict[Any, int]) -> None:
+    def _hand_out(self, calls: Mapping[int, Call], left: deque[int], asked: Asked) -> None:
         while left and self._free:
             actor, number = self._free.pop(), left.popleft()
-            answer = actor.answer.remote(*calls[number])
-            self._busy[answer], asked[answer] = actor, number
+            answer, *more = calls[number].make(actor)
+            self._busy[answer], asked[answer] = actor, (number, more)
 
-    def _next(self, asked: dict[Any, int], what: str) -> tuple[int | None, Packed | None]:
-        """Wait until an actor has finished something: the number of the call, and its answer, None if it has died.
+    def _next(self, asked: Asked, what: str) -> tuple[int | None, Packed | None, list[Any]]:
+        """Wait until an actor has finished something: the number of the call, its answer, and what comes with it.
 
-        The number is None if the actor has started, or if it has answered a call that was given up.
+        The answer is None if the actor has died, or if an argument was lost. The number is None if the actor has
+        started, or if it has answered a call that was given up.
         """
         ready, _ = ray.wait([*self._busy], num_returns=1, timeout=PATIENCE)
         if not ready:
             if self._busy.keys() <= self._starting:
                 raise WorkerError(f"{what}: no actor has started within {PATIENCE:g} s; has the cluster free cores?")
-            return None, None
+            return None, None, []
         ended = ready[0]
-        actor, number, starts = self._busy.pop(ended), asked.pop(ended, None), ended in self._starting
+        actor, (number, more) = self._busy.pop(ended), asked.pop(ended, (None, []))
+        starts = ended in self._starting
         self._starting.discard(ended)
         try:
             answer: Any = ray.get(ended) if starts or number is not None else None
         except DEAD as error:
-            self._replace(actor, START if starts else number, what, error)
-            return number, None
+            if isinstance(error, RayTaskError):  # the actor lives, and has not got what it needs
+                self._count_loss(number, f"{what}: what an actor needs is gone ({reason(error)})")
+                self._free.append(actor)
+            else:
+                self._replace(actor, START if starts else number, what, error)
+            return number, None, []
+        except OutOfDiskError:
+            self._free.append(actor)
+            raise
         if starts and isinstance(failure := unpacked(answer), Exception):
             raise failure
         self._free.append(actor)
-        return number, answer
+        return number, answer, more
 
     def _replace(self, dead: Any, number: int | None, what: str, error: Exception) -> None:
         """Start a new actor in place of a dead one, which had this call."""
         ray.kill(dead)
         why = f"{what}: an actor died ({reason(error)})"
-        if number is not None:
-            self._deaths[number] += 1
-            if self._deaths[number] > REPLACED:
-                raise WorkerError(f"{why}, as did the {REPLACED} before it")
+        self._count_loss(number, why)
         _log.warning("%s; a new one takes its place", why)
         self._start()
+
+    def _count_loss(self, number: int | None, why: str) -> None:
+        """Count what a call has lost: an actor, or what the actor needs."""
+        if number is not None:
+            self._losses[number] += 1
+            if self._losses[number] > REPLACED:
+                raise WorkerError(f"{why}, as did the {REPLACED} before it")
 
 
 def reason(error: Exception) -> str:

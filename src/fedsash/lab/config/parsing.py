@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,13 @@ from ...basics.resolve import Allowed, allowed_only
 from .. import own_code as permits
 from ..files import there
 from . import tables
-from .errors import ConfigError, prefixed
+from .errors import ConfigError, located, prefixed
 from .experiment import Experiment
 from .files import check_content, overridden, read
 from .network import NetworkExperiment
 from .own import KEYS as OWN_KEYS
 from .own import OwnExperiment
+from .registries import REGISTRIES
 
 
 def load(path: str | Path, overrides: Iterable[str] = (), own_code: Allowed = False) -> Experiment:
@@ -64,8 +66,7 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     It is a `NetworkExperiment` if the table has `network` or `scheduler`, and an `OwnExperiment` if it has `built_by`.
     Raises `ConfigError`.
     """
-    for override in overrides:
-        table = overridden(table, override)
+    table = _overridden(table, list(overrides))
     check_content(table)
     kind: type[Experiment] = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
     if "built_by" in table:
@@ -77,3 +78,20 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     with allowed_only(own_code):
         experiment: Experiment = tables.build(kind, table, "", kind())
     return experiment
+
+
+def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
+    """The table after `overrides`. If they choose an engine of another class, nothing of the table's own is left."""
+    found = reduce(overridden, overrides, table)
+    if _engine(found) == _engine(table):
+        return found
+    return reduce(overridden, overrides, {key: value for key, value in table.items() if key != "engine"})
+
+
+def _engine(table: Mapping[str, Any]) -> str:
+    """The name of the engine that a table chooses."""
+    engine, usual = table.get("engine", {}), "local"
+    if not isinstance(engine, Mapping):
+        return usual
+    with located("engine"):
+        return str(engine.get("name") or REGISTRIES["engines"].chosen(engine) or usual)

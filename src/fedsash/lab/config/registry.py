@@ -56,11 +56,20 @@ class Registry:
         return make
 
     def chosen(self, table: Mapping[str, Any]) -> str | None:
-        """The name of the thing that a table without a name means: a field of it, marked `chooses`, takes the value."""
+        """The name of the thing that a table without a name means: a field of it, marked `chooses`, takes the value.
+
+        None if the table has no such field. Raises `SettingError` if no thing takes the value.
+        """
+        taken: dict[str, dict[str, str]] = {}
         for name, make in self.things.items():
-            keys = [f.name for f in fields(make) if f.metadata.get("chooses")] if is_dataclass(make) else []
-            if any(table.get(key) in get_args(hints_of(make)[key]) for key in keys):
-                return name
+            for f in fields(make) if is_dataclass(make) else ():
+                if f.metadata.get("chooses"):
+                    taken.setdefault(f.name, {}).update(dict.fromkeys(get_args(hints_of(make)[f.name]), name))
+        for key in taken.keys() & table.keys():
+            value = table[key]
+            right = f"must be {' or '.join(map(repr, taken[key]))}"
+            check(isinstance(value, str) and value in taken[key], key, value, right)
+            return taken[key][value]
         return None
 
     def options(self, name: Any) -> dict[str, Option]:

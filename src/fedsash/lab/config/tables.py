@@ -92,7 +92,9 @@ def _object(kind: Any, value: Any, place: str, default: Any) -> Any:
 
 def _named(registry: Registry, table: dict[str, Any], place: str, default: Any) -> Any:
     """The object for a table that chooses a thing of the registry by its name."""
-    if "name" not in table and (chosen := registry.chosen(table)):
+    with located(place):
+        chosen = None if "name" in table else registry.chosen(table)
+    if chosen:
         table["name"] = chosen
     if "name" not in table and default is None:
         raise ConfigError(f"{place}.name is missing: {registry.right.partition(', or')[0]}", join(place, "name"))

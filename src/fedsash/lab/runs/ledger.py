@@ -102,7 +102,8 @@ class Ledger:
         try:
             self.save(self.state)
         except Exception as failure:
-            error.add_note(f"the state after round {self.state.round} could not be saved: {one_line(failure)}")
+            back = f"so resume goes back to round {self.saved.round if self.saved else 0}"
+            error.add_note(f"the state after round {self.state.round} could not be saved, {back}: {one_line(failure)}")
 
     def _new(self) -> State:
         """The state before the first round."""

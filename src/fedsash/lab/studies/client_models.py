@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -35,12 +35,16 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
 
     The clients and their first model are those of `federation.round(state)`, whose update is the weighted mean of
     `w - sent`. With `ids` `[s]`, these clients train instead. Clients whose upload the round would refuse are left out.
+    The clients of a run on a cluster train in this process.
+
     Raises `ValueError` if no client is left, or if the engine returns only sums over several clients.
     """
-    request = federation.ask(state, ids=ids)
+    here = federation.engine.here
+    federation = federation if here is federation.engine else replace(federation, engine=here)
+    request = federation.ask(state, ids=ids).gathered()
     check(len(request.ids) > 0, "client_models: round", request.round, "nobody answers in it")
     if request.job == "probe":
-        request = federation.ask(state, probed=federation.collect(request))
+        request = federation.ask(state, probed=federation.collect(request)).gathered()
     answers = list(federation.executor.work(request))
     right = "answers with sums over several clients: take one that shows single uploads"
     check(not any(isinstance(each, PartialSum) for each in answers), "engine", federation.engine, right)

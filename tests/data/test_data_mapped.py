@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from dataclasses import replace
 from pathlib import Path
@@ -69,6 +70,29 @@ def test_an_array_that_numpy_has_mapped_stays_in_its_file_until_a_worker_or_an_a
         assert len(sent) < 1000
         again = pickle.loads(sent)
         assert stays(again) and torch.equal(again, train.x)
+
+
+def test_what_was_changed_in_memory_alone_is_kept(tmp_path: Path) -> None:
+    """An array in the mode "c" never writes to its file, which has other numbers then."""
+    in_file(tmp_path, KINDS["float32"])
+    x = np.load(tmp_path / "x.npy", mmap_mode="c")
+    x += 1
+    for part in (x, x[3:40]):
+        train = data_of(part, Y[: len(part)]).train.x
+        assert isinstance(train, Tensor) and torch.equal(train, torch.from_numpy(np.array(part)))
+
+
+def test_a_file_without_a_name_is_read_into_memory(tmp_path: Path) -> None:
+    x = in_file(tmp_path, KINDS["float32"])
+    (tmp_path / "x.npy").unlink()
+    train = data_of(x).train.x
+    assert type(train) is Tensor and torch.equal(train, torch.from_numpy(KINDS["float32"]))
+
+
+def test_a_deep_copy_is_mapped_too(tmp_path: Path) -> None:
+    data = data_of(in_file(tmp_path, KINDS["float32"]))
+    again = copy.deepcopy(data).train.x
+    assert stays(again) and torch.equal(again, data.train.x)  # type: ignore[arg-type]
 
 
 def test_what_is_made_of_it_is_a_plain_tensor(tmp_path: Path) -> None:

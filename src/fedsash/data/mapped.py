@@ -31,6 +31,9 @@ class MappedTensor(Tensor):
     def __reduce_ex__(self, protocol: Any) -> Any:
         return mapped, self.place
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> MappedTensor:
+        return mapped(*self.place)
+
 
 def mapped(file: Path, dtype: str, offset: int, shape: tuple[int, ...]) -> MappedTensor:
     """The array at a place. Raises `DataError` if the file is not on this machine, or too short."""
@@ -45,8 +48,13 @@ def mapped(file: Path, dtype: str, offset: int, shape: tuple[int, ...]) -> Mappe
 
 
 def place_of(array: NDArray[Any]) -> Place | None:
-    """The place of an array that NumPy has mapped, or None if there is none, or if its numbers do not lie in a row."""
-    if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous or not array.size:
+    """The place of an array that NumPy has mapped, or None if its numbers are not those of a file, one after another.
+
+    The numbers of an array in the mode "c" may have been changed in memory alone.
+    """
+    if not isinstance(array, np.memmap) or array.mode == "c" or not array.flags.c_contiguous or not array.size:
+        return None
+    if array.filename is None or not Path(array.filename).exists():
         return None
     whole = array
     while isinstance(whole.base, np.memmap):

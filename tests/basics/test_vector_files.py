@@ -6,6 +6,8 @@ import os
 import resource
 import stat
 import zlib
+from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import pytest
@@ -110,6 +112,39 @@ def test_a_forked_process_lets_go_of_the_files_and_the_first_one_keeps_them(tmp_
         os._exit(0 if len(os.listdir("/dev/fd")) < before else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert torch.equal(file.vector(), torch.ones(9))
+
+
+def test_a_forked_process_waits_for_no_thread_of_the_first_one(tmp_path: Path) -> None:
+    file = written(torch.ones(9), tmp_path)
+    file.settle()
+    file._settled = Future()  # as if the thread were still at work
+    child = os.fork()
+    if not child:
+        os._exit(0 if file.save(tmp_path / "saved") == file.settle() else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert same_bits(load_file(tmp_path / "saved")["w"], torch.ones(9))
+
+
+def test_what_ends_in_the_middle_of_a_vector_leaves_no_open_file(tmp_path: Path) -> None:
+    def chunks() -> Iterator[Tensor]:
+        yield torch.ones(4)
+        raise KeyboardInterrupt
+
+    opened = len(os.listdir("/dev/fd"))
+    with pytest.raises(KeyboardInterrupt):
+        VectorFile.write(chunks(), 9, torch.float32, tmp_path)
+    assert len(os.listdir("/dev/fd")) == opened
+
+
+def test_a_file_that_can_not_be_opened_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="a past model can't be written: Too many open files") as error:
+            written(torch.ones(9), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert error.value.filename == str(tmp_path)
 
 
 def test_more_files_than_a_process_may_usually_have_open_are_allowed(tmp_path: Path) -> None:

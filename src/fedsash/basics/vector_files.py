@@ -9,8 +9,9 @@ import resource
 import shutil
 import tempfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -48,14 +49,15 @@ class VectorFile:
 
         It is in the system's cache when this returns. Raises `OSError`, for example if the disk is full.
         """
-        handle = _nameless(folder)
-        try:
-            _append(handle, _header(d, dtype))
-            for chunk in chunks:
-                _append(handle, chunk.contiguous().cpu().view(torch.uint8).numpy().data)
-        except OSError as error:
-            os.close(handle)
-            raise OSError(error.errno, f"a past model can't be written: {error.strerror}", str(folder)) from error
+        with _named(folder):
+            handle = _nameless(folder)
+            try:
+                _append(handle, _header(d, dtype))
+                for chunk in chunks:
+                    _append(handle, chunk.contiguous().cpu().view(torch.uint8).numpy().data)
+            except BaseException:  # such as Ctrl-C
+                os.close(handle)
+                raise
         made = cls(handle, d, dtype)
         made._settled = _background(os.getpid()).submit(made._bring_to_disk, folder)
         return made
@@ -96,10 +98,8 @@ class VectorFile:
             _background(os.getpid()).submit(self._read_ahead)
 
     def _bring_to_disk(self, folder: Path) -> int:
-        try:
+        with _named(folder):
             os.fsync(self._handle)
-        except OSError as error:
-            raise OSError(error.errno, f"a past model can't be written: {error.strerror}", str(folder)) from error
         return self._checksum()
 
     def _read_ahead(self) -> None:
@@ -115,8 +115,17 @@ class VectorFile:
         return self
 
 
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Let an `OSError` say what could not be done, and name the folder."""
+    try:
+        yield
+    except OSError as error:
+        raise OSError(error.errno, f"a past model can't be written: {error.strerror}", str(folder)) from error
+
+
 def allow(files: int) -> None:
-    """Let this process have so many more files open than usual. Raises `OSError` if the system's limit is lower."""
+    """Let this process have so many files for vectors open. Raises `OSError` if the system's limit is lower."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = files + USUAL
     if resource.RLIM_INFINITY != hard < needed:
@@ -129,6 +138,15 @@ def let_go() -> None:
     """Close all files in a forked process, which needs none of them: else they would stay as long as it lives."""
     for file in list(_open):
         file._close()
+
+
+def _without_thread() -> None:
+    """Wait for nothing in a forked process: the thread that brings files to the disk is in the first one."""
+    for file in list(_open):
+        file._settled = None
+
+
+os.register_at_fork(after_in_child=_without_thread)
 
 
 @lru_cache(maxsize=1)

@@ -104,3 +104,20 @@ def test_it_takes_the_newest_model_in_the_pass_in_which_it_loses_the_oldest() ->
     total.lose({2: models[2]}, (3, 4, 5), {5: Pieces.of(models[5])})
     mean = total.mean((3, 4, 5), dict[int, Tensor]().__getitem__, models[0])  # it needs no model any more
     assert same_bits(mean, follow(Window(3), trajectory(5)).value(models[0]))
+
+
+def test_an_addition_that_was_interrupted_leaves_no_half_of_a_sum() -> None:
+    models, total = dict(enumerate(trajectory(5).unbind())), MovingSum(zeros)
+    right = follow(Window(3), trajectory(5)).value(models[0])
+    short = torch.ones(len(models[0]) - 1, dtype=models[0].dtype)  # ends an addition when others have been added
+    for before in ((1, 2, 3), (2, 3, 4)):
+        total.mean(before, models.__getitem__, models[0])
+    for first in (0, 3):
+        with pytest.raises((RuntimeError, ValueError)):
+            total.mean((first, 5, 6), (models | {6: short}).__getitem__, models[0])
+        assert same_bits(total.mean((3, 4, 5), models.__getitem__, models[0]), right)
+    total.mean((2, 3, 4), models.__getitem__, models[0])
+    total.mean((1, 2, 3), models.__getitem__, models[0])
+    with pytest.raises((RuntimeError, ValueError)):
+        total.lose({1: short}, (2, 3, 4), {})
+    assert same_bits(total.mean((3, 4, 5), models.__getitem__, models[0]), right)

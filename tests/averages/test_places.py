@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import math
+import os
+import resource
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,7 +22,7 @@ from fedsash.averages import Observer, Observers, Pieces, Tracker, Window
 from fedsash.averages.afterwards import KeptSums
 from fedsash.basics.storage import Storage
 from support.limits import short_files
-from support.trajectories import follow, same_bits, trajectory
+from support.trajectories import Alone, follow, same_bits, trajectory
 
 STORAGES = get_args(Storage)
 
@@ -112,6 +115,38 @@ def test_a_disk_that_fills_up_is_an_error_and_with_room_again_the_window_is_whol
     for round in range(6, 10):
         window.observe(models[round], round)
     assert same_bits(window.value(models[9]), follow(Window(4), models).value(models[9]))
+
+
+@pytest.mark.parametrize("asked", [False, True], ids=["never asked", "asked after every model"])
+def test_a_model_that_could_not_be_kept_is_in_no_sum(asked: bool, tmp_path: Path) -> None:
+    """The sum takes a model before its place does. The next model may have the same round."""
+    models = trajectory(9, d=1000, dtype=torch.float32)
+    window, right = (Alone(Window(4, storage=storage), models[0], tmp_path) for storage in ("disk", "host"))
+    for round in range(1, 7):
+        for each in (window, right):
+            each.observe(models[round], round)
+            if asked:
+                each.value(models[0])
+    with short_files(2000), pytest.raises(OSError, match="a past model can't be written"):
+        window.observe(models[9], 7)
+    for round in (7, 8, 9):
+        window.observe(models[round], round)
+        held = torch.stack([window.held[one] for one in sorted({*window.held})])
+        mean = window.value(models[0]).double()
+        assert torch.allclose(mean, held.double().mean(0), atol=1e-6)
+
+
+def test_several_windows_may_have_all_their_files_open(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/dev/fd")) + 20, hard))
+    try:
+        models = trajectory(300, d=2, dtype=torch.float32)
+        windows = [follow(Window(300, storage="disk"), models, tmp_path) for _ in range(4)]
+        assert len({float(window.value(models[0])[0]) for window in windows}) == 1
+    finally:
+        windows = []
+        gc.collect()  # their files are closed now
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 @contextmanager

@@ -44,6 +44,7 @@ class MovingSum:
         come, gone = held - self._rounds, self._rounds - held
         anew = self._sum is None or self._sum[0].device != device or len(come) + len(gone) >= len(held)
         plus, minus = _models(model, held if anew else come), _models(model, set() if anew else gone)
+        self._rounds = set()  # who interrupts the addition finds no sum
         if anew:
             self._empty(like, device)
         assert self._sum is not None
@@ -74,8 +75,10 @@ class MovingSum:
             return
         lacks = set(held) - self._rounds
         added = coming if lacks == coming.keys() else {}
-        exact_sums.add(*self._sum, plus=list(added.values()), minus=_models(models.__getitem__, gone))
-        self._rounds = self._rounds - gone | added.keys()
+        minus, rounds = _models(models.__getitem__, gone), self._rounds - gone | added.keys()
+        self._rounds = set()
+        exact_sums.add(*self._sum, list(added.values()), minus)
+        self._rounds = rounds
 
 
 def _models(model: Callable[[int], Tensor], rounds: Collection[int]) -> list[Pieces]:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Set
 from pathlib import Path
 from typing import Protocol
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -18,6 +19,9 @@ from . import exact_sums
 from .pieces import Pieces, rounded
 
 Sum = tuple[Tensor, Tensor]
+
+_on_disk: WeakSet[Disk] = WeakSet()
+"""All places of this process whose models are files."""
 
 
 class Place(Protocol):
@@ -118,7 +122,9 @@ class Disk:
         self.like, self._settings = like, (capacity, like, folder)
         self._models: dict[int, VectorFile] = {}
         self._last: VectorFile | None = None
-        allow(2 * capacity)  # each is an open file, and another one while it is mapped
+        # Each model is an open file, and another one while it is mapped.
+        allow(2 * (capacity + sum(other._settings[0] for other in _on_disk)))
+        _on_disk.add(self)
 
     @property
     def rounds(self) -> Set[int]:

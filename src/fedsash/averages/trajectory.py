@@ -53,7 +53,12 @@ class Trajectory:
 
     def put(self, round: int, w: Tensor | Pieces) -> None:
         """Keep a copy of the model `w` `[d]` of `round`. Raises `OSError`, for example if the disk is full."""
-        self.place.put(round, Pieces.of(w))
+        try:
+            self.place.put(round, Pieces.of(w))
+        except BaseException:  # such as Ctrl-C; sums have it already (see `forget`)
+            for past in self._pasts:
+                past.start_anew()
+            raise
         if any(past.moves for past in self._pasts):
             self.place.expect(min(self.place.rounds))  # the first to go, and then it is subtracted
 
@@ -104,6 +109,10 @@ class Past(Mapping[int, Tensor]):
     def lose(self, models: Mapping[int, Tensor], coming: Mapping[int, Pieces]) -> None:
         """Its trajectory is about to drop `models`, which it does not need (see `MovingSum.lose`)."""
         self._sum.lose(models, self.rounds, coming)
+
+    def start_anew(self) -> None:
+        """Add all its models up again when their mean is asked for next."""
+        self._sum.clear()
 
     def clear(self) -> None:
         """Need no models from now on."""

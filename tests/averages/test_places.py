@@ -117,6 +117,15 @@ def test_a_disk_that_fills_up_is_an_error_and_with_room_again_the_window_is_whol
     assert same_bits(window.value(models[9]), follow(Window(4), models).value(models[9]))
 
 
+def test_a_sum_for_which_there_is_no_room_is_an_error_that_names_the_folder(tmp_path: Path) -> None:
+    models = trajectory(5, d=1000, dtype=torch.float32)
+    window = follow(Window(4, storage="disk"), models, tmp_path)
+    with short_files(8000), pytest.raises(OSError, match="16,000 bytes can't be kept on the disk") as error:
+        window.value(models[0])
+    assert error.value.filename == str(tmp_path) and not list(tmp_path.iterdir())
+    assert same_bits(window.value(models[0]), follow(Window(4), models).value(models[0]))
+
+
 @pytest.mark.parametrize("asked", [False, True], ids=["never asked", "asked after every model"])
 def test_a_model_that_could_not_be_kept_is_in_no_sum(asked: bool, tmp_path: Path) -> None:
     """The sum takes a model before its place does. The next model may have the same round."""

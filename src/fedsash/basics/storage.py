@@ -72,14 +72,23 @@ def mapped(size: int, w: Tensor, place: Path, reserve: bool = False) -> Tensor:
     """Zeros `[size, *w.shape]` in a file without a name in the folder `place`, which is mapped into memory.
 
     The file is sparse: a disk that fills up later kills the process (SIGBUS) where it can't raise an error. With
-    `reserve` all of it is taken at once, where the system can do so; this raises `OSError` if the disk is full.
+    `reserve` all of it is taken at once, where the system can do so; this raises `OSError`, which names the folder, if
+    the disk is full.
     """
     place.mkdir(parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=place, prefix="rows-") as file:
         if reserve and hasattr(os, "posix_fallocate"):  # not on macOS
-            os.posix_fallocate(file.fileno(), 0, size * w.numel() * w.element_size())
+            _take(file.fileno(), size * w.numel() * w.element_size(), place)
         flat = torch.from_file(file.name, shared=True, size=size * w.numel(), dtype=w.dtype)
     return flat.view(size, *w.shape)
+
+
+def _take(handle: int, size_bytes: int, place: Path) -> None:
+    try:
+        os.posix_fallocate(handle, 0, size_bytes)
+    except OSError as error:
+        why = f"{size_bytes:,} bytes can't be kept on the disk: {error.strerror}"
+        raise OSError(error.errno, why, str(place)) from error
 
 
 def free(device: torch.device) -> int:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
 
+from fedsash.basics.child import Child
 from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.summaries import summarise
-from fedsash.lab.sweeps.process import _results
+from fedsash.lab.sweeps.process import Message, Process, Stop, _results
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 
@@ -34,6 +36,16 @@ axes.seed = [0, 1]
 def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> None:
     rows = history({"model": [0.5], "w": [0.625], "new": [None]}, metric=criterion.name)
     assert _results(summarise(rows, Evaluation(), criterion)) == text
+
+
+def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path) -> None:
+    """As where the file of another machine can not be seen."""
+    log = tmp_path / "log.txt"
+    child, heard = Child("no_module_of_this_name", str(log), str(tmp_path), {}), SimpleQueue[Message | Stop]()
+    log.unlink()
+    Process(child, heard)
+    message = heard.get(timeout=30)
+    assert isinstance(message, Message) and message.crash and str(log) in message.reason
 
 
 def test_a_leg_without_evaluations_and_a_failed_one_say_nothing_of_models() -> None:

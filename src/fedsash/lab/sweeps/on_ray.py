@@ -119,8 +119,8 @@ def _check_machines(machines: Sequence[Mapping[str, Any]], out: Path) -> None:
     marker = out / f".seen-{uuid4().hex[:8]}"
     marker.touch()
     try:
-        asked = {node["NodeManagerHostname"]: _asked(node, str(marker)) for node in machines}
-        for name, answer in asked.items():
+        asked = [(node["NodeManagerHostname"], _asked(node, str(marker))) for node in machines]  # names may be equal
+        for name, answer in asked:
             try:
                 why = ray.get(answer, timeout=PATIENCE)
             except GetTimeoutError:

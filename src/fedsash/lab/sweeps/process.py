@@ -93,7 +93,7 @@ class Process:
                 reason = told.pop("error", "")
                 self._heard.put(Message(self, ended=ended, results=results, reason=reason, **told))
             reason = self._why(self._program.code())
-        except WorkerError as error:
+        except (WorkerError, OSError) as error:  # its log may be missing
             reason = one_line(error)
         self._heard.put(Message(self, ended=True, reason=reason, crash=True))
 

@@ -90,6 +90,16 @@ def test_what_does_not_fit_a_cluster_is_refused_in_a_line(more: dict[str, Any], 
         on_cluster(sweep({"seed": [0, 1]}, **more), tmp_path)
 
 
+def test_an_engine_of_ones_own_is_refused_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has a name and no kind."""
+    code = "from dataclasses import dataclass\nfrom fedsash.executors import Engine\n\n@dataclass(frozen=True)\n"
+    (tmp_path / "own_engine.py").write_text(code + "class Mine(Engine):\n    def open(self, work, rounds=None): ...\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    own = parse({"base": BASE | {"engine": {"name": "own_engine:Mine"}}, "axes": {"seed": [0]}}, Path(), own_code=True)
+    with pytest.raises(ConfigError, match=r"^engine.name = 'own_engine:Mine': a sweep over a cluster needs an engine"):
+        execute(own, tmp_path / "out", progress=False, cluster="local")
+
+
 def test_runs_that_need_more_cores_than_a_machine_has_are_refused(tmp_path: Path) -> None:
     wide = {"engine": BASE["engine"] | {"workers": 3, "threads": 6}}
     with pytest.raises(SettingError, match="cluster = 'local': has no machine with the 18 cores that a run needs"):

@@ -100,8 +100,9 @@ def _got(answer: Any) -> Any:
 def _check_fits(experiment: Experiment) -> None:
     """Raise `ConfigError` if a run can't be trained by a process with a core or some."""
     if not isinstance(experiment.engine, LocalEngine):
-        kind = experiment.table()["engine"]["kind"]
-        raise ConfigError(f"engine.kind = {kind!r}: a sweep over a cluster needs an engine of one machine")
+        chosen = experiment.table()["engine"]
+        key = "kind" if "kind" in chosen else "name"  # an engine of one's own has no kind
+        raise ConfigError(f"engine.{key} = {chosen[key]!r}: a sweep over a cluster needs an engine of one machine")
     if experiment.device not in ("cpu", "auto"):
         raise ConfigError(f"device = {experiment.device!r}: a sweep over a cluster trains on the CPU")
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import math
 import os
+import pickle
 import resource
 import threading
 from collections.abc import Iterator
@@ -88,6 +90,21 @@ def test_a_tracker_has_the_same_bytes_wherever_its_models_lie_and_goes_on_from_i
             tracker.update()
         values.append([value for name in windows for value in tracker.value(name).values()])
     assert all(torch.equal(a, b) for other in values for a, b in zip(values[0], other, strict=True))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda tracker: pickle.loads(pickle.dumps(tracker))])
+def test_a_copy_of_a_tracker_on_disk_goes_on_by_itself(copied: Any) -> None:
+    module = torch.nn.Linear(3, 2)
+    tracker = Tracker({"w": Window(3, storage="disk")}, module)
+    for _ in range(4):
+        tracker.update()
+    value = tracker.value("w")["weight"].clone()
+    again = copied(tracker)
+    for p in again.module.parameters():
+        p.data += 3
+    again.update()
+    assert torch.equal(tracker.value("w")["weight"], value)
+    assert torch.allclose(again.value("w")["weight"], value + 1)
 
 
 def test_running_sums_on_disk_are_those_in_memory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

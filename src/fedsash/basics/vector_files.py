@@ -114,6 +114,10 @@ class VectorFile:
     def __deepcopy__(self, memo: dict[int, Any]) -> VectorFile:
         return self
 
+    def __reduce__(self) -> Any:
+        """Another process writes a file of its own, in the system's folder for temporary files."""
+        return VectorFile.write, ([self.vector()], self._d, self._dtype, Path(tempfile.gettempdir()))
+
 
 @contextmanager
 def _named(folder: Path) -> Iterator[None]:

@@ -6,6 +6,7 @@ import ctypes
 import itertools
 import multiprocessing
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -95,10 +96,11 @@ def test_a_fork_from_another_file_system_has_copies(tmp_path: Path) -> None:
         place = save(state, source)
         loaded = load(place, world.start(tmp_path))
         again = save(loaded, tmp_path)
-    finally:
         subprocess.run(["rm", "-r", str(source)], check=True)
-    assert identical(load(again, world.start()), state) and identical(loaded, state)
-    assert identical(after(world, 2, loaded), after(world, 2, state))
+        assert identical(load(again, world.start()), state) and identical(loaded, state)
+        assert identical(after(world, 2, loaded), after(world, 2, state))  # this makes the folder again
+    finally:
+        shutil.rmtree(source, ignore_errors=True)
 
 
 def test_models_whose_files_are_removed_while_a_run_goes_on_are_not_lost(tmp_path: Path) -> None:

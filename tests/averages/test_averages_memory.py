@@ -72,7 +72,7 @@ def test_the_file_of_a_window_leaves_nothing_behind(tmp_path: Path) -> None:
 
 
 def test_a_disk_without_room_is_an_error_at_once() -> None:
-    with pytest.raises(OSError, match=r"100000000 rows like \[1000000\] take 400,000,000,000,000 bytes"):
+    with pytest.raises(OSError, match=r"100,000,000 vectors of 1,000,000 numbers take 400,000,000,000,000 bytes"):
         Alone(Window(10**8, storage="disk"), torch.zeros(10**6))
 
 

@@ -65,7 +65,8 @@ def check_room(size: int, w: Tensor, place: Path, already: bool = False) -> None
     if size_bytes > room and already:
         room += sum(file.stat().st_size for file in place.rglob("*") if file.is_file())
     if size_bytes > room:
-        raise OSError(f"{size} rows like {list(w.shape)} take {size_bytes:,} bytes, but {place} has only {room:,} free")
+        many = f"{size:,} vectors of {w.numel():,} numbers"
+        raise OSError(f"{many} take {size_bytes:,} bytes on the disk, but {place} has only {room:,} free")
 
 
 def mapped(size: int, w: Tensor, place: Path, reserve: bool = False) -> Tensor:

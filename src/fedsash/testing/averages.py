@@ -47,7 +47,9 @@ def check_average(average: Average, **settings: Any) -> None:
 def _check_values(average: Average, models: Tensor) -> None:
     alone = Alone(average, models[0])
     expect(not average.observes(0), average, "the model before the first round must not be observed")
-    slack = 8 * torch.finfo(models.dtype).eps
+    keeps = average.retention()
+    kept = models.dtype if keeps is None or keeps.kept_as == "model" else getattr(torch, keeps.kept_as)
+    slack = 8 * torch.finfo(kept).eps
     for round, w in enumerate(models[1:], start=1):
         if alone.count == 0:
             same = identical(alone.value(w), w)

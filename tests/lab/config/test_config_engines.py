@@ -54,6 +54,14 @@ def test_settings_of_another_engine_are_refused(table: dict[str, Any], line: str
 )
 def test_another_engine_leaves_nothing_of_that_in_the_file(overrides: list[str], engine: Any) -> None:
     """As when a run's own config.toml, which has all settings of its engine, is trained again on a cluster."""
-    table = {"engine": {"kind": "sequential", "threads": 3, "pieces": 2}}
-    assert parse(table, overrides).engine == engine
-    assert parse({"engine": {"kind": "ray", "actors": 4}}, ["engine.kind=auto"]).engine == LocalEngine()
+    table = {"kind": "sequential", "threads": 3, "pieces": 2}
+    assert parse({"engine": table}, overrides).engine == engine
+    assert parse({"engine": {"name": "local"} | table}, overrides).engine == engine
+
+
+@pytest.mark.parametrize("table", [{"kind": "ray", "actors": 4}, {"name": "ray", "kind": "ray", "actors": 4}])
+def test_nor_of_that_of_a_cluster(table: dict[str, Any]) -> None:
+    assert parse({"engine": table}, ["engine.kind=auto"]).engine == LocalEngine()
+    there = parse({"engine": table}, ["engine.kind=sequential", "engine.threads=1", "engine.pieces=64"])
+    assert there.engine == LocalEngine("sequential", threads=1, pieces=64)
+    assert parse({"engine": table}, ["engine.actors=2"]).engine == RayEngine(actors=2)

@@ -17,7 +17,7 @@ PIECES = 64
 
 MOST_ACTORS = 65_536
 
-LEAST = 100_000
+LEAST = 100 * 1024
 """From so many bytes on, a client's state stays in the cluster. Ray would send a smaller object back to the server."""
 
 

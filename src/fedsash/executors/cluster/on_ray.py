@@ -128,7 +128,8 @@ def connect(address: str | None, field: str) -> None:
         with _own_signals(), signals_wait():
             ray.init(**settings)
     except (OSError, RuntimeError, ValueError) as error:
-        right = f"can't be reached ({shortened(one_line(error), 200)})"
+        known = '"auto" is the Ray that runs on this machine, HOST:PORT one elsewhere'
+        right = f"can't be reached: {known} ({shortened(one_line(error), 200)})"
         check(False, field, address, right)
 
 

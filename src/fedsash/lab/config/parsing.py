@@ -82,16 +82,16 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
 
 def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
     """The table after `overrides`. If they choose an engine of another class, nothing of the table's own is left."""
-    found = reduce(overridden, overrides, table)
-    if _engine(found) == _engine(table):
-        return found
-    return reduce(overridden, overrides, {key: value for key, value in table.items() if key != "engine"})
+    chosen = _engine(reduce(overridden, overrides, {}))
+    if chosen and chosen != (_engine(table) or "local"):
+        table = {key: value for key, value in table.items() if key != "engine"}
+    return reduce(overridden, overrides, table)
 
 
-def _engine(table: Mapping[str, Any]) -> str:
-    """The name of the engine that a table chooses."""
-    engine, usual = table.get("engine", {}), "local"
+def _engine(table: Mapping[str, Any]) -> str | None:
+    """The name of the engine that a table chooses, if it chooses one."""
+    engine = table.get("engine")
     if not isinstance(engine, Mapping):
-        return usual
+        return None
     with located("engine"):
-        return str(engine.get("name") or REGISTRIES["engines"].chosen(engine) or usual)
+        return engine.get("name") or REGISTRIES["engines"].chosen(engine)

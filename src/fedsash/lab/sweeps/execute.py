@@ -13,7 +13,7 @@ from ..config.words import shown
 from ..progress import Progress
 from . import index
 from .axes import Sweep
-from .foreman import Foreman, SweepReport
+from .foreman import Foreman, SweepReport, is_done
 from .machines import Here, Machines
 from .plan import Plan, plan
 
@@ -42,7 +42,8 @@ def execute(
     for leg in legs.legs:
         check_same(leg.experiment, out / leg.folder)
     index.write(out, sweep, {})
-    machines = _machines(legs, out, jobs, cluster)
+    left = any(not is_done(leg, out) for leg in legs.legs)
+    machines = _machines(legs, out, jobs, cluster if left else None)
     with Progress(legs.to_train, progress) as bar:
         executed = Foreman(out, legs, machines, bar).work()
     index.write(out, sweep, executed.failed)

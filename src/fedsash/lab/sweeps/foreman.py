@@ -46,7 +46,7 @@ class Foreman:
 
     def __init__(self, out: Path, plan: Plan, machines: Machines, bar: Progress) -> None:
         self.executed, self.bar, self.machines, self.slots = SweepReport(out), bar, machines, [*machines.slots]
-        self.done = {leg.folder for leg in plan.legs if _is_done(leg, out)}
+        self.done = {leg.folder for leg in plan.legs if is_done(leg, out)}
         self.waiting = [_Work.on(stack) for stack in stacks(plan.legs, len(self.slots))]
         self.reached = {leg.folder: leg.last if leg.folder in self.done else leg.first for leg in plan.legs}
         self.before = sum(leg.first for leg in plan.legs)
@@ -177,7 +177,7 @@ class Foreman:
         self.bar.update(sum(self.reached.values()) - self.before, rounds)
 
 
-def _is_done(leg: Leg, out: Path) -> bool:
+def is_done(leg: Leg, out: Path) -> bool:
     """Whether the leg's last state and all its results are written. On a network a run may end before its last round.
 
     Otherwise its last session is repeated: it writes the results again and clears what a killed process has left.

@@ -63,6 +63,7 @@ with Federation(net, data, **settings) as world:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_does_not_grow_with_the_decoded_size(tmp_path: Path) -> None:
     first = tmp_path / "data" / "a" / "0.jpg"

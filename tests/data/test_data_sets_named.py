@@ -68,6 +68,7 @@ def test_what_a_name_needs_is_said_with_the_key_of_the_experiment_file(tmp_path:
 # Real data.
 
 
+@pytest.mark.slow
 def test_real_cifar10_is_decoded_in_ten_seconds_and_read_again_in_one(caplog: pytest.LogCaptureFixture) -> None:
     path = real("cifar10")
     start = time.perf_counter()

@@ -102,6 +102,7 @@ def rows(folder: Path) -> list[object]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_experiment_that_is_served_to_nodes_gives_the_numbers_of_its_simulation(
     flower: Loopback, folder: Path

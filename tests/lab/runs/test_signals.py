@@ -173,6 +173,7 @@ def train(out: str, rounds: int) -> None:
         tell("interrupted" if result.interrupted else "finished")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(100)
 @pytest.mark.parametrize("script", ["train"], indirect=True)
 def test_two_signals_at_any_moment_change_nothing(script: Script, tmp_path: Path) -> None:

@@ -55,7 +55,8 @@ def test_a_reproduction_parses_at_every_scale_into_runs_that_its_tables_and_figu
         for figure in found.figures(scale):
             lines = figure.lines.values() or [Pick()]
             xs = figure.x.values() or [Pick()]
-            used |= {run.name for line in lines for x in xs for run in results.asked(figure.where | line | x)}
+            wheres = [look.where for look in figure.looks.values()] or [figure.where | a | b for a in lines for b in xs]
+            used |= {run.name for where in wheres for run in results.asked(where)}
         assert used == asked, "a run that nothing is made of"
         models = {model for run in sweep.runs for model in ("model", "sent", *run.experiment.averages)}
         for table in found.tables:
@@ -78,18 +79,12 @@ def test_the_rounds_that_a_figure_looks_at_are_kept(name: str) -> None:
     for scale in found.scales:
         sweep = found.plan(scale)
         legs = {leg.runs[0]: leg for leg in plan(sweep.runs).legs if len(leg.runs) == 1}
-        for figure in found.figures(scale):
-            rounds = [
-                int(there[1])
-                for model in getattr(figure.study, "models", ())
-                if (there := re.search(r"(?:@|round:)(\d+)$", model))
-            ]
+        for look in (look for figure in found.figures(scale) for look in figure.looks.values()):
             for run in sweep.runs:
-                if figure.where.takes(run.labels):
-                    last, keep = run.experiment.rounds, run.experiment.checkpoint.keep
-                    wanted = {*rounds, *(getattr(figure.study, "rounds", ()) or ())}
-                    assert wanted <= {*keep, last}, f"{scale}: {figure.name}: {run.name}"
-                    assert min(wanted, default=last) >= legs[run.name].first
+                if look.where.takes(run.labels):
+                    last = run.experiment.rounds
+                    assert look.rounds(last) <= {*run.experiment.checkpoint.keep, last}
+                    assert min(look.rounds(last), default=last) >= legs[run.name].first, f"{scale}: {run.name}"
 
 
 def test_with_ima_and_without_share_their_beginning_in_every_method_of_ima_table_1() -> None:

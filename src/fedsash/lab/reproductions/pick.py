@@ -84,6 +84,13 @@ def mapping(value: Any, place: str) -> Mapping[str, Any]:
     return value
 
 
+def listed(value: Any, place: str) -> list[Any]:
+    """The value, which must be a list. Raises `ConfigError`."""
+    if not isinstance(value, list):
+        raise ConfigError(f"{place} = {shown(value)}: must be a list")
+    return value
+
+
 def text(value: Any, place: str) -> str:
     """The value, which must be a string. Raises `ConfigError`."""
     if not isinstance(value, str):

@@ -30,9 +30,14 @@ FOUND: dict[str, dict[str, Any]] = {
     "surface": {**TERRAIN, "model": "model", "seed": 0},
     "decomposition": {
         "rounds": [10],
-        **{name: [0.5] for name in ("squared_error", "train_bias", "heterogeneous_bias")},
+        **{name: [0.5] for name in ("squared_error", "train_bias", "heterogeneous_bias", "test_error")},
         **{name: [None] for name in ("variance", "covariance", "cka")},
         **{name: [2.0] for name in ("locality_max", "locality_mean")},
+    },
+    "ensemble": {
+        "split": "test", "rounds": [10, 20], "cka": [0.5, None],
+        "mean": [[0.5, 0.4], [0.3]], "ensemble": [[0.5, 0.3], [0.3]],
+        "gap": [[0.0, 0.1], [0.0]], "distance": [[0.0, 2.0], [0.0]],
     },
     "flatness": {
         "split": "train",

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...basics.errors import RunError
-from ..pictures import Axis, Line, Panel, Picture, look
+from ..pictures import Axis, Bars, Line, Panel, Picture, look
+from ..pictures.picture import Layer
 from ..studies import pictures
 from .statements import Place, Series
 
@@ -25,7 +26,7 @@ class Finding:
 
     @property
     def label(self) -> str:
-        return ", ".join(filter(None, (self.run, self.panel)))
+        return _joined(self.run, self.panel)
 
 
 @dataclass(frozen=True)
@@ -96,13 +97,21 @@ def _placed(part: _Part | None, i: int, several: bool) -> Panel:
 
 
 def _overlaid(i: int, parts: Sequence[_Part]) -> Panel:
-    """The lines of all parts in one panel, called by their parts."""
-    lines = [
-        replace(line, name=", ".join(filter(None, (part.label, line.name))))
-        for part in parts
-        for line in part.panels[i].layers
-        if isinstance(line, Line)
+    """The lines or bars of all parts in one panel, called by their parts."""
+    layers = [(part.label, layer) for part in parts for layer in part.panels[i].layers]
+    bars = [(label, layer) for label, layer in layers if isinstance(layer, Bars)]
+    lines = [(label, layer) for label, layer in layers if isinstance(layer, Line)]
+    others = [layer for layer in parts[0].panels[i].layers if not isinstance(layer, Bars | Line)]
+    drawn: list[Layer] = [
+        replace(line, name=_joined(label, line.name), style=look(place)) for place, (label, line) in enumerate(lines)
     ]
-    others = [layer for layer in parts[0].panels[i].layers if not isinstance(layer, Line)]
-    styled = [replace(line, style=look(place)) for place, line in enumerate(lines)]
-    return replace(parts[0].panels[i], layers=[*others, *styled], width=8, height=4.5, ends=True)
+    if bars:
+        names = [_joined(label, name) for label, each in bars for name in each.names]
+        colours = [look(place).colour for place in range(len(names))]
+        heights = [row for _, each in bars for row in each.heights]
+        drawn.append(replace(bars[0][1], names=names, heights=heights, colours=colours))
+    return replace(parts[0].panels[i], layers=[*others, *drawn], width=8, height=4.5, ends=not bars)
+
+
+def _joined(*words: str) -> str:
+    return ", ".join(filter(None, words))

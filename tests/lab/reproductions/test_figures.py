@@ -113,8 +113,8 @@ def test_a_number_is_the_best_over_a_grid_and_the_grid_is_named_below(tmp_path: 
     values = {"seed=0,A": [0.4] * 6, "seed=1,A": [0.6] * 6, "seed=0,B": [0.3] * 6}
     filled = given.tables[0].filled(pretend(tmp_path, given, values))
     assert [row[-1] for row in filled["rows"] if row[1] == "here"] == ["60.00", "30.00"]
-    assert "The best over seed (0, 1), for each number by itself." in filled["missing"]
-    assert "1 was best for A, accuracy" in filled["missing"]
+    assert "The best over seed (0, 1), for each number by itself." in filled["chosen"]
+    assert "1 was best for A, accuracy" in filled["chosen"]
     assert [number["chosen"] for number in filled["numbers"]] == ["1", "0"]
 
 

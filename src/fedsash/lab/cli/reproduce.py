@@ -44,7 +44,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     for filled in done.tables:
         terminal.say()
         terminal.show(_table(filled))
-        for line in filled.get("missing", ()):
+        for line in (*filled.get("missing", ()), *filled.get("chosen", ())):
             terminal.show(line)
     terminal.say()
     terminal.show(done.note)

@@ -12,7 +12,7 @@ from ..pictures.picture import Layer
 from ..studies import pictures
 from .statements import Place, Series
 
-COLUMN, ROW = 4.4, 3.4
+COLUMN, ROW = 4.6, 4.0
 """Inches of a panel among others."""
 
 
@@ -54,14 +54,16 @@ def composed(title: str, findings: Sequence[Finding], shows: Sequence[str], over
 
 
 def series(picture: Picture) -> dict[str, Series]:
-    """The lines of a picture by name: `"panel: line"`, or the panel if the line has none, or the line in one panel."""
+    """The lines of a picture by name: `"label: line"` with the label of the panel, or the panel's name if the line has
+    none, or the line's own in a single panel."""
     found = {}
     for panel in picture.panels:
         for line in (layer for layer in panel.layers if isinstance(layer, Line)):
+            name = ": ".join((panel.name.partition(": ")[0], line.name)) if line.name else panel.name
             alone = len(picture.panels) == 1 and line.name
             known = ((x, y) for x, y in zip(line.x, line.y, strict=True) if x is not None and y is not None)
             values: dict[Place, float] = {float(x): float(y) for x, y in known}
-            found[line.name if alone else ": ".join(filter(None, (panel.name, line.name)))] = Series(values)
+            found[line.name if alone else name] = Series(values)
     return found
 
 

@@ -80,7 +80,7 @@ def reproduce(
             if not filled["rows"]:
                 continue
             filled["title"] = filled["title"] or reproduction.title
-            filled["note"] = "\n".join([*filled["missing"], done.note])
+            filled["note"] = "\n".join([*filled["missing"], *filled["chosen"], done.note])
             done.tables.append(filled)
             _write(out, table.name, filled)
         verdicts = {}

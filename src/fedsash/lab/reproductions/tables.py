@@ -113,7 +113,8 @@ class Table:
         """The table with the measured numbers, in the paper's layout.
 
         Each row of the paper gives up to three rows: published, measured, and the difference if there is one. Rows and
-        columns are left out if none of their runs was asked for. `missing` says why numbers are missing."""
+        columns are left out if none of their runs was asked for. `missing` says why numbers are missing, `chosen` what
+        they are the best of."""
         numbers = list(self.numbers(results))
         asked = [number for number in numbers if number.measured.asked]
         columns = [column for column in self.columns if any(number.column == column for number in asked)]
@@ -131,12 +132,13 @@ class Table:
             "columns": ["", "", *columns],
             "rows": lines,
             "numbers": [number.record() for number in numbers],
-            "missing": [*_missing(asked), *self._chosen(asked, results)],
+            "missing": _missing(asked),
+            "chosen": self._chosen(asked, results),
         }
 
     def _chosen(self, numbers: list[Number], results: Results) -> list[str]:
         """The grid that numbers are the best of, and what was chosen from it."""
-        if not self.best_over:
+        if not self.best_over or len(results.sweep.axes[self.best_over]) == 1:
             return []
         found: dict[str, list[str]] = {}
         for number in numbers:

@@ -24,7 +24,7 @@ from .study import Found, OnProgress, Rows, Study, number, option, share, split_
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
-LINES = 6
+LINES = 4
 """The most rounds that have a line of their own in the picture."""
 
 

@@ -116,10 +116,11 @@ def test_a_surface_is_a_relief_and_contours_of_the_same_numbers() -> None:
 
 
 def test_a_decomposition_shows_what_is_known() -> None:
-    parts, distances, likeness = picture("decomposition").panels
+    parts, distances, likeness, wrong = picture("decomposition").panels
     names = ["squared error of the ensemble", "bias on own samples", "bias on others' samples"]
     assert [line.name for line in of(parts, Line)] == names
     assert [values(line) for line in of(distances, Line)] == [[2], [2]] and likeness.layers == []
+    assert [values(line) for line in of(wrong, Line)] == [[0.5]]
     (several, *_) = picture("decomposition", variance=[0.1], covariance=[0.2], bias=[0.2]).panels
     assert {line.name for line in of(several, Line)} > {"squared bias", "variance", "covariance"}
 

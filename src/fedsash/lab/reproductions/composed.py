@@ -108,7 +108,8 @@ def _overlaid(i: int, parts: Sequence[_Part]) -> Panel:
         replace(line, name=_joined(label, line.name), style=look(place)) for place, (label, line) in enumerate(lines)
     ]
     if bars:
-        names = [_joined(label, name) for label, each in bars for name in each.names]
+        alone = all(len(each.names) == 1 for _, each in bars)
+        names = [label if alone and label else _joined(label, name) for label, each in bars for name in each.names]
         colours = [look(place).colour for place in range(len(names))]
         heights = [row for _, each in bars for row in each.heights]
         drawn.append(replace(bars[0][1], names=names, heights=heights, colours=colours))

@@ -77,6 +77,7 @@ TERMS = (
     "locality_mean",
     "cka",
     "squared_error",
+    "test_error",
 )
 ANALYSES: dict[str, dict[str, Any]] = {
     "line": {"models": ["model", "ema"], "beta": [0, 0.5, 1], "loss": [1, 0.5, 2], "error": [0.2, None, 0.3]}
@@ -84,6 +85,8 @@ ANALYSES: dict[str, dict[str, Any]] = {
     "plane": PLACES | {"models": {"model": [-1, 0], "ema": [1, 0], "window3": [0, 1]}, "mean": [0, 0.3]},
     "surface": PLACES | {"model": "model", "seed": 0},
     "decomposition": {term: [3.0, 1.0] for term in TERMS} | {"rounds": [6, 12], "covariance": [None, None], "runs": 1},
+    "ensemble": {"split": "test", "rounds": [6], "cka": [0.5], "mean": [[0.5, 0.4]], "ensemble": [[0.5, 0.3]]}
+    | {"gap": [[0.0, 0.1]], "distance": [[0.0, 2.0]]},
     "flatness": {"models": {"model": {"eigenvalues": [4, 1], "sharpness": {"0.05": 0.2}}}},
     "window": {"average": "window3", "round": 12, "rounds": [1, 2], "weights": [1, 0.5], "clients": [0.5, 1.0]}
     | {"distance_rounds": [10, 12], "distances": [0.5, 0.25]},

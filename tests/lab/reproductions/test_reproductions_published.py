@@ -12,8 +12,8 @@ from fedsash.lab.reproductions.published import PrintedNumber, read_cell
 from fedsash.lab.reproductions.tables import Table
 from support.reproductions import load
 
-COUNTS = {"wima-table-2": 11 * 7, "wima-table-3": 4, "wima-table-4": 10, "wima-table-5": 12}
-COUNTS |= {"ima-table-1": 12 * 8, "ima-table-2": 6 * 5, "ima-table-3": 8 * 5, "fedswa-table-3": 10 * 3}
+COUNTS = {"wima-table-2": [11 * 7, 5 * 2], "wima-table-3": [2 * 2], "wima-table-5": [4 * 3]}
+COUNTS |= {"ima-table-1": [12 * 8], "ima-table-2": [6 * 5], "ima-table-3": [8 * 5], "fedswa-table-3": [10 * 3, 10 * 3]}
 GAINS = {
     "FedAvg": [5.3, 4.2, 4.9, 3.2, None, 1.5],
     "FedAvgM": [2.4, 2.2, 4.5, 2.2, 5.7, None],
@@ -41,9 +41,9 @@ def values(table: Table, cell: int) -> dict[tuple[str, str], float | None]:
     }
 
 
-@pytest.mark.parametrize("name, count", COUNTS.items())
-def test_a_printed_table_has_all_its_cells(name: str, count: int) -> None:
-    for table in load(name).tables[: 2 if name == "fedswa-table-3" else 1]:
+@pytest.mark.parametrize("name, counts", COUNTS.items())
+def test_a_printed_table_has_all_its_cells(name: str, counts: list[int]) -> None:
+    for table, count in zip(load(name).tables, counts, strict=False):
         assert sum(map(len, table.published.values())) == count
         assert all(len(cell) == len(table.cells) for cells in table.published.values() for cell in cells)
 
@@ -83,14 +83,14 @@ def test_imas_speed_ups_are_the_quotients_of_its_rounds() -> None:
 
 
 def test_wimas_window_of_100_agrees_between_tables_2_and_4() -> None:
-    second, fourth = values(printed("wima-table-2"), 1), values(printed("wima-table-4"), 0)
+    second, fourth = values(printed("wima-table-2"), 1), values(printed("wima-table-2", 1), 0)
     assert second["FedAvg", "CIFAR-100 a=0"] == fourth["W = 100", "CIFAR-100"]
     assert second["FedAvg", "CIFAR-10 a=0"] == pytest.approx(fourth["W = 100", "CIFAR-10"], abs=0.0101)
 
 
 def test_suspicious_numbers_carry_their_doubt() -> None:
     """75 % of the trend breaks at W = 50; PAM is an inference; Shakespeare is lost; FedDyn diverged."""
-    fourth, second = printed("wima-table-4"), printed("wima-table-2")
+    fourth, second = printed("wima-table-2", 1), printed("wima-table-2")
     assert fourth.published["W = 50"][1][0] == PrintedNumber("22.75 ?", 22.75, doubt=True)
     columns = list(second.columns)
     assert all(cells[columns.index("CIFAR-100 PAM")][0].doubt for cells in second.published.values())

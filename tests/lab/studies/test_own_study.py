@@ -61,4 +61,4 @@ def test_it_stands_on_the_page_and_among_pictures_for_papers(run: Path, tmp_path
 def test_it_can_be_a_figure_of_a_reproduction() -> None:
     table = {"kind": "lengths", "models": ["model"], "power": 1}
     figure = Figure.of(table, {}, "name", "figures[0]")
-    assert repr(figure.study) == "LengthStudy(models=('model',), power=1)"
+    assert repr(figure.looks[""].study) == "LengthStudy(models=('model',), power=1)"

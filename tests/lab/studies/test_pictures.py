@@ -30,9 +30,14 @@ FOUND: dict[str, dict[str, Any]] = {
     "surface": {**TERRAIN, "model": "model", "seed": 0},
     "decomposition": {
         "rounds": [10],
-        **{name: [0.5] for name in ("squared_error", "train_bias", "heterogeneous_bias")},
+        **{name: [0.5] for name in ("squared_error", "train_bias", "heterogeneous_bias", "test_error")},
         **{name: [None] for name in ("variance", "covariance", "cka")},
         **{name: [2.0] for name in ("locality_max", "locality_mean")},
+    },
+    "ensemble": {
+        "split": "test", "rounds": [10, 20], "cka": [0.5, None],
+        "mean": [[0.5, 0.4], [0.3]], "ensemble": [[0.5, 0.3], [0.3]],
+        "gap": [[0.0, 0.1], [0.0]], "distance": [[0.0, 2.0], [0.0]],
     },
     "flatness": {
         "split": "train",
@@ -111,10 +116,11 @@ def test_a_surface_is_a_relief_and_contours_of_the_same_numbers() -> None:
 
 
 def test_a_decomposition_shows_what_is_known() -> None:
-    parts, distances, likeness = picture("decomposition").panels
+    parts, distances, likeness, wrong = picture("decomposition").panels
     names = ["squared error of the ensemble", "bias on own samples", "bias on others' samples"]
     assert [line.name for line in of(parts, Line)] == names
     assert [values(line) for line in of(distances, Line)] == [[2], [2]] and likeness.layers == []
+    assert [values(line) for line in of(wrong, Line)] == [[0.5]]
     (several, *_) = picture("decomposition", variance=[0.1], covariance=[0.2], bias=[0.2]).panels
     assert {line.name for line in of(several, Line)} > {"squared bias", "variance", "covariance"}
 

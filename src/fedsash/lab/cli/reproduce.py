@@ -45,7 +45,7 @@ def _reproduce(given: argparse.Namespace) -> int:
     for filled in done.tables:
         terminal.say()
         terminal.show(_table(filled))
-        for line in filled["missing"]:
+        for line in (*filled.get("missing", ()), *filled.get("chosen", ())):
             terminal.show(line)
     terminal.say()
     terminal.show(done.note)
@@ -70,7 +70,9 @@ def _table(filled: dict[str, Any]) -> Table:
 
     table = Table(title=filled["title"], title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(filled["columns"]):
-        table.add_column(column, overflow="fold", no_wrap=i == 1, justify="left" if i < 2 else "right")
+        table.add_column(
+            column, overflow="fold", no_wrap=i == 1, justify="left" if i < 2 or filled["columns"][1] else "right"
+        )
     before = None
     for row, *cells in filled["rows"]:
         style = {"paper": "dim", "here": "bold"}.get(cells[0], "")

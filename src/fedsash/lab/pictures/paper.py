@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from ..files import replace_file
@@ -51,6 +52,8 @@ HOUSE: Any = {
 `matplotlibrc`: one that lies in the working directory could have text set by LaTeX."""
 TITLE = 0.45
 """Inches for the title."""
+BELOW, WORD = 0.17, 0.066
+"""Inches for a line below the panels, and for a letter of it."""
 LETTER, HANDLE = 0.075, 0.6
 """Inches per letter of a legend, and for the rest of an entry."""
 NAMED = 8
@@ -91,8 +94,14 @@ def _figure(picture: Picture) -> Figure:
     rows = [panels[i : i + columns] for i in range(0, len(panels), columns)]
     widths = [max(row[i].width for row in rows if i < len(row)) for i in range(min(columns, len(panels)))]
     heights = [max(panel.height for panel in row) for row in rows]
-    made = Figure((sum(widths), sum(heights) + TITLE), layout="constrained")
+    below = [line for text in picture.below for line in wrap(text, int(sum(widths) / WORD))]
+    height = sum(heights) + TITLE + BELOW * len(below)
+    made = Figure((sum(widths), height), layout="constrained")
     made.suptitle(picture.title, x=0.012, ha="left", color=INK)
+    if below:
+        margin = BELOW * (len(below) + 0.5) / height
+        made.set_layout_engine("constrained", rect=(0, margin, 1, 1 - margin))
+        made.text(0.012, margin, "\n".join(below), size=8, va="top", color=INK)
     grid = made.add_gridspec(len(rows), len(widths), width_ratios=widths, height_ratios=heights)
     every = [_axes(made, grid[divmod(i, columns)], panel, len(widths) > 1) for i, panel in enumerate(panels)]
     for panel, axes in zip(panels, every, strict=True):

@@ -194,13 +194,15 @@ class Panel:
 class Picture:
     """A picture: its title, its panels in the order of the page, and one or two sentences below it on the page.
 
-    A notebook shows it drawn, and `save(path)` writes it.
+    Papers have captions of their own: there, the sentences of `below` are printed below the panels instead. A notebook
+    shows it drawn, and `save(path)` writes it.
     """
 
     title: str
     panels: Sequence[Panel]
     columns: int = 1
     caption: str = ""
+    below: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"Picture({self.title!r}, {', '.join(panel.name for panel in self.panels)}): save(path) writes it"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from colorsys import hls_to_rgb
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Dash = Literal["solid", "dash", "dot", "dashdot", "longdash"]
@@ -42,6 +43,16 @@ def look(place: int) -> Style:
     """The style of the line with this index. Colour and mark together distinguish 42 lines."""
     lap = place // len(COLOURS)
     return Style(COLOURS[place % len(COLOURS)], DASHES[lap % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
+
+
+def paired(names: Sequence[str]) -> dict[str, Style]:
+    """A style for each name: for "A + ..." the style of the name "A", dashed, and for all others a look of its own."""
+    bases = {name: name.partition(" + ")[0] for name in names}
+    own = [name for name in names if bases[name] == name or bases[name] not in names]
+    return {
+        name: look(own.index(name)) if name in own else replace(look(own.index(bases[name])), dash="dash")
+        for name in names
+    }
 
 
 def many(count: int) -> list[str]:

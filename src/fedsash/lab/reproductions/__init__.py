@@ -1,6 +1,7 @@
 """The papers' tables and figures as sweeps, with published and measured numbers side by side.
 
-Each reproduction is a file `NAME.toml` in this folder. To add a reproduction, add a file.
+Each reproduction is a file `NAME.toml` in this folder. To add a reproduction, add a file. Tables and figures that are
+views of the same runs are in one file, which is called after the first of them.
 """
 
 from __future__ import annotations
@@ -29,12 +30,26 @@ def titles() -> dict[str, str]:
 def load(name: str) -> Reproduction:
     """The reproduction of that name. Raises `ValueError` if there is none, or if its file has an error."""
     known = names()
-    close = suggestion(name, known)
-    hint = (
-        f"must be one of {', '.join(known)}" if not close else f"there is no such reproduction; did you mean {close}?"
-    )
-    check(name in known, "reproduction", name, hint)
+    check(name in known, "reproduction", name, "" if name in known else _hint(name, known))
     return Reproduction.load(FOLDER / f"{name}.toml")
+
+
+def made_by(name: str) -> str:
+    """The reproduction that makes this table or figure, or parts of it such as `ima-figure-5b`; "" if there is none."""
+    for file in sorted(FOLDER.glob("*.toml")):
+        content = read(file)
+        made = (str(of.get("name", "")) for key in ("tables", "figures") for of in content.get(key, []))
+        if any(re.fullmatch(re.escape(name) + r"[a-z]?(-.*)?", of) for of in made):
+            return file.stem
+    return ""
+
+
+def _hint(name: str, known: list[str]) -> str:
+    """What would be right in place of a name that no reproduction has."""
+    if whole := made_by(name):
+        return f"is made by {whole}"
+    close = suggestion(name, known)
+    return f"there is no such reproduction; did you mean {close}?" if close else f"must be one of {', '.join(known)}"
 
 
 def _order(name: str) -> tuple[str, str, int]:

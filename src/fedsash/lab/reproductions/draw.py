@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
-from dataclasses import replace
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,18 @@ from ..files import table as read_table
 from ..files import write_table
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.curves import curves
+from ..pictures.paper import NAMED
 from ..pictures.paper import draw as draw_picture
 from ..pictures.smoothing import smooth
+from ..pictures.styles import paired
 from ..progress import Progress
 from ..studies import pictures
 from ..sweeps import PlannedRun
-from .figures import AGAINST, Figure
+from .composed import Finding, composed, series
+from .figures import AGAINST, Figure, Look
 from .pick import STATISTICS
 from .results import Measurement, Results, safe
+from .statements import Place, Series, Verdict
 
 if TYPE_CHECKING:
     from ..studies.opened import OpenRun
@@ -32,44 +37,64 @@ if TYPE_CHECKING:
 Say = Callable[[str], None]
 
 
-def draw(figure: Figure, results: Results, command: str, say: Say, progress: bool = True) -> list[Path]:
-    """Draw a figure into `pictures/`, write its numbers into `tables/` or `analyses/`, and return the pictures.
+@dataclass(frozen=True)
+class Drawn:
+    """The pictures of a figure, and what its numbers say of the paper's statements about it."""
+
+    pictures: list[Path]
+    verdicts: list[Verdict]
+
+
+def draw(figure: Figure, results: Results, command: str, say: Say, progress: bool = True) -> Drawn:
+    """Draw a figure into `pictures/`, and write the numbers of values into `tables/`.
 
     `say` is called with a line for everything that could not be drawn.
     """
-    if missing := [run.name for run in results.asked(figure.where) if run.name not in results.finished]:
+    wheres = [look.where for look in figure.looks.values()] or [figure.where]
+    asked = {run.name: run for where in wheres for run in results.asked(where)}
+    if missing := [name for name in asked if name not in results.finished]:
         say(f"{figure.name}: without {len(missing)} runs that are not there, such as {missing[0]}")
-    if not results.runs(figure.where):
-        return []
+    if len(missing) == len(asked):
+        return Drawn([], [])
     if figure.kind == "curves":
-        return _curves(figure, results)
-    if figure.kind == "values":
-        return _values(figure, results, command)
-    return _analyses(figure, results, command, say, progress)
+        pictures, lines = _curves(figure, results)
+    elif figure.kind == "values":
+        pictures, lines = _values(figure, results, command)
+    else:
+        pictures, lines = _studied(figure, results, command, say, progress)
+    verdicts = [statement.judged(lines) for statement in figure.statements] if pictures else []
+    for name, picture in pictures.items():
+        draw_picture(replace(picture, below=[str(verdict) for verdict in verdicts]), _picture(results.out, name))
+    return Drawn([_picture(results.out, name) for name in pictures], verdicts)
 
 
-def _curves(figure: Figure, results: Results) -> list[Path]:
+Made = tuple[dict[str, Picture], dict[str, Series]]
+"""Pictures by their names, and the lines of the one that statements are about."""
+
+
+def _curves(figure: Figure, results: Results) -> Made:
     """The metric by round: one line for each label, the mean over its runs if there are several."""
-    models = {}
+    models, lines = {}, {}
+    criterion = replace(results.criterion(figure.where), target=None)
     for label, pick in figure.lines.items():
         whole = figure.where | pick
-        found = [results.curve(run, whole.model, figure.by) for run in results.runs(whole)]
-        if not found:
+        runs = results.runs(whole)
+        if not runs:
             continue
+        found = [results.curve(run, whole.model, figure.by) for run in runs]
         rounds = sorted(set.intersection(*map(set, found)))
         means = [sum(curve[round] for curve in found) / len(found) for round in rounds]
         means = smooth(means) if figure.smooth else means
         # A line called "model" would be drawn in the quiet style of the global model.
         name = "the model" if label == "model" else label
         models[name] = dict(zip(rounds, means, strict=True))
-    path = _picture(results.out, figure.name)
-    criterion = replace(results.criterion(figure.where), target=None)
+        values: dict[Place, float] = {float(round): criterion.scale * mean for round, mean in models[name].items()}
+        lines[name] = Series(values, runs[0].experiment.evaluation.last)
     drawn = curves(Curves(criterion, "test", models), figure.title or figure.name, along=AGAINST[figure.by])
-    draw_picture(drawn, path)
-    return [path]
+    return {figure.name: _paired(drawn)}, lines
 
 
-def _values(figure: Figure, results: Results, command: str) -> list[Path]:
+def _values(figure: Figure, results: Results, command: str) -> Made:
     """A number against the labels of an axis, as a picture and as a table."""
     found = {
         name: [results.measured(figure.where | pick | x) for x in figure.x.values()]
@@ -82,9 +107,11 @@ def _values(figure: Figure, results: Results, command: str) -> list[Path]:
     table = {"title": figure.title, "columns": [figure.label, *lines], "rows": rows, "note": "", "command": command}
     (results.out / "tables").mkdir(parents=True, exist_ok=True)
     write_table(results.out / "tables" / f"{safe(figure.name)}.json", table)
-    path = _picture(results.out, figure.name)
-    draw_picture(_plot(figure, labels, lines), path)
-    return [path]
+    numbers = {
+        name: Series({x: m.value for x, m in zip(labels, line, strict=True) if m.value is not None})
+        for name, line in lines.items()
+    }
+    return {figure.name: _paired(_plot(figure, labels, lines))}, numbers
 
 
 def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measurement]]) -> Picture:
@@ -96,80 +123,86 @@ def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measuremen
             x, y, errors = zip(*known, strict=True)
             layers.append(Line(name, x, y, look(i), errors=errors if any(errors) else None))
     across = Axis(figure.label, -0.5, len(labels) - 0.5, dict(enumerate(labels)))
-    panel = Panel(figure.name, across, Axis(STATISTICS[figure.where.statistic]), layers, 7, 4.5)
+    upward = Axis(STATISTICS[figure.where.statistic])
+    panel = Panel(figure.name, across, upward, layers, 7, 4.5, ends=len(layers) > NAMED)
     return Picture(figure.title or figure.name, [panel])
 
 
-def _analyses(figure: Figure, results: Results, command: str, say: Say, progress: bool) -> list[Path]:
-    """The findings of a study in every run, drawn on common scales."""
-    found = {}
-    for group in _groups(figure, results):
-        name = "-".join([figure.name, *_labels(group[0], results)])
-        file = results.out / "analyses" / f"{safe(name)}.json"
-        try:
-            found[_picture(results.out, name)] = _analysed(figure, group, results, file, command, progress)
-        except (FedsashError, OSError) as error:
-            say(f"{figure.name}: {group[0].name}: {' '.join(str(error).split())}")
-    for path, picture in zip(found, pictures(list(found.values())), strict=True):
-        draw_picture(picture, path)
-    return list(found)
+def _paired(picture: Picture) -> Picture:
+    """The picture with lines "A + ..." in the style of their line "A", dashed."""
+    (panel,) = picture.panels
+    styles = paired([layer.name for layer in panel.layers if isinstance(layer, Line)])
+    layers = [replace(of, style=styles[of.name]) if isinstance(of, Line) else of for of in panel.layers]
+    return replace(picture, panels=[replace(panel, layers=layers)])
 
 
-def _groups(figure: Figure, results: Results) -> Iterator[list[PlannedRun]]:
-    """The finished runs of a figure in groups: each alone, or together if they differ only in the axis `over`."""
+def _studied(figure: Figure, results: Results, command: str, say: Say, progress: bool) -> Made:
+    """The findings of a study in every run: one picture of them all, or one each."""
+    findings = []
+    for label, each in figure.looks.items():
+        for group in _groups(each, figure.over, results):
+            try:
+                found = _found(each, group, results, command, progress)
+            except (FedsashError, OSError) as error:
+                say(f"{figure.name}: {group[0].name}: {' '.join(str(error).split())}")
+            else:
+                findings.append(Finding(label, ", ".join(_labels(group[0], figure, results)), found))
+    title = figure.title or figure.name
+    if figure.shows and findings:
+        picture = composed(title, findings, figure.shows, figure.overlay)
+        return {figure.name: picture}, series(picture)
+    drawn = pictures([each.found for each in findings])
+    return {
+        "-".join(filter(None, [figure.name, each.label])): replace(
+            picture, title=", ".join(filter(None, [title, each.label]))
+        )
+        for each, picture in zip(findings, drawn, strict=True)
+    }, {}
+
+
+def _groups(look: Look, over: str, results: Results) -> Iterator[list[PlannedRun]]:
+    """The finished runs that a study looks at in groups: each alone, or together if they differ only in `over`."""
     groups: dict[tuple[tuple[str, str], ...], list[PlannedRun]] = {}
-    for run in results.runs(figure.where):
-        key = tuple((axis, label) for axis, label in run.labels.items() if axis != figure.over)
+    for run in results.runs(look.where):
+        key = tuple((axis, label) for axis, label in run.labels.items() if axis != over)
         groups.setdefault(key, []).append(run)
     yield from groups.values()
 
 
-def _analysed(
-    figure: Figure, runs: list[PlannedRun], results: Results, file: Path, command: str, progress: bool
-) -> dict[str, Any]:
-    """An analysis of some runs. If the same figure has made it before, it is read instead."""
-    mark = show({"figure": repr(figure), "runs": [run.name for run in runs]})
+def _labels(run: PlannedRun, figure: Figure, results: Results) -> list[str]:
+    """A run's labels on the axes on which the runs of a figure differ."""
+    shown = [other.labels for look in figure.looks.values() for other in results.asked(look.where)]
+    return [
+        label
+        for axis, label in run.labels.items()
+        if axis != figure.over and len({labels[axis] for labels in shown}) > 1
+    ]
+
+
+def _found(look: Look, runs: list[PlannedRun], results: Results, command: str, progress: bool) -> dict[str, Any]:
+    """The findings of a study in some runs, from the first run's `analyses/` if they are there."""
+    study = look.at(runs[0].experiment.rounds)
+    mark = show({"study": repr(study), "runs": [run.name for run in runs]})
+    name = f"{study.kind}-{sha256(mark.encode()).hexdigest()[:12]}"
     with suppress(FileNotFoundError, RunError):  # if it is damaged, it is made again
-        if (found := read_table(file)).get("made_for") == mark:
-            return found
+        return read_table(results.folder(runs[0]) / "analyses" / f"{name}.json")
     from ..studies.opened import open_run
 
-    opened = []
-    try:
-        opened += [open_run(results.folder(run)) for run in runs]
-        analysis = _found(figure, opened, command, progress)
-    finally:
-        for run in opened:
-            run.close()
-    title = ", ".join([figure.title or figure.name, *_labels(runs[0], results)])
-    analysis |= {"title": title, "made_for": mark}
-    file.parent.mkdir(exist_ok=True)
-    write_table(file, analysis)
-    return read_table(file)
-
-
-def _labels(run: PlannedRun, results: Results) -> list[str]:
-    """A run's labels on the axes that have several labels here."""
-    return [label for axis, label in run.labels.items() if len(results.sweep.axes[axis]) > 1]
-
-
-def _found(figure: Figure, runs: list[OpenRun], command: str, progress: bool) -> dict[str, Any]:
-    """The findings of the figure's study in these runs, with the names of their own models."""
-    study, bars = figure.study, list[Progress]()
-    assert study is not None
-    if models := getattr(study, "models", ()):
-        study = replace(study, **{"models": tuple(_named(model, runs[0]) for model in models)})
     with ExitStack() as stack:
+        opened = [stack.enter_context(closing(open_run(results.folder(run)))) for run in runs]
+        if models := getattr(study, "models", ()):
+            study = replace(study, **{"models": tuple(_client(model, opened[0]) for model in models)})
+        bars = list[Progress]()
 
         def tick(done: int, total: int) -> None:
             if not bars:
                 bars.append(stack.enter_context(Progress(total, progress)))
             bars[0].update(done)
 
-        return dict(study.write(runs, safe(figure.name), command, tick))
+        return dict(study.write(opened, name, command, tick))
 
 
-def _named(model: str, run: OpenRun) -> str:
+def _client(model: str, run: OpenRun) -> str:
     """The model's name for `studies`. `#1` becomes the first client of the round, and so on."""
     place = re.fullmatch(r"client:#(\d+)@(\d+)", model)
     if place is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from ..config import ConfigError
@@ -61,10 +62,21 @@ class Pick:
 
 
 def several(given: Any, axes: AxisLabels, place: str) -> dict[str, Pick]:
-    """Picks by label. The name of an axis gives a pick for each of its labels, a table has a pick for each label."""
-    if isinstance(given, str):
-        check_known(given, axes, f"{place}: there is no axis")
-        return {label: Pick({given: (label,)}) for label in axes[given]}
+    """Picks by label. The name of an axis gives a pick for each of its labels, a table has a pick for each label.
+
+    A list of axes gives a pick for each combination, called "A + B"; the label "off" is not in the name.
+    """
+    if isinstance(given, str | list):
+        named = [given] if isinstance(given, str) else given
+        for axis in named:
+            check_known(axis, axes, f"{place}: there is no axis")
+        chosen = product(*(axes[axis] for axis in named))
+        return {
+            " + ".join(label for label in of if label != "off" or len(named) == 1): Pick(
+                {axis: (label,) for axis, label in zip(named, of, strict=True)}
+            )
+            for of in chosen
+        }
     return {str(label): Pick.of(pick, axes, f"{place}.{label}") for label, pick in mapping(given, place).items()}
 
 
@@ -81,6 +93,13 @@ def mapping(value: Any, place: str) -> Mapping[str, Any]:
     """The value, which must be a table. Raises `ConfigError`."""
     if not isinstance(value, Mapping):
         raise ConfigError(f"{place} = {shown(value)}: must be a table")
+    return value
+
+
+def listed(value: Any, place: str) -> list[Any]:
+    """The value, which must be a list. Raises `ConfigError`."""
+    if not isinstance(value, list):
+        raise ConfigError(f"{place} = {shown(value)}: must be a list")
     return value
 
 

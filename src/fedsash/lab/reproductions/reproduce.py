@@ -18,6 +18,7 @@ from ..sweeps import Sweep, check_same, execute
 from .draw import draw
 from .reproduction import SCALES, Reproduction
 from .results import Results, safe
+from .statements import Verdict
 
 
 @dataclass
@@ -81,14 +82,28 @@ def reproduce(
             if not filled["rows"]:
                 continue
             filled["title"] = filled["title"] or reproduction.title
-            filled["note"] = "\n".join([*filled["missing"], done.note])
+            filled["note"] = "\n".join([*filled["missing"], *filled["chosen"], done.note])
             done.tables.append(filled)
             _write(out, table.name, filled)
+        verdicts = {}
         for figure in [] if done.signal else reproduction.figures(scale):
             title = figure.title or reproduction.title
             figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
-            done.pictures += draw(figure, results, command, done.missing.append, progress)
+            drawn = draw(figure, results, command, done.missing.append, progress)
+            done.pictures += drawn.pictures
+            verdicts[figure.name] = drawn.verdicts
+        if any(verdicts.values()):
+            name = f"{reproduction.name}-statements"
+            done.tables.append(_said(reproduction, verdicts) | {"note": done.note, "command": command})
+            _write(out, name, done.tables[-1])
     return done
+
+
+def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:
+    """The table of what the paper says about figures, and what their numbers say here."""
+    rows = [[name, each.word, f"{each.says} ({each.place})", each.here] for name, of in verdicts.items() for each in of]
+    columns = ["figure", "holds", "the paper says", "here"]
+    return {"title": f"{reproduction.paper}'s statements, and what came out", "columns": columns, "rows": rows}
 
 
 def _whole(reproduction: Reproduction, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
@@ -136,13 +151,16 @@ def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
     for run in here.runs:
         if before := paper.get(tuple(run.labels.items())):
             old, new = (dict(_flat(r.experiment.table())) for r in (before, run))
-            for key in sorted(old.keys() & new.keys() - {"data.path"}):
+            for key in sorted(key for key in old.keys() & new.keys() if _counts(key)):
                 if old[key] != new[key]:
                     olds, news = found.setdefault(key, ({}, {}))
                     olds[show(old[key])] = news[show(new[key])] = None
-    lines = [f"{key} {_few(news)} (paper: {_few(olds)})" for key, (olds, news) in found.items()]
-    fewer = [axis for axis in here.axes if here.axes[axis] != reproduction.axes[axis]]
-    return lines + [f"of {axis} only {', '.join(here.axes[axis])}" for axis in fewer]
+    return [f"{key} {_few(news)} (paper: {_few(olds)})" for key, (olds, news) in found.items()]
+
+
+def _counts(key: str) -> bool:
+    """Whether a setting can change a run's numbers by more than rounding."""
+    return key == "engine.precision" or not key.startswith(("data.path", "engine.", "checkpoint.", "track."))
 
 
 def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:

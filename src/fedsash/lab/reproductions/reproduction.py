@@ -16,7 +16,7 @@ from ..config.words import show, shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from .figures import Figure
-from .pick import OWN, AxisLabels, Pick, mapping, text
+from .pick import OWN, AxisLabels, Pick, listed, mapping, text
 from .tables import Table
 
 SCALES = {
@@ -25,7 +25,7 @@ SCALES = {
     "tiny": "a check of the structure on scikit-learn's digits: about a minute",
 }
 SWEEP = ("title", "base", "axes", "zip")
-KEYS = (*SWEEP, "paper", "shows", "note", "changes", "scales", "tables", "figures")
+KEYS = (*SWEEP, "paper", "shows", "note", "without", "changes", "scales", "tables", "figures")
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,9 @@ class Reproduction:
 
     `paper` is the paper's name. `shows` says what the table or figure shows. `note` says what the paper states, what is
     doubtful, and what we have assumed. `content` is the content of the file: the tables of a sweep (`base`, `axes`,
-    `zip`), the `changes`, which are applied in order to the runs that they select, the `scales`, and the `tables` and
-    `figures` that are made from the runs.
+    `zip`), the picks of runs that are left out (`without`), the `changes`, which are applied in order to the runs that
+    they select, the `scales`, and the `tables` and `figures` that are made from the runs. Every run keeps the states
+    that its figures look at.
     """
 
     name: str
@@ -161,14 +162,15 @@ class Reproduction:
         changes = [Change.of(table, labels, place) for place, table in self._each("changes")]
         for i, table in enumerate(chosen.changes):
             changes.append(Change.of(table, labels, f"scales.{scale}.changes[{i}]"))
-        overrides = list(overrides)
-        return replace(found, runs=[_changed(run, changes, overrides, own_code) for run in found.runs])
+        without = [Pick.of(table, labels, place) for place, table in self._each("without")]
+        runs = [run for run in found.runs if not any(pick.takes(run.labels) for pick in without)]
+        if not runs:
+            raise ConfigError("no run is left: the paper has none with these labels")
+        overrides, figures = list(overrides), self.figures(scale)
+        return replace(found, runs=[_keeping(_changed(run, changes, overrides, own_code), figures) for run in runs])
 
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        given = self.content.get(key, [])
-        if not isinstance(given, list):
-            raise ConfigError(f"{key} = {shown(given)}: must be a list of tables, [[{key}]]")
-        for i, table in enumerate(given):
+        for i, table in enumerate(listed(self.content.get(key, []), key)):
             yield f"{key}[{i}]", mapping(table, f"{key}[{i}]")
 
 
@@ -189,3 +191,12 @@ def _changed(run: PlannedRun, changes: Iterable[Change], overrides: Sequence[str
     with prefixed(run.name):
         table = reduce(merged, settings, run.experiment.table())
         return replace(run, experiment=parse(table, overrides, own_code))
+
+
+def _keeping(run: PlannedRun, figures: Iterable[Figure]) -> PlannedRun:
+    """The run, which also keeps the states that figures look at."""
+    experiment = run.experiment
+    looks = [look for figure in figures for look in figure.looks.values() if look.where.takes(run.labels)]
+    keep = {*experiment.checkpoint.keep, *(round for look in looks for round in look.rounds(experiment.rounds))}
+    checkpoint = replace(experiment.checkpoint, keep=tuple(sorted(keep)))
+    return replace(run, experiment=replace(experiment, checkpoint=checkpoint)) if looks else run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
@@ -30,7 +30,7 @@ class Measurement:
 
     `beyond` says that a run did not reach the target in that many rounds. In this case, and without runs, `value` is
     None. `why` says why runs are missing or stuck; it is empty if no run was `asked` for. The number is printed
-    with `digits` digits after the point.
+    with `digits` digits after the point. `chosen` is the label that was best, if it is the best of several.
     """
 
     value: float | None = None
@@ -40,6 +40,7 @@ class Measurement:
     why: str = ""
     asked: bool = True
     digits: int = 2
+    chosen: str = ""
 
     def __str__(self) -> str:
         if self.beyond is not None:
@@ -103,6 +104,24 @@ class Results:
             return Measurement(runs=len(done), why="its metric is not a number")
         std = stdev(values) if len(values) > 1 else None
         return Measurement(fmean(values), std, len(values), why=why, digits=0 if counted else 2)
+
+    def best(self, pick: Pick, axis: str = "") -> Measurement:
+        """The number of a pick with the label of an `axis` that is best at it; the number itself without an axis.
+
+        Rounds and trips to a target are better if there are fewer; a target that was not reached is worst. `why` is
+        that of all labels.
+        """
+        if not axis:
+            return self.measured(pick)
+        found = {label: self.measured(pick | Pick({axis: (label,)})) for label in self.sweep.axes[axis]}
+        found = {label: each for label, each in found.items() if each.asked} or found
+        known = {label: each.value for label, each in found.items() if each.value is not None}
+        if not known:
+            return next(iter(found.values()))
+        lowest = pick.statistic in TO_TARGET or self.criterion(pick).better == "lower"
+        chosen = (min if lowest else max)(known, key=known.__getitem__)
+        why = "; ".join(dict.fromkeys(each.why for each in found.values() if each.why))
+        return replace(found[chosen], why=why, chosen=chosen if len(found) > 1 else "")
 
     def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:
         """A model's values by evaluated round or by client trips."""

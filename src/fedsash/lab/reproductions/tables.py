@@ -15,7 +15,7 @@ from .pick import SPEED_UPS, AxisLabels, Pick, mapping, several, text
 from .published import PrintedNumber, read_cell
 from .results import Measurement, Results
 
-KEYS = ("name", "title", "where", "rows", "columns", "cells", "form", "against", "published")
+KEYS = ("name", "title", "where", "rows", "columns", "cells", "form", "against", "best_over", "published")
 START = Pick(model="model", statistic="last_mean")
 
 
@@ -41,7 +41,7 @@ class Number:
         return {
             **{"row": self.row, "column": self.column, "cell": self.cell, "published": self.published.text},
             **{"doubtful": self.published.doubt, "measured": measured.value, "std": measured.std},
-            **{"runs": measured.runs, "difference": self.difference, "why": measured.why},
+            **{"runs": measured.runs, "difference": self.difference, "why": measured.why, "chosen": measured.chosen},
         }
 
 
@@ -51,7 +51,8 @@ class Table:
 
     `cells` are the numbers in one cell, and `form` is how the paper prints them, such as `"{} ({})"`. `published` has
     the cells of each row in the order of the columns. A speed-up is the number of rounds of the runs that `against`
-    selects, divided by the number of rounds of the cell's own runs.
+    selects, divided by the number of rounds of the cell's own runs. `best_over` is an axis, a grid of settings: each
+    number is then that of the label which is best at it.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Table:
     cells: Mapping[str, Pick]
     form: str
     against: Pick
+    best_over: str
     published: Mapping[str, tuple[tuple[PrintedNumber, ...], ...]] = field(repr=False)
 
     @classmethod
@@ -77,7 +79,9 @@ class Table:
         for row in printed:
             check_known(row, parts["rows"], f"{place}.published: there is no row")
         picks = {key: Pick.of(table.get(key, {}), axes, f"{place}.{key}") for key in ("where", "against")}
-        title, own = (text(table.get(key, ""), f"{place}.{key}") for key in ("title", "name"))
+        title, own, best_over = (text(table.get(key, ""), f"{place}.{key}") for key in ("title", "name", "best_over"))
+        if best_over:
+            check_known(best_over, axes, f"{place}.best_over: there is no axis")
         return cls(
             own or name,
             title,
@@ -86,6 +90,7 @@ class Table:
             cells=cells,
             form=form,
             against=picks["against"],
+            best_over=best_over,
             published=published,
         )
 
@@ -98,9 +103,9 @@ class Table:
 
     def _measured(self, pick: Pick, results: Results) -> Measurement:
         if pick.statistic not in SPEED_UPS:
-            return results.measured(pick)
+            return results.best(pick, self.best_over)
         count = Pick(statistic=SPEED_UPS[pick.statistic])
-        own, base = results.measured(pick | count), results.measured(pick | self.against | count)
+        own, base = (results.best(each | count, self.best_over) for each in (pick, pick | self.against))
         ratio = base.value / own.value if own.value and base.value else None
         return Measurement(ratio, runs=own.runs, why=own.why or base.why, asked=own.asked and base.asked)
 
@@ -108,7 +113,8 @@ class Table:
         """The table with the measured numbers, in the paper's layout.
 
         Each row of the paper gives up to three rows: published, measured, and the difference if there is one. Rows and
-        columns are left out if none of their runs was asked for. `missing` says why numbers are missing."""
+        columns are left out if none of their runs was asked for. `missing` says why numbers are missing, `chosen` what
+        they are the best of."""
         numbers = list(self.numbers(results))
         asked = [number for number in numbers if number.measured.asked]
         columns = [column for column in self.columns if any(number.column == column for number in asked)]
@@ -127,7 +133,21 @@ class Table:
             "rows": lines,
             "numbers": [number.record() for number in numbers],
             "missing": _missing(asked),
+            "chosen": self._chosen(asked, results),
         }
+
+    def _chosen(self, numbers: list[Number], results: Results) -> list[str]:
+        """The grid that numbers are the best of, and what was chosen from it."""
+        if not self.best_over or len(results.sweep.axes[self.best_over]) == 1:
+            return []
+        found: dict[str, list[str]] = {}
+        for number in numbers:
+            if number.measured.chosen:
+                name = ", ".join(filter(None, (number.row, number.column, number.cell)))
+                found.setdefault(number.measured.chosen, []).append(name)
+        grid = ", ".join(results.sweep.axes[self.best_over])
+        lines = [f"{label} was best for {'; '.join(names)}" for label, names in found.items()]
+        return [f"The best over {self.best_over} ({grid}), for each number by itself.", *lines]
 
     def _put(self, texts: list[str]) -> str:
         """The text of a cell. If all its numbers have the same word, the word is written once."""

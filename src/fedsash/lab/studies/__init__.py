@@ -34,6 +34,10 @@ STUDIES = {
     "decompose": Entry(
         f"{__name__}.decomposition:DecompositionStudy", "bias, variance and covariance of the clients' models"
     ),
+    "ensemble": Entry(
+        f"{__name__}.ensemble:EnsembleStudy",
+        "the mean of 1, 2, ... client models, beside the ensemble of their answers",
+    ),
     "flatness": Entry(f"{__name__}.flatness:FlatnessStudy", "the Hessian's largest eigenvalues, and sharpness"),
     "window": Entry(f"{__name__}.window:WindowStudy", "the weight of every round and client in a window's mean"),
     "average": Entry(f"{__name__}.averages:AveragesStudy", "any window or EMA of a finished run"),

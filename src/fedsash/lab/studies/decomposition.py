@@ -18,6 +18,7 @@ from ...basics.errors import check
 from ...data.federated import FederatedData
 from ...data.samples import Samples
 from ...data.transform import PLAIN, Transform
+from ...federation import Federation
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style
 from .client_models import client_models
@@ -36,6 +37,7 @@ HEADS = {
     "locality_mean": "distance\nmean",
     "locality_max": "\nlargest",
     "cka": "\nCKA",
+    "test_error": "test\nerror",
 }
 SEVERAL = ("bias", "variance", "covariance")
 """The numbers that need several runs."""
@@ -50,6 +52,7 @@ TERMS = {
 }
 DISTANCES = {"locality_max": ("largest", look(1)), "locality_mean": ("mean", look(0))}
 LIKENESS = {"cka": ("", look(2))}
+WRONG = {"test_error": ("", Style(INK))}
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +180,8 @@ class DecompositionStudy(Study):
     All numbers are means over the samples of these clients, or over `samples` of them: `squared_error = bias +
     variance + covariance`. `train_bias` and `heterogeneous_bias` are the mean ||y - E f_k||^2 over clients, for samples
     that a client holds and for samples that it doesn't hold. `cka` is the linear CKA of two clients' probabilities, as
-    the mean over all pairs. Raises `ValueError` if the runs have different partitions.
+    the mean over all pairs. `test_error` is the share of test samples that the mean of the clients' models answers
+    wrongly, as the mean over the runs. Raises `ValueError` if the runs have different partitions.
     """
 
     kinds: ClassVar = ("decomposition",)
@@ -234,7 +238,8 @@ class DecompositionStudy(Study):
             "covariance": float(parts.covariance.mean()) if several else None,
             "locality_max": max(spread.largest for spread in spreads),
             "locality_mean": fmean(spread.mean for spread in spreads),
-            "cka": fmean(_likeness(answers) for answers in f) if f.shape[1] > 1 else None,
+            "cka": fmean(likeness(answers) for answers in f) if f.shape[1] > 1 else None,
+            "test_error": _test_error(federation, torch.stack([models.mean for models in trained])),
         }
 
     @staticmethod
@@ -249,18 +254,20 @@ class DecompositionStudy(Study):
         """The terms of the error, the distances of the clients' models, and the similarity of their outputs."""
         # With one run the squared bias is the squared error.
         terms = {name: look for name, look in TERMS.items() if name != "bias" or _known(found["variance"])}
-        squared, distance, cka = (
+        squared, distance, cka, wrong = (
             Axis("squared error"),
             Axis("distance from their mean", low=0),
             Axis("CKA", low=0, high=1),
+            Axis("share of wrong answers"),
         )
         panels = [
             _by_round("parts of the squared error", squared, found, terms, width=5.6),
             _by_round("distance of the clients", distance, found, DISTANCES),
             _by_round("similarity of the clients' answers", cka, found, LIKENESS),
+            _by_round("test error", wrong, found, WRONG),
         ]
         caption = "The terms of the error of the clients' mean model, by round. Some terms need several runs."
-        return Picture(found["title"], panels, columns=3, caption=caption)
+        return Picture(found["title"], panels, columns=4, caption=caption)
 
 
 def _by_round(name: str, y: Axis, found: Found, lines: Mapping[str, tuple[str, Style]], width: float = 3.7) -> Panel:
@@ -274,10 +281,19 @@ def _known(values: Sequence[float | None]) -> bool:
     return any(value is not None for value in values)
 
 
-def _likeness(f: Tensor) -> float:
+def likeness(f: Tensor) -> float:
     """The mean CKA over all pairs of the models' outputs `f` `[K, n, c]`."""
     first, second = torch.triu_indices(len(f), len(f), offset=1)
     return float(pairwise_cka(f)[first, second].mean())
+
+
+def _test_error(federation: Federation, w: Tensor) -> float | None:
+    """The share of test samples that the models `w` `[R, D]` answer wrongly; None without a test set."""
+    data = federation.training_data
+    if data.test is None:
+        return None
+    answers = outputs(federation.module, w, data.test, data.transform).argmax(-1)
+    return float((answers != data.test.y).double().mean())
 
 
 def _check_alike(runs: Sequence[OpenRun]) -> None:

@@ -1,0 +1,162 @@
+"""What a paper says about its figure, and whether the figure's own numbers say so here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from ..config import ConfigError
+from ..config.errors import check_known
+from ..config.words import shown
+from .pick import listed, mapping, text
+
+Place = float | str
+KEYS = ("says", "place", "number", "at", "lines", "less", "between")
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line of a figure: its value at each place. Its end is the mean of its `last` values."""
+
+    values: Mapping[Place, float]
+    last: int = 1
+
+    def at(self, place: Place) -> float:
+        """The value at a label; at a number, on the straight line between the two nearest. NaN if it lies outside."""
+        if isinstance(place, str):
+            return self.values.get(place, math.nan)
+        x, y = zip(*sorted(self.within().items()), strict=True)
+        return float(np.interp(place, x, y, math.nan, math.nan))
+
+    def within(self, low: float = -math.inf, high: float = math.inf) -> dict[float, float]:
+        """The known values whose places are numbers from `low` to `high`; labels count from 0."""
+        places = (place if not isinstance(place, str) else float(i) for i, place in enumerate(self.values))
+        known = zip(places, self.values.values(), strict=True)
+        return {x: y for x, y in known if low <= x <= high and math.isfinite(y)}
+
+    def minus(self, other: Series) -> Series:
+        """The differences, where both have a value."""
+        shared = {place: y - other.values[place] for place, y in self.values.items() if place in other.values}
+        return Series(shared, min(self.last, other.last))
+
+
+def _ratio(a: float, b: float) -> float:
+    return a / b if b else math.nan
+
+
+Measure = Callable[[Series, Sequence[Any]], float]
+
+NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
+    "end": ("at the end", (0,), lambda of, at: fmean(list(of.within().values())[-of.last :])),
+    "value": ("at {}", (1,), lambda of, at: of.at(at[0])),
+    "change": ("change from {} to {}", (2,), lambda of, at: of.at(at[1]) - of.at(at[0])),
+    "ratio": ("at {} divided by that at {}", (2,), lambda of, at: _ratio(of.at(at[0]), of.at(at[1]))),
+    "peak": ("highest at", (0, 2), lambda of, at: max(found := of.within(*at), key=found.__getitem__)),
+    "lowest": ("lowest", (0, 2), lambda of, at: min(of.within(*at).values())),
+    "spread": (
+        "highest minus lowest",
+        (0, 2),
+        lambda of, at: max(found := list(of.within(*at).values())) - min(found),
+    ),
+}
+"""The number of a line that a statement is about: in words, how many places `at` it needs, and how it is found."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A statement of the paper, the numbers here, and whether they agree; None if a number is not there."""
+
+    says: str
+    place: str
+    here: str
+    holds: bool | None
+
+    @property
+    def word(self) -> str:
+        """Yes, no or not decided."""
+        return "not decided" if self.holds is None else "yes" if self.holds else "no"
+
+    def __str__(self) -> str:
+        return f"The paper ({self.place}): {self.says}. Here: {self.word}; {self.here}."
+
+
+@dataclass(frozen=True)
+class Statement:
+    """What the paper `says` at a `place` about lines of its figure, as something that numbers can decide.
+
+    `number` names one number of each line (see `NUMBERS`), `at` the places that it needs. With `less`, the number is
+    that of the difference between each line and this one. With `between`, every number must lie there, ends included.
+    Without it, each number must be above those of all `lines` that are listed later; lines in one list are not
+    compared with each other.
+    """
+
+    says: str
+    place: str
+    lines: tuple[tuple[str, ...], ...]
+    number: str = "end"
+    at: tuple[Place, ...] = ()
+    less: str = ""
+    between: tuple[float, float] | None = None
+
+    @classmethod
+    def of(cls, table: Any, place: str) -> Statement:
+        """The statement that a table in a reproduction's file describes. Raises `ConfigError`."""
+        given = mapping(table, place)
+        for key in given:
+            check_known(key, KEYS, f"{place}: unknown key")
+        says, where, number, less = (
+            text(given.get(key, usual), f"{place}.{key}")
+            for key, usual in (("says", ""), ("place", ""), ("number", "end"), ("less", ""))
+        )
+        check_known(number, NUMBERS, f"{place}.number: there is no number")
+        at, between, lines = (listed(given.get(key, []), f"{place}.{key}") for key in ("at", "between", "lines"))
+        if len(at) not in (counts := NUMBERS[number][1]):
+            raise ConfigError(f"{place}.at = {shown(at)}: {number} needs {' or '.join(map(str, counts))} places")
+        if len(between) not in (0, 2):
+            raise ConfigError(f"{place}.between = {shown(between)}: must be the lowest and the highest number")
+        levels = tuple(tuple(level) if isinstance(level, list) else (level,) for level in lines)
+        if not says or not levels or (not between and len(levels) < 2):
+            raise ConfigError(f"{place}: needs what it says, and lines: one with between, otherwise two at least")
+        return cls(says, where, levels, number, tuple(at), less, (between[0], between[1]) if between else None)
+
+    def judged(self, series: Mapping[str, Series]) -> Verdict:
+        """Whether the lines of a figure agree."""
+        named = [line for level in self.lines for line in level] + [self.less] * bool(self.less)
+        if gone := [line for line in named if line not in series or not series[line].within()]:
+            return Verdict(self.says, self.place, f"there is no {', no '.join(gone)}", None)
+        levels = [{line: self._number(series, line) for line in level} for level in self.lines]
+        numbers = [value for level in levels for value in level.values()]
+        holds = self._holds(levels) if all(map(math.isfinite, numbers)) else None
+        return Verdict(self.says, self.place, self._words(levels), holds)
+
+    def _number(self, series: Mapping[str, Series], line: str) -> float:
+        of = series[line].minus(series[self.less]) if self.less else series[line]
+        try:
+            return NUMBERS[self.number][2](of, self.at)
+        except ValueError:  # of no values there is no mean, no highest and no lowest
+            return math.nan
+
+    def _holds(self, levels: Sequence[Mapping[str, float]]) -> bool:
+        if self.between is not None:
+            low, high = self.between
+            return all(low <= value <= high for level in levels for value in level.values())
+        return all(min(above.values()) > max(below.values()) for above, below in pairwise(levels))
+
+    def _words(self, levels: Sequence[Mapping[str, float]]) -> str:
+        what = NUMBERS[self.number][0].format(*(_shown(place) for place in self.at))
+        less = f" less {self.less}" if self.less else ""
+        found = (f"{line}{less} {_shown(value)}" for level in levels for line, value in level.items())
+        return f"{what}: {', '.join(found)}"
+
+
+def _shown(value: Place) -> str:
+    """A number in a sentence, or a label."""
+    if isinstance(value, str):
+        return value
+    return "unknown" if math.isnan(value) else f"{value:.4g}"

@@ -1,0 +1,175 @@
+"""The mean of some of a round's client models, beside the ensemble of their answers (IMA, Lemma 1 and Figure 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...basics.errors import check, check_count
+from ...basics.randomness import Purpose, generator
+from ..pictures import Axis, Line, Panel, Picture, look
+from ..pictures.styles import Style
+from .client_models import ClientModels, client_models
+from .decomposition import likeness, probabilities
+from .opened import OpenRun
+from .similarity import spread
+from .study import Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
+
+NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
+"""What is known of K models, and its head in a table."""
+LINES = 4
+"""The most rounds that have a line of their own in the picture."""
+
+
+@dataclass(frozen=True)
+class EnsembleStudy(Study):
+    """The error of the mean of 1, 2, ... of a round's client models, and of the ensemble of their answers.
+
+    The clients of the round after each of the saved `rounds` (None: all) train again. For K of them, with models w_k,
+    weights p_k of sum 1, and probabilities f(x; w_k),
+
+        w_FMA = sum_k p_k w_k                               the mean of the models
+        f_WENS(x) = sum_k p_k f(x; w_k)                     the ensemble of their answers
+        gap = mean over x of ||f_WENS(x) - f(x; w_FMA)||    O(distance^2) (IMA, Lemma 1)
+        distance = max_k ||w_k - w_FMA||
+
+    Errors are shares of wrong answers on `samples` (None: all) of a `split`. Each number is the mean over the first K
+    clients in `orders` random orders, which `seed` draws. `cka` is the linear CKA of two clients' probabilities, as the
+    mean over all pairs of the round. Raises `ValueError` for data without one label a sample.
+    """
+
+    kinds: ClassVar = ("ensemble",)
+    examples: ClassVar = """\
+  fedsash ensemble runs/a                              the mean of 1, 2, ... client models, at every saved round
+  fedsash ensemble runs/a --rounds 10,100 --orders 20
+"""
+
+    rounds: tuple[int, ...] | None = field(
+        default=None, metadata=option("saved rounds (default: all of them)", metavar="N[,N...]")
+    )
+    orders: int = field(default=5, metadata=option("random orders of the clients"))
+    split: Literal["test", "train"] = field(default="test", metadata=option("the samples to evaluate on"))
+    samples: int | None = field(default=None, metadata=option("N of them, or all", metavar="N", none="all"))
+    seed: int = field(default=0, metadata=option("for the orders"))
+
+    def __post_init__(self) -> None:
+        check_count("EnsembleStudy.orders", self.orders)
+        check_count("EnsembleStudy.seed", self.seed, least=0)
+
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        y = run.samples(self.split, self.samples).y
+        check(y.dim() == 1, str(run.folder), tuple(y.shape), "the ensemble needs one label a sample")
+        rounds = run.rounds if self.rounds is None else list(self.rounds)
+        found = []
+        for done, round in enumerate(rounds, 1):
+            found.append(self._measured(run, round))
+            progress(done, len(rounds))
+        return {
+            "kind": self.kind,
+            "title": f"{run.folder.name}: the mean of client models and their ensemble",
+            "split": self.split,
+            "rounds": rounds,
+            "cka": [each.pop("cka") for each in found],
+            **{name: [each[name] for each in found] for name in NUMBERS},
+        }
+
+    def _measured(self, run: OpenRun, round: int) -> dict[str, Any]:
+        """The numbers of one round: lists by K, and the CKA of all its clients."""
+        models = client_models(run.federation, run.state(round))
+        group = Group(run, models, self.split, self.samples)
+        size, orders = len(models.ids), [generator(self.seed, Purpose.DIRECTION, i) for i in range(self.orders)]
+        drawn = [order.permutation(size) for order in orders]
+        by_size = [np.mean([group.numbers(order[:k]) for order in drawn], axis=0) for k in range(1, size + 1)]
+        numbers = dict(zip(NUMBERS, np.transpose(by_size).tolist(), strict=True))
+        return numbers | {"cka": likeness(group.f) if size > 1 else None}
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        yield ["saved\nround", "models", *NUMBERS.values(), "CKA"]
+        for i, round in enumerate(found["rounds"]):
+            last = len(found["mean"][i]) - 1
+            for k in dict.fromkeys((0, last)):
+                errors = [share(found[name][i][k]) for name in ("mean", "ensemble")]
+                others = [number(found[name][i][k], 3) for name in ("gap", "distance")]
+                yield [str(round), str(k + 1), *errors, *others, number(found["cka"][i] if k == last else None, 3)]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """The errors by the number of models; the error of all by their similarity; the gap by the distance."""
+        error = Axis(f"error ({found['split']}, %)")
+        last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
+        similar = sorted((cka, 100 * e) for cka, e in zip(found["cka"], last["mean"], strict=True) if cka is not None)
+        apart = sorted(zip(last["distance"], last["gap"], strict=True))
+        far, gap = Axis("distance, the largest from their mean", log=True), Axis("gap", log=True)
+        panels = [
+            Panel("error by the number of models", Axis("K, the number of models", whole=True), error, _lines(found)),
+            Panel("error by similarity", Axis("CKA of two clients"), error, [_line("", similar, look(2))]),
+            Panel("gap by distance", far, gap, [_line("", [(x, y) for x, y in apart if x * y > 0], look(4))]),
+        ]
+        caption = (
+            f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(found)}; "
+            "similarity, distance and gap are those of all of them, a point for each saved round."
+        )
+        return Picture(found["title"], panels, columns=3, caption=caption)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """The client `models` of a round, and their answers to `samples` (None: all) of a `split`."""
+
+    run: OpenRun
+    models: ClientModels
+    split: str
+    samples: int | None
+
+    @cached_property
+    def f(self) -> Tensor:
+        """The probabilities `[s, n, classes]` that the models give, float64."""
+        return self._answers(self.models.w)
+
+    def numbers(self, chosen: Sequence[int] | np.ndarray[Any, Any]) -> tuple[float, ...]:
+        """The numbers of `NUMBERS` for some of the models, by their places."""
+        index = torch.as_tensor(chosen, device=self.models.w.device)
+        p = self.models.p[index.to(self.models.p.device)]
+        p = p / p.sum()
+        w = self.models.w[index]
+        mean = p.to(w) @ w
+        one, all_of_them = self._answers(mean), torch.einsum("k,knc->nc", p.to(self.f), self.f[index])
+        gap = torch.linalg.vector_norm(all_of_them - one, dim=-1).mean()
+        return self._error(one), self._error(all_of_them), float(gap), spread(w, mean).largest
+
+    @cached_property
+    def _seen(self) -> Any:
+        return self.run.samples(self.split, self.samples)
+
+    def _answers(self, w: Tensor) -> Tensor:
+        federation = self.run.federation
+        return probabilities(federation.module, w, self._seen, federation.training_data.transform).double()
+
+    def _error(self, f: Tensor) -> float:
+        return float((f.argmax(-1) != self._seen.y).double().mean())
+
+
+def _lines(found: Found) -> list[Line]:
+    """The errors of the mean and, dashed, of the ensemble, for some rounds from the first to the last."""
+    places = np.unique(np.linspace(0, len(found["rounds"]) - 1, LINES).round().astype(int)).tolist()
+    lines = []
+    for i, place in enumerate(places):
+        style = look(i)
+        ensemble = Style(style.colour, "dash", style.symbol)
+        name = f"round {found['rounds'][place] + 1}"
+        for key, called, how in (("mean", name, style), ("ensemble", f"{name}, ensemble", ensemble)):
+            lines.append(_line(called, [(k, 100 * e) for k, e in enumerate(found[key][place], 1)], how))
+    return lines
+
+
+def _line(name: str, points: Sequence[tuple[float, float]], style: Style) -> Line:
+    return Line(name, [x for x, _ in points], [y for _, y in points], style)

@@ -1,0 +1,135 @@
+"""Figures: rounds as shares, what one picture shows, and numbers that are the best over a grid."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fedsash.lab.config import ConfigError
+from fedsash.lab.pictures import Axis, Line, Panel, Picture, look
+from fedsash.lab.pictures.paper import figure as on_paper
+from fedsash.lab.pictures.styles import paired
+from fedsash.lab.reproductions.composed import Finding, composed, series
+from fedsash.lab.reproductions.draw import draw
+from fedsash.lab.reproductions.figures import resolved
+from support.reproductions import pretend, reproduction
+
+LINE = {"kind": "line", "title": "t", "models": ["a", "b"], "split": "test", "metric": {"name": "accuracy"}}
+
+
+def finding(panel: str, run: str, loss: float) -> Finding:
+    found = LINE | {"beta": [0.0, 0.5, 1.0], "loss": [loss, loss, 2 * loss], "error": [0.1, 0.2, 0.3]}
+    return Finding(panel, run, found)
+
+
+# --- rounds ----------------------------------------------------------------------------------------------------------
+
+
+@given(st.integers(1, 10_000), st.integers(0, 100), st.integers(-3, 3))
+def test_a_share_of_the_rounds_is_a_round_of_the_run(last: int, share: int, more: int) -> None:
+    name, _, round = resolved(f"client:#1@{share}%{more:+}", last).partition("@")
+    low, high = (min(max(share * last / 100 + off + more, 1), last) for off in (-0.5, 0.5))
+    assert name == "client:#1" and low <= int(round) <= high
+
+
+def test_models_without_a_share_keep_their_names() -> None:
+    for name in ("model", "round:20", "client:#2@7", "50%.safetensors"):
+        assert resolved(name, 100) == name
+    assert resolved("round:100%-2", 400) == "round:398" and resolved("ima@50%", 12) == "ima@6"
+
+
+def test_runs_keep_the_states_that_their_figures_look_at() -> None:
+    figure = {"kind": "plane", "where": {"method": "A"}, "models": ["round:50%", "round:100%-1", "client:#1@1"]}
+    runs = reproduction(figures=[figure]).plan().runs
+    assert [run.experiment.checkpoint.keep for run in runs if run.labels["method"] == "A"] == [(1, 3, 5)] * 2
+    assert [run.experiment.checkpoint.keep for run in runs if run.labels["method"] == "B"] == [()] * 2
+
+
+# --- one picture -----------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_runs_and_what_is_shown_and_columns_are_panels() -> None:
+    findings = [finding(panel, run, 1) for panel in ("early", "final") for run in ("A", "B")]
+    picture = composed("t", findings, ["loss", "error"], overlay=False)
+    assert picture.columns == 2
+    assert [panel.name for panel in picture.panels] == [
+        f"{run}, {panel}: {shown}" for run in "AB" for shown in ("loss", "error (%)") for panel in ("early", "final")
+    ]
+
+
+def test_without_panels_runs_are_the_columns_and_a_missing_one_leaves_its_place_empty() -> None:
+    picture = composed("t", [finding("", "A", 1), finding("", "B", 2)], ["loss"], overlay=False)
+    assert picture.columns == 2 and [panel.name for panel in picture.panels] == ["A", "B"]
+    gap = composed("t", [finding("x", "A", 1), finding("y", "B", 2)], ["loss"], overlay=False)
+    assert [bool(panel.layers) for panel in gap.panels] == [True, False, False, True]
+
+
+def test_lines_of_all_runs_are_in_one_panel_and_are_found_by_their_names() -> None:
+    picture = composed("t", [finding("", "A", 1), finding("", "B", 2)], ["loss"], overlay=True)
+    (panel,) = picture.panels
+    assert {layer.name for layer in panel.layers if isinstance(layer, Line)} == {"A", "B"}
+    found = series(picture)
+    assert found["B"].values == {0.0: 2.0, 0.5: 2.0, 1.0: 4.0} and set(found) == {"A", "B"}
+
+
+def test_a_panel_that_a_study_does_not_draw_is_refused_with_those_it_draws() -> None:
+    with pytest.raises(ValueError, match="shows has 'height', which is none of its panels: loss, error"):
+        composed("t", [finding("", "A", 1)], ["height"], overlay=False)
+
+
+def test_a_line_with_more_is_drawn_as_the_line_without_dashed() -> None:
+    styles = paired(["A", "A + x", "B", "B + x", "C + x"])
+    assert styles["A"] == look(0) and styles["B"] == look(1) and styles["C + x"] == look(2)
+    assert (styles["A + x"].colour, styles["A + x"].dash) == (look(0).colour, "dash")
+
+
+def test_sentences_stand_below_the_panels_on_paper() -> None:
+    panel = Panel("p", Axis("x"), Axis("y"), [Line("a", [0, 1], [0, 1], look(0))])
+    bare, told = (on_paper(Picture("t", [panel], below=below)) for below in ([], ["one sentence " * 20]))
+    assert told.get_figheight() > bare.get_figheight()
+    assert "one sentence" in told.texts[-1].get_text() and "\n" in told.texts[-1].get_text()
+
+
+def test_the_papers_statements_are_decided_by_the_numbers_of_a_figure(tmp_path: Path) -> None:
+    """A line's end is the mean of its last two values, which `evaluation.last` asks for."""
+    says = {"says": "B is best", "place": "p", "lines": ["B", "A"]}
+    figure = {"kind": "curves", "lines": "method", "where": {"seed": "0"}, "statements": [says]}
+    given = reproduction(figures=[figure])
+    results = pretend(tmp_path, given, {"seed=0,A": [0.9] * 5 + [0.1], "seed=0,B": [0.1] * 4 + [0.6, 0.6]})
+    drawn = draw(given.figures()[0], results, "", print)
+    assert [verdict.holds for verdict in drawn.verdicts] == [True] and drawn.pictures[0].exists()
+    assert drawn.verdicts[0].here == "at the end: B 60, A 50"
+
+
+# --- grids and runs that are left out --------------------------------------------------------------------------------
+
+
+def test_a_number_is_the_best_over_a_grid_and_the_grid_is_named_below(tmp_path: Path) -> None:
+    table = {"rows": "method", "columns": {"accuracy": {}}, "best_over": "seed"}
+    given = reproduction(tables=[table])
+    values = {"seed=0,A": [0.4] * 6, "seed=1,A": [0.6] * 6, "seed=0,B": [0.3] * 6}
+    filled = given.tables[0].filled(pretend(tmp_path, given, values))
+    assert [row[-1] for row in filled["rows"] if row[1] == "here"] == ["60.00", "30.00"]
+    assert "The best over seed (0, 1), for each number by itself." in filled["chosen"]
+    assert "1 was best for A, accuracy" in filled["chosen"]
+    assert [number["chosen"] for number in filled["numbers"]] == ["1", "0"]
+
+
+def test_the_best_number_of_rounds_is_the_smallest_and_one_that_is_not_reached_the_worst(tmp_path: Path) -> None:
+    cells = {"rounds": {"statistic": "rounds_to_target"}}
+    table = {"rows": "method", "columns": {"": {}}, "cells": cells, "best_over": "seed"}
+    given = reproduction(tables=[table])
+    values = {"seed=0,A": [0.1] * 6, "seed=1,A": [0.1, 0.1, 0.9, 0.9, 0.9, 0.9]}
+    values |= {"seed=0,B": [0.9] * 6, "seed=1,B": [0.1, 0.9, 0.9, 0.9, 0.9, 0.9]}
+    found = given.tables[0].numbers(pretend(tmp_path, given, values))
+    assert [str(number.measured) for number in found] == ["3", "1"]
+
+
+def test_runs_that_the_paper_does_not_have_are_left_out() -> None:
+    given = reproduction(without=[{"method": "B", "seed": "1"}])
+    assert [run.name for run in given.plan().runs] == ["seed=0,A", "seed=0,B", "seed=1,A"]
+    with pytest.raises(ConfigError, match="no run is left"):
+        given.plan("full", ["method=B", "seed=1"])

@@ -1,0 +1,53 @@
+"""FedWindow's order of windows: two readings of the paper, and two opposite orders."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsash.federation import Federation
+from fedsash.local import LocalTraining
+from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Network
+from fedsash.network.schedulers.fedwindow import Beginning
+from fedsash.testing import after, quadratic_federation
+
+SHARE = 0.05
+"""A training goes this share of the way from 1 to 0, which is the minimum of every client's loss: IID data."""
+TRIPS = 50
+
+
+def world() -> Federation:
+    return quadratic_federation([1.0] * 5, [0.0] * 5, start=1.0, local=LocalTraining(lr=SHARE, batch="full", steps=1))
+
+
+def left(size: int, start: Beginning) -> float:
+    """How much is left of the distance after 50 trips of a run."""
+    driver = Asynchronous(world(), Network(), FedWindow(ConstantWindow(size), start=start))
+    with driver:
+        state = driver.start()
+        for _ in range(TRIPS):
+            state, _ = driver.round(state)
+    return float(state.w)
+
+
+def by_hand(size: int, age: int) -> float:
+    """Equation 4 alone: the mean of the last W uploads, of which each is what is left of the model `age` steps ago."""
+    w, uploads = [1.0], [1.0] * size
+    for t in range(TRIPS):
+        uploads = [*uploads[1:], (1 - SHARE) * w[max(t - age, 0)]]
+        w.append(sum(uploads) / size)
+    return w[-1]
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("start", ["own", "newest"])
+def test_a_run_with_equal_clients_is_the_scalar_recursion(size: int, start: Beginning) -> None:
+    age = 5 - size - 1 if start == "own" else 0
+    assert left(size, start) == pytest.approx(by_hand(size, age), abs=1e-13)
+
+
+def test_the_two_readings_give_opposite_orders_of_w_and_all_are_above_vanilla() -> None:
+    """Own: W = 4 is best. Newest, as in the paper's proof: W = 2 is best, 3 and 4 are lower, as in its text."""
+    vanilla = float(after(world(), TRIPS // 5).w)
+    assert vanilla == pytest.approx((1 - SHARE) ** 10, abs=1e-13)
+    own, newest = ([left(size, start) for size in (2, 3, 4)] for start in ("own", "newest"))
+    assert newest[0] < newest[1] < newest[2] == own[2] < own[1] < own[0] < vanilla

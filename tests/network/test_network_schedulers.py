@@ -30,7 +30,7 @@ from fedsash.network import (
     Synchronous,
 )
 from fedsash.network.events import begin
-from fedsash.network.learning import check_asynchronous
+from fedsash.network.learning import Start, check_asynchronous
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite
 from fedsash.network.vectors import Vector
@@ -55,10 +55,10 @@ class Recording(Learning):
         self.trips: list[tuple[int, Tensor, Tensor]] = []
         self.models: list[Tensor] = [self.state.w.clone()]
 
-    def train(self, client: int, number: int, start: Vector) -> Vector | None:
+    def train(self, client: int, number: int, start: Start) -> Vector | None:
         w = super().train(client, number, start)
         assert w is not None
-        self.trips.append((client, start.known.clone(), w.known.clone()))
+        self.trips.append((client, start.w.known.clone(), w.known.clone()))
         return w
 
     def move(self, w: Vector) -> None:

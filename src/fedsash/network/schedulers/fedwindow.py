@@ -8,9 +8,9 @@ from typing import Literal, TypeAlias
 
 from ...basics.errors import check, check_count
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
-from ..learning import AnyModel
+from ..learning import AnyModel, Start
 from ..site import Site, Steps
-from ..trip import Start, Trip
+from ..trip import Trip
 from .base import Scheduler
 
 Beginning: TypeAlias = Literal["own", "newest"]

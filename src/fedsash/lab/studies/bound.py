@@ -125,7 +125,7 @@ class BoundStudy(Study):
         terms = np.array([bound(known, rate, steps, size, t) for t in range(1, trips + 1)])
         return {
             "kind": self.kind,
-            "title": f"{runs[0].folder.name}: FedWindow's bound and the gradient's norms, W = {size}",
+            "title": f"{runs[0].folder.name}: FedWindow's bound",
             "runs": len(runs),
             "window": size,
             "rate": rate,
@@ -176,7 +176,7 @@ class BoundStudy(Study):
         )
         return Picture(
             found["title"],
-            [Panel("gradient", Axis("client trips", log=True), Axis("squared norm", log=True), lines)],
+            [Panel("gradient", Axis("client trips", log=True), Axis("squared norm", log=True), lines, width=5.6)],
             caption=caption,
         )
 

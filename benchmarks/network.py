@@ -37,7 +37,7 @@ PARTS: dict[str, dict[str, Any]] = {
 CELLS: dict[str, dict[str, Any]] = {
     "vanilla": {"scheduler": {"name": "synchronous"}},
     **{f"W = {w}": {"scheduler": {"name": "fedwindow", "window": w}} for w in (2, 3, 4)},
-    "W = 2, newest": {"scheduler": {"name": "fedwindow", "window": 2, "start": "newest"}},
+    **{f"W = {w}, newest": {"scheduler": {"name": "fedwindow", "window": w, "start": "newest"}} for w in (2, 3)},
     "vanilla, rate 2": {"scheduler": {"name": "synchronous"}, "server": {"lr": 2.0}},
 }
 """What is set in each cell of the tables; the last one's rounds move the model as far in five trips as W = 4."""

@@ -70,7 +70,8 @@ class Request(Shown):
       that keeps its state continues from this version. Anything later was refused or lost, and does not count;
     - `aggregation`: what the aggregation remembers, for whoever sums up the uploads;
     - `oldest`: the run is never set back to a round before this one;
-    - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source.
+    - `lineage`: the runs that this run consists of; that of a fork begins with the lineage of its source;
+    - `server_steps`: how many steps the server had made, if schedules count these instead of rounds.
     """
 
     job: Job
@@ -84,6 +85,12 @@ class Request(Shown):
     oldest: int = field(default=0, repr=False)
     lineage: Lineage = field(default=(), repr=False)
     handles: Objects | None = field(default=None, repr=False)
+    server_steps: int | None = field(default=None, repr=False)
+
+    @property
+    def finished(self) -> int:
+        """The number of finished rounds that schedules are given."""
+        return self.round if self.server_steps is None else self.server_steps
 
     def run_of(self, version: int) -> str:
         """The id of the run that made a version of client state, so that two runs do not mix their versions."""

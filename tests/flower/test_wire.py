@@ -91,11 +91,12 @@ def test_a_request_comes_back_as_it_was(keeps: bool) -> None:
         last=np.array([0, 6]),
         oldest=3,
         lineage=((0, "abc"), (4, "def")),
+        server_steps=None if keeps else 5,
     )
     model, server = wire.packed({"w": request.sent}), wire.packed(request.server_state)
     found, settings = wire.request_of(wire.asked(request, model, server, '{"a": 1}'))
     assert settings == '{"a": 1}'
-    names = ("job", "round", "oldest", "lineage")
+    names = ("job", "round", "oldest", "lineage", "server_steps")
     assert [getattr(found, name) for name in names] == [getattr(request, name) for name in names]
     assert found.ids.tolist() == [4, 2**40] and found.last.tolist() == [0, 6]
     assert torch.equal(found.sent, request.sent)

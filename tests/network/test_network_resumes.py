@@ -37,6 +37,7 @@ from fedsash.network import (
 )
 from fedsash.network.schedulers import Scheduler
 from fedsash.sampling import Uniform
+from fedsash.schedules import Exponential
 from fedsash.servers import FedAdam
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, interrupting, observed, rows, start
 from support.script import Script, tell
@@ -68,6 +69,7 @@ CASES: dict[str, tuple[Scheduler, Network, dict[str, Any]]] = {
     "aimd": (FedWindow(AIMDWindow(3, delay=2.0), pipelined=True), ROUGH, {}),
     "fedasync": (FedAsync(weight="polynomial"), ROUGH, FED),
     "fedbuff": (FedBuff(3), ROUGH, ADAPTIVE),
+    "by steps": (FedBuff(3, schedule_counts="steps"), ROUGH, {"local": replace(LOCAL, schedule=Exponential(0.9))}),
     "guard": (FedBuff(2), ROUGH, {"aggregation": WeightedMean(limit=0.25)}),
     "guarded ring": (FedWindow(ConstantWindow(3)), CALM, {"aggregation": WeightedMean(limit=0.25)}),
 }

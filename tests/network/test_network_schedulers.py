@@ -30,18 +30,21 @@ from fedsash.network import (
     Synchronous,
 )
 from fedsash.network.events import begin
-from fedsash.network.learning import check_asynchronous
+from fedsash.network.learning import Start, check_asynchronous
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite
 from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD
+from fedsash.testing import quadratic_federation
 from support.worlds import after, data, federation, identical
 
 EVEN = Network(Link(1e9), clients=SimulatedClients(seconds=1.0))
 """No congestion to speak of."""
 UNEVEN = Network(Link(1e4, 0.01), clients=SimulatedClients(seconds=1.0, spread=1.0, noise="exponential"))
 FIVE = (7, 7, 7, 7, 7)
+STEP = LocalTraining(lr=0.5, batch="full", steps=1)
+"""Half of the way to the minimum of a quadratic whose curvature is 1."""
 
 
 class Recording(Learning):
@@ -52,10 +55,10 @@ class Recording(Learning):
         self.trips: list[tuple[int, Tensor, Tensor]] = []
         self.models: list[Tensor] = [self.state.w.clone()]
 
-    def train(self, client: int, number: int, start: Vector) -> Vector | None:
+    def train(self, client: int, number: int, start: Start) -> Vector | None:
         w = super().train(client, number, start)
         assert w is not None
-        self.trips.append((client, start.known.clone(), w.known.clone()))
+        self.trips.append((client, start.w.known.clone(), w.known.clone()))
         return w
 
     def move(self, w: Vector) -> None:
@@ -64,10 +67,10 @@ class Recording(Learning):
 
 
 def played(
-    scheduler: Scheduler, rounds: int, network: Network = UNEVEN, **settings: Any
+    scheduler: Scheduler, rounds: int, network: Network = UNEVEN, world: Federation | None = None, **settings: Any
 ) -> tuple[Recording, SimulatedSite]:
-    """A run of so many steps on five equal clients, unless `settings` of the federation say otherwise."""
-    world = federation(
+    """A run of so many steps in a `world`: five equal clients, unless `settings` of the federation say otherwise."""
+    world = world or federation(
         **{"data": data(FIVE), "sampling": Uniform(5), "local": LocalTraining(lr=0.1, batch=3)} | settings
     )
     with world:
@@ -124,13 +127,28 @@ def test_fedwindow_moves_by_what_entered_less_what_left_over_w(size: int, start:
         assert close(learner.models[t + 1], sum(window, torch.zeros_like(w)) / size)
 
 
-def test_an_empty_window_is_the_mean_of_what_is_there_and_then_slides() -> None:
+def test_an_empty_cache_is_of_the_first_w_clients_and_the_model_is_the_mean_of_the_uploads_that_came() -> None:
     learner, _ = played(FedWindow(ConstantWindow(3), cache="empty"), 9)
     uploads = [w for _, _, w in learner.trips]
     for t in range(9):
         there = uploads[max(t - 2, 0) : t + 1]
         assert close(learner.models[t + 1], sum(there, torch.zeros_like(there[0])) / len(there))
-    assert [client for client, _, _ in learner.trips] == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    assert [client for client, _, _ in learner.trips] == [3, 4, 0, 1, 2, 3, 4, 0, 1]
+
+
+@pytest.mark.parametrize("start", ["own", "newest"])
+def test_an_empty_cache_by_hand(start: Any) -> None:
+    """Five clients go half of the way to 16, 32, ..., 80 in a trip, from 0; W = 2, so the first to enter is client 2.
+
+    The window is {0, 1} without uploads. Client 2 enters from 0 and comes to 24, client 0 leaves with w = 24. Client 3
+    comes to 32 from its own 0, or to 44 from the newest 24, client 1 leaves with the mean of 24 and that; and so on.
+    """
+    halfway = quadratic_federation([1.0] * 5, [16.0, 32.0, 48.0, 64.0, 80.0], local=STEP)
+    learner, _ = played(FedWindow(ConstantWindow(2), start=start, cache="empty"), 5, world=halfway)
+    came = {"own": [24.0, 32.0, 40.0, 20.0, 30.0], "newest": [24.0, 44.0, 57.0, 33.25, 38.5625]}[start]
+    models = {"own": [24.0, 28.0, 36.0, 30.0, 25.0], "newest": [24.0, 34.0, 50.5, 45.125, 35.90625]}[start]
+    assert [(client, float(w)) for client, _, w in learner.trips] == list(zip([2, 3, 4, 0, 1], came, strict=True))
+    assert [float(w) for w in learner.models] == [0.0, *models]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 4])
@@ -140,8 +158,10 @@ def test_the_entering_clients_model_is_n_minus_w_minus_1_versions_old(size: int)
         assert torch.equal(learner.trips[t][1], learner.models[t - (5 - size - 1)])
 
 
-def test_with_w_4_of_5_own_and_newest_are_the_same_bit_for_bit() -> None:
-    own, newest = (played(FedWindow(ConstantWindow(4), start=start), 12)[0] for start in ("own", "newest"))  # type: ignore[arg-type]
+@pytest.mark.parametrize("cache", ["initial", "empty"])
+def test_with_w_4_of_5_own_and_newest_are_the_same_bit_for_bit(cache: Any) -> None:
+    rules = [FedWindow(ConstantWindow(4), start=start, cache=cache) for start in ("own", "newest")]  # type: ignore[arg-type]
+    own, newest = (played(rule, 12)[0] for rule in rules)
     assert all(torch.equal(a, b) for a, b in zip(own.models, newest.models, strict=True))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -20,6 +20,18 @@ MOST_BYTES = 2**29
 
 StartMethod = Literal["fork", "spawn"]
 """How worker processes begin (see `LocalEngine`)."""
+
+
+class Told(NamedTuple):
+    """What a worker is told of a request through its pipe: all but vectors and clients."""
+
+    job: Job
+    round: int
+    server_steps: int | None
+
+    @classmethod
+    def of(cls, request: Request) -> Told:
+        return cls(request.job, request.round, request.server_steps)
 
 
 @dataclass(kw_only=True)
@@ -85,14 +97,15 @@ class Buffers:
         for name, rows in (request.client_state or {}).items():
             self.client_state[name][first : first + len(rows)].copy_(rows)
 
-    def request(self, job: Job, round: int, rows: slice, ids: Ints) -> Request:
+    def request(self, told: Told, rows: slice, ids: Ints) -> Request:
         """The request as a worker reads it."""
-        evaluates = job in SCORES
-        server = self.server_state if job == "train" else {}
+        evaluates = told.job in SCORES
+        server = self.server_state if told.job == "train" else {}
         clients = {name: value[rows] for name, value in self.client_state.items() if not evaluates or name == OWN}
         return Request(
-            job=job,
-            round=round,
+            job=told.job,
+            round=told.round,
+            server_steps=told.server_steps,
             ids=ids,
             sent=self.sent,
             server_state=server,

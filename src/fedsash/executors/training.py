@@ -67,7 +67,7 @@ class Training:
         """The effort of the clients of a request, which have `sizes` `[s]` samples; none unless they train."""
         if request.job != "train":
             return no_effort(len(request.ids))
-        local = self.local.at(request.round)
+        local = self.local.at(request.finished)
         return effort_of(
             local,
             self.method,

@@ -22,9 +22,8 @@ from ..basics.errors import one_line
 from ..basics.resolve import libraries_first
 from ..basics.signals import STOPS, ending
 from ..basics.vector_files import let_go
-from ..exchange import Job
 from ..local import Trainer
-from .buffers import Buffers
+from .buffers import Buffers, Told
 from .devices import own_memory
 
 Piece = tuple[int, Ints]
@@ -62,11 +61,11 @@ class Worker:
             self.close = Finalize(self, _end, (self._process, self.pipe), exitpriority=0)
         theirs.close()
 
-    def ask(self, job: Job, round: int, pieces: list[Piece]) -> None:
+    def ask(self, told: Told, pieces: list[Piece]) -> None:
         """Ask it to answer pieces of a request. If it is dead, `answer` says so."""
         self.left = list(pieces)
         with suppress(BrokenPipeError, ConnectionResetError):
-            self.pipe.send((job, round, pieces))
+            self.pipe.send((told, pieces))
 
     def answer(self) -> int | None:
         """The first place of the piece that it has answered next, or None if the process is dead.
@@ -143,10 +142,10 @@ def _serve(
     trainer = make()
     while True:
         try:
-            job, round, pieces = pipe.recv()
+            told, pieces = pipe.recv()
             for first, ids in pieces:
                 began = time.process_time()
-                _answer_piece(job, round, first, ids, trainer, buffers)
+                _answer_piece(told, first, ids, trainer, buffers)
                 pipe.send((first, time.process_time() - began))
         except (EOFError, BrokenPipeError, ConnectionResetError):
             return
@@ -154,10 +153,10 @@ def _serve(
             pipe.send(sendable(error))
 
 
-def _answer_piece(job: Job, round: int, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
+def _answer_piece(told: Told, first: int, ids: Ints, trainer: Trainer, buffers: Buffers) -> None:
     rows = slice(first, first + len(ids))
-    reply = trainer.answer(buffers.request(job, round, rows, ids), np.arange(len(ids)))
-    buffers.give(job, rows, reply)
+    reply = trainer.answer(buffers.request(told, rows, ids), np.arange(len(ids)))
+    buffers.give(told.job, rows, reply)
 
 
 def sendable(error: Exception) -> Exception:

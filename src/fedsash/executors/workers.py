@@ -14,7 +14,7 @@ import numpy as np
 from ..basics.errors import WorkerError
 from ..exchange import Answer, Answers, Executor, Reply, Request
 from ..local import Trainer
-from .buffers import Buffers
+from .buffers import Buffers, Told
 from .devices import threads
 from .in_process import Spent
 from .worker import Piece, Worker
@@ -118,7 +118,7 @@ class Workers(Executor):
         pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
         for worker, dealt in zip(self._workers.values(), self._deal(wave, pieces), strict=True):
             if dealt:
-                worker.ask(request.job, request.round, dealt)
+                worker.ask(Told.of(request), dealt)
         done: set[int | None] = set()
         for first, clients in pieces:
             while first not in done:
@@ -165,4 +165,4 @@ class Workers(Executor):
         fresh = self._start_one(dead.number)
         for first, ids in dead.left:  # the dead worker may have written to its clients' rows
             self._buffers.put_clients(wave.only(slice(first, first + len(ids))), first)
-        fresh.ask(wave.job, wave.round, dead.left)
+        fresh.ask(Told.of(wave), dead.left)

@@ -165,7 +165,7 @@ class Trainer:
         plan = self._alone.plan(request.round, request.ids, self.sharing.personal.alone)
         numbers = self._step_numbers(request.client_state or {}, 1, len(plan.index))
         draws = self._draws(request, plan, Purpose.ALONE_STEP)
-        rates = self._by_step(self._local_at(request.round).rates(plan.steps, FedAvg()))
+        rates = self._by_step(self._local_at(request.finished).rates(plan.steps, FedAvg()))
         self.steps_alone(replace(inputs, rates=rates, numbers=numbers, draws=draws))
         return self._column(plan.steps)
 
@@ -263,10 +263,10 @@ class Trainer:
     def _numbers_of(self, request: Request) -> _RoundNumbers:
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
         amounts = tuple(self._amounts(request).tolist())
-        return self._kept_numbers(self._local_at(request.round), tuple(sizes.tolist()), amounts)
+        return self._kept_numbers(self._local_at(request.finished), tuple(sizes.tolist()), amounts)
 
     def _amounts(self, request: Request) -> Ints:
-        return self._local_at(request.round).amounts(request.round, request.ids, self._seed)
+        return self._local_at(request.finished).amounts(request.round, request.ids, self._seed)
 
     def _numbers(self, local: LocalTraining, sizes: tuple[int, ...], amounts: tuple[int, ...]) -> _RoundNumbers:
         counts = np.array(sizes, dtype=np.int64)

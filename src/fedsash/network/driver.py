@@ -213,7 +213,8 @@ class Asynchronous:
             raise RunError(f"a run must be resumed with the same network and scheduler: {'; '.join(other)}")
         step = int(saved["step"]) if "step" in saved else 0
         check(step == state.round, "state.round", state.round, f"must be {step}, the step of the network's time in it")
-        learning = Learning(self.federation, state, self.time.bytes)
+        by_steps = self.scheduler.schedule_counts == "steps"
+        learning = Learning(self.federation, state, self.time.bytes, by_steps)
         learning.replaying = bool(state.round)
         learning.refused = {(client, number) for client, number in saved.get("refused", torch.empty(0, 2)).tolist()}
         site = self.time.begin(learning, saved)

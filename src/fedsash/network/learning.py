@@ -7,7 +7,7 @@ is computed only when its upload has arrived, and a training whose upload fails 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import torch
@@ -32,6 +32,13 @@ AnyModel: TypeAlias = Any
 """A model: a `Vector` (float64 in calculations), or 0.0 in a study of time."""
 
 
+class Start(NamedTuple):
+    """A model `w` and its version: the number of steps that the server had made."""
+
+    w: AnyModel
+    version: int
+
+
 class Learner(Protocol):
     """A server's model and its clients' training.
 
@@ -50,7 +57,7 @@ class Learner(Protocol):
 
     def model(self) -> AnyModel: ...
 
-    def train(self, client: int, number: int, start: AnyModel) -> AnyModel | None: ...
+    def train(self, client: int, number: int, start: Start) -> AnyModel | None: ...
 
     def move(self, w: AnyModel) -> None: ...
 
@@ -80,7 +87,7 @@ class Timing:
     def model(self) -> AnyModel:
         return 0.0
 
-    def train(self, client: int, number: int, start: AnyModel) -> AnyModel | None:
+    def train(self, client: int, number: int, start: Start) -> AnyModel | None:
         return 0.0
 
     def move(self, w: AnyModel) -> None:
@@ -92,7 +99,8 @@ class Learning:
 
     The federation's averages observe every global model, and its broadcast sends an average to the clients. Training
     `number` of a client (0 is its first) makes the draws of the federation's round `number`. So no client sees the same
-    batches twice, whatever the events are.
+    batches twice, whatever the events are. Its learning rate is that of the round `number`, too, or `by_steps` that of
+    the round after as many as the server had made steps when it sent the client its model.
 
     `state` is the federation's state after the last step. `refused` holds the trainings (client, number) so far whose
     uploads can't be used. Since the last step, the clients `trained` have trained on `passed` samples, and the uploads
@@ -101,10 +109,11 @@ class Learning:
     used, but by clients that have come back from them.
     """
 
-    def __init__(self, federation: Federation, state: State, bytes: int | None) -> None:
+    def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
         self.federation, self.ledger = federation, Ledger()
         self.samples: Ints = passed_over(federation.local, federation.sharing, federation.sizes)
         self.bytes = bytes or length(federation.sharing)
+        self._by_steps = by_steps
         self.replaying = False
         self.refused: set[tuple[int, int]] = set()
         self.came: dict[tuple[int, int], Answer] = {}
@@ -135,20 +144,27 @@ class Learning:
     def model(self) -> Vector:
         return self.ledger.make(None if self.replaying else self.state.w.double())
 
-    def ask(self, client: int, number: int, start: Vector) -> Request:
+    def ask(self, client: int, number: int, start: Start) -> Request:
         """The request for a client's training `number` from `start`."""
         ids = np.array([client])
         last = np.zeros_like(ids)
         return Request(
-            job="train", round=number, ids=ids, sent=start.known, server_state={}, client_state={}, last=last
+            job="train",
+            round=number,
+            ids=ids,
+            sent=start.w.known,
+            server_state={},
+            client_state={},
+            last=last,
+            server_steps=start.version if self._by_steps else None,
         )
 
-    def train(self, client: int, number: int, start: AnyModel) -> Vector | None:
+    def train(self, client: int, number: int, start: Start) -> Vector | None:
         """The model, float64 `[D]`, after a client's training from `start`; None if its upload can't be used."""
         if self.replaying:
             return None if (client, number) in self.refused else self.ledger.make(None)
         self.trained.append(client)
-        w, reply = start.known, self.came.pop((client, number), None)
+        w, reply = start.w.known, self.came.pop((client, number), None)
         if reply is None:
             (reply,) = self.federation.executor.work(self.ask(client, number, start))
         if not isinstance(reply, Reply) or not self.federation.aggregation.accepts(reply.norms):

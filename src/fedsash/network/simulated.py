@@ -11,11 +11,11 @@ from typing import Any
 from simpy import Environment
 
 from .clients import Population
-from .learning import Learner
+from .learning import Learner, Start
 from .links import Channel
 from .settings import Network
 from .site import Site, Steps
-from .trip import Start, Trip
+from .trip import Trip
 
 
 class SimulatedSite(Site):

@@ -10,9 +10,9 @@ from typing import Any
 from simpy import Environment, Event
 
 from ..basics.arrays import Vectors
-from .learning import AnyModel, Learner
+from .learning import AnyModel, Learner, Start
 from .log import Log
-from .trip import Start, Trip
+from .trip import Trip
 
 Steps = Generator[Event, Any, Any]
 """A process of events, or a part of a process."""
@@ -50,7 +50,7 @@ class Site(ABC):
 
     def model(self, trip: Trip) -> AnyModel | None:
         """The model that a trip has uploaded; None if no upload arrived, or one that can't be used."""
-        return self.learner.train(trip.client, trip.number, trip.start.w) if trip.arrived else None
+        return self.learner.train(trip.client, trip.number, trip.start) if trip.arrived else None
 
     def step(self, w: AnyModel) -> None:
         """Make `w` the global model."""

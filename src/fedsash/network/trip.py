@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from .learning import AnyModel
-
-
-class Start(NamedTuple):
-    """A model `w` and its version: the number of steps that the server had made."""
-
-    w: AnyModel
-    version: int
+from .learning import Start
 
 
 @dataclass(slots=True)

@@ -52,6 +52,10 @@ FOUND: dict[str, dict[str, Any]] = {
         "windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]},
         "emas": {"decay": [1 / 3, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]},
     },
+    "bound": {
+        "trips": [1, 2], "squared_norms": [4.0, 1.0], "mean": [4.0, 2.5],
+        "terms": {"start": [3.0, 1.5], "local": [0.5, 0.5], "window": [0.25, 0.25]},
+    },
 }  # fmt: skip
 
 

@@ -100,6 +100,7 @@ def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
         "last": request.last.tolist(),
         "oldest": request.oldest,
         "lineage": request.lineage,
+        "server_steps": request.server_steps,
         "keeps": request.client_state is None,
     }
     own = packed(request.client_state or {})
@@ -121,6 +122,7 @@ def request_of(content: Any, device: torch.device = CPU) -> tuple[Request, str]:
         last=np.array(numbers["last"], dtype=np.int64),
         oldest=int(numbers["oldest"]),
         lineage=tuple((int(first), str(run)) for first, run in numbers["lineage"]),
+        server_steps=None if numbers["server_steps"] is None else int(numbers["server_steps"]),
     )
     return request, str(said["settings"])
 

@@ -22,10 +22,10 @@ from ...basics.errors import RunError, check, check_count
 from ...basics.typed import typed
 from ...exchange import Missing
 from ...executors.clients import Clients
-from ...network.learning import AnyModel, Learning
+from ...network.learning import AnyModel, Learning, Start
 from ...network.schedulers import FedWindow, Scheduler
 from ...network.site import Site, Steps
-from ...network.trip import Start, Trip
+from ...network.trip import Trip
 from ..nodes.on_grid import FlowerClients, OnGrid
 from .arrivals import AWAY, KEY, REFUSED, Arrival, packed, read, unpacked
 from .in_flight import InFlight
@@ -134,7 +134,7 @@ class RealSite(Site):
         trip = self._begin(client, start)
         _, over = self._flying[client, trip.number] = trip, self.env.event()
         if self._nodes is not None:
-            self._nodes.send(client, self.learner.ask(client, trip.number, start.w))
+            self._nodes.send(client, self.learner.ask(client, trip.number, start))
         if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
             trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
         if download:

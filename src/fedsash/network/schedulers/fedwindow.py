@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from ...basics.errors import check, check_count
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
-from ..learning import AnyModel
+from ..learning import AnyModel, Start
 from ..site import Site, Steps
-from ..trip import Start, Trip
+from ..trip import Trip
 from .base import Scheduler
+
+Beginning: TypeAlias = Literal["own", "newest"]
+"""From which model an entering client trains: the one that it received when it last left, or the newest one."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +28,8 @@ class FedWindow(Scheduler):
     Client j receives w_{t+1}; all others keep their models. With `start = "own"` the entering client trains from the
     model that it received when it last left the window (w_0 before that). For N clients that model is N - W - 1
     versions old. With `"newest"` the entering client is sent the newest model. The window begins with the ring's first
-    W clients. With `cache = "initial"` their uploads are w_0 at first. With `"empty"` they have none, and w is the mean
-    of the uploads so far.
+    W clients, so the first to enter is the next one. With `cache = "initial"` their uploads are w_0 at first. With
+    `"empty"` they have none, and w is the mean of the uploads in the window.
 
     Let the models from which clients train be d versions old, and m_t be the mean update of the last W clients. Then a
     weighted mean z_t of the last models moves by exactly (docs/network.md)
@@ -45,7 +48,7 @@ class FedWindow(Scheduler):
 
     window: ClientWindow = field(default_factory=ConstantWindow)
     slide: int = 1
-    start: Literal["own", "newest"] = "own"
+    start: Beginning = "own"
     cache: Literal["initial", "empty"] = "initial"
     pipelined: bool = False
 
@@ -76,10 +79,10 @@ class _Ring:
         self.rule, self.site, self.control = rule, site, rule.window.begin(site)
         self._first = Start(site.learner.newest(), 0)
         self._own: dict[int, Start] = {}
-        size = self.control.size if rule.cache == "initial" else 0
-        w = site.learner.model()
-        self._cache: deque[tuple[int, AnyModel]] = deque((client, w) for client in range(size))
-        self._sum: AnyModel = size * w
+        size = self.control.size
+        w = site.learner.model() if rule.cache == "initial" else None
+        self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in range(size))
+        self._sum: AnyModel = 0.0 if w is None else size * w
         self._free, self._working = deque(range(site.size)), 0
         self._free.rotate(-size)
         site.log.window.add(site.env.now, self.control.size)
@@ -143,11 +146,11 @@ class _Ring:
             self._sum = self._sum + w
         gone = []
         while len(self._cache) > self.control.size:
-            client, w = self._cache.popleft()
-            self._sum = self._sum - w
+            client, left = self._cache.popleft()
+            self._sum = self._sum if left is None else self._sum - left
             gone.append(client)
         if not self._downloads:
             self.site.count_downloads(len(gone))  # before the step, whose metrics include them
-        self.site.step(self._sum / len(self._cache))
+        self.site.step(self._sum / sum(w is not None for _, w in self._cache))
         if not self._downloads:
             self._own |= dict.fromkeys(gone, self.site.newest())

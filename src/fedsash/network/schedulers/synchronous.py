@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Literal
 
 from ...basics.errors import check_positive
 from ..site import Site, Steps
@@ -18,10 +19,11 @@ class Synchronous(Scheduler):
     The experiment's `sampling` chooses the clients that are asked; those that are away are skipped. A round ends
     `deadline` seconds after its beginning at the latest, and uploads that have not arrived are given up (None: no
     deadline). The federation makes the round of the uploads that arrived. Without congestion, and with clients that are
-    always present, its numbers are bitwise those of the federation without a network.
+    always present, its numbers are bitwise those of the federation without a network. A round is a step of the server.
     """
 
     deadline: float | None = None
+    schedule_counts: Literal["steps"] = field(default="steps", kw_only=True)
 
     def __post_init__(self) -> None:
         check_positive("Synchronous.deadline", self.deadline)

@@ -1,0 +1,215 @@
+"""FedWindow's bound on the gradient's norms (its equation 17), beside the norms that runs have recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ...basics.arrays import Floats
+from ...basics.errors import RunError, check, check_count
+from ...basics.randomness import Purpose, generator
+from ...data.samples import Samples
+from ...evaluation import Curvature
+from ...federation import Federation
+from ...local import LocalTraining
+from ...network import ConstantWindow, FedWindow
+from ..config import NetworkExperiment
+from ..pictures import Axis, Line, Panel, Picture, look
+from ..records import Records
+from .flatness import hessian_eigenvalues
+from .opened import OpenRun
+from .study import Found, OnProgress, Rows, Study, number, option, unseen
+
+TERMS = ("start", "local", "window")
+"""The terms of the bound, in the order of the equation."""
+
+
+class Constants(NamedTuple):
+    """What the bound needs to know of loss and models: L, sigma_l^2, and F(w^0) - F*."""
+
+    smoothness: float
+    noise: float
+    gap: float
+
+
+def bound(known: Constants, rate: float, steps: float, size: int, trips: int) -> Floats:
+    """The three terms of the bound `[3]` for the rate eta, E local `steps`, the window's size W and T `trips`.
+
+        (F(w^0) - F*) / (eta E T),    L eta E sigma_l^2 / (2 W),    L eta E sigma_g^2 / (2 W^2)
+
+    sigma_g^2 bounds E||(1/W) sum over W - 1 clients of (g_k - grad F_k)||^2. Clients draw their batches independently,
+    so it is (W - 1)/W^2 sigma_l^2.
+    """
+    smoothness, noise, gap = known
+    of_window = (size - 1) / size**2 * noise
+    drift = smoothness * rate * steps / 2
+    return np.array([gap / (rate * steps * trips), drift * noise / size, drift * of_window / size**2])
+
+
+def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, seed: int = 0) -> float:
+    """E||g - grad F_i||^2 of a client's mini-batch gradients g at `w` `[D]`: a mean over `batches` random batches.
+
+    The batches are those of a pass over its samples in random order, or fewer if the pass has fewer whole ones. It is 0
+    if a batch holds all samples.
+    """
+    index = torch.from_numpy(federation.training_data.clients[client])
+    local = federation.local
+    if local.batch == "full" or local.batch >= len(index):
+        return 0.0
+    order = torch.from_numpy(generator(seed, Purpose.DIRECTION, client).permutation(len(index)))
+    drawn = torch.split(index[order], local.batch)[: min(batches, len(index) // local.batch)]
+    mean = _gradient(federation, w, index)
+    return fmean(float((_gradient(federation, w, batch) - mean).square().sum()) for batch in drawn)
+
+
+def _gradient(federation: Federation, w: Tensor, index: Tensor) -> Tensor:
+    """The gradient `[D]` of the mean loss over some training samples."""
+    train = federation.training_data.train
+    return _loss(federation, train[index.to(train.y.device)]).gradient(w)
+
+
+def _loss(federation: Federation, samples: Samples) -> Curvature:
+    return Curvature(
+        federation.module, federation.training_data, samples, federation.goal.loss, federation.evaluation.batch
+    )
+
+
+@dataclass(frozen=True)
+class BoundStudy(Study):
+    """FedWindow's bound on the mean squared norm of the training loss's gradient (the paper's eq. 17).
+
+        (1/T) sum_{t<T} E||grad F(w^t)||^2
+            <= (F(w^0) - F*)/(eta E T) + L eta E sigma_l^2/(2 W) + L eta E sigma_g^2/(2 W^2)
+
+    The expectation is the mean over the runs, which differ in their seed; the factor E is the number of local steps.
+    The norms are those that the runs have recorded in every step (`network.gradients = true`, `evaluation.every = 1`).
+    The other constants are measured at the first model and at those of the saved rounds: L is the largest eigenvalue of
+    the Hessian over `samples` training samples; sigma_l^2 the largest variance of a client's mini-batch gradients, over
+    `batches` of them; sigma_g^2 follows from it, see `bound`. F* is `least`; 0 bounds a loss that is never negative.
+
+    Raises `RunError` if a run is not of FedWindow with a constant window, or not of plain SGD with one rate, or lacks
+    norms.
+    """
+
+    kinds: ClassVar = ("bound",)
+    takes: ClassVar = "together"
+    examples: ClassVar = """\
+  fedsash bound runs/window
+  fedsash bound runs/a runs/b runs/c --least 0.21 --samples all
+"""
+
+    least: float = field(default=0.0, metadata=option("F*, the least training loss", metavar="F"))
+    batches: int = field(default=10, metadata=option("batches of each client", metavar="N"))
+    samples: int | None = field(
+        default=1000, metadata=option("N training samples for the Hessian, or all", metavar="N", none="all")
+    )
+
+    def __post_init__(self) -> None:
+        check_count("BoundStudy.batches", self.batches)
+
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        size, rate = _same([_window(run) for run in runs])
+        norms = [_squared_norms(run) for run in runs]
+        trips = min(map(len, norms))
+        measured = np.mean([own[:trips] for own in norms], axis=0)
+        known = self._constants(runs, progress)
+        federation = runs[0].federation
+        steps = float(federation.local.workload(federation.sizes).steps.mean())
+        terms = np.array([bound(known, rate, steps, size, t) for t in range(1, trips + 1)])
+        return {
+            "kind": self.kind,
+            "title": f"{runs[0].folder.name}: FedWindow's bound",
+            "runs": len(runs),
+            "window": size,
+            "rate": rate,
+            "steps": steps,
+            "least": self.least,
+            "constants": known._asdict(),
+            "trips": list(range(1, trips + 1)),
+            "squared_norms": measured,
+            "mean": measured.cumsum() / np.arange(1, trips + 1),
+            "terms": dict(zip(TERMS, terms.T, strict=True)),
+        }
+
+    def _constants(self, runs: Sequence[OpenRun], progress: OnProgress) -> Constants:
+        """The largest L and sigma_l^2 along the runs, and the mean of their first losses above F*."""
+        smoothness, noise, first = [], [], []
+        for done, run in enumerate(runs, 1):
+            federation = run.federation
+            start = federation.start().w
+            first.append(_loss(federation, run.samples("train", None)).loss(start))
+            seen = _loss(federation, run.samples("train", self.samples))
+            for w in (start, *(run.state(round).w for round in run.rounds)):
+                smoothness.append(float(hessian_eigenvalues(seen, w, tolerance=1e-2).values[0]))
+                noise += [batch_noise(federation, w, i, self.batches) for i in range(len(federation.sizes))]
+            progress(done, len(runs))
+        return Constants(max(smoothness), max(noise), fmean(first) - self.least)
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        yield ["trips", "mean of\n||grad F||^2", "bound", *(f"{name}\nterm" for name in TERMS)]
+        last = len(found["trips"])
+        for t in sorted({*(t for t in (1, 10, 20, 50, 100, 200, 500) if t < last), last}):
+            terms = [found["terms"][name][t - 1] for name in TERMS]
+            yield [str(t), *(number(value, 3) for value in (found["mean"][t - 1], sum(terms), *terms))]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """The norms, their mean up to each trip, and the bound on it."""
+        trips, terms = found["trips"], found["terms"]
+        total = [sum(parts) for parts in zip(*(terms[name] for name in TERMS), strict=True)]
+        lines = [
+            Line("squared norm", trips, found["squared_norms"], look(1)),
+            Line("its mean so far", trips, found["mean"], look(0)),
+            Line("the bound on the mean", trips, total, look(2)),
+            Line("the bound without noise", trips, terms["start"], look(3)),
+        ]
+        caption = (
+            "The bound's constants are measured along the runs. Where the mean is above the bound, the bound is wrong."
+        )
+        return Picture(
+            found["title"],
+            [Panel("gradient", Axis("client trips", log=True), Axis("squared norm", log=True), lines, width=5.6)],
+            caption=caption,
+        )
+
+
+def _window(run: OpenRun) -> tuple[int, float]:
+    """The window's size W and the clients' rate. Raises `RunError` if the bound is not about the run."""
+    experiment = run.experiment
+    rule = experiment.scheduler if isinstance(experiment, NetworkExperiment) else None
+    constant = isinstance(rule, FedWindow) and isinstance(rule.window, ConstantWindow)
+    if not constant:
+        raise RunError(f"{run.folder}: the bound is for the scheduler fedwindow with a constant window")
+    assert isinstance(rule, FedWindow) and isinstance(rule.window, ConstantWindow)
+    local = run.federation.local
+    plain = LocalTraining(lr=local.lr, batch=local.batch, epochs=local.epochs, steps=local.steps)
+    if local != plain:
+        raise RunError(
+            f"{run.folder}: the bound is for plain SGD with one rate: leave all but lr, batch and amount out"
+        )
+    return rule.window.size, local.lr
+
+
+def _same(settings: Sequence[tuple[int, float]]) -> tuple[int, float]:
+    check(len(set(settings)) == 1, "bound: (W, rate)", settings, "must be the same in all runs")
+    return settings[0]
+
+
+def _squared_norms(run: OpenRun) -> Floats:
+    """||grad F(w^t)||^2 for t = 0, ..., T - 1, `[T]`. Raises `RunError` if one was not recorded."""
+    federation = run.federation
+    found = [float(_loss(federation, run.samples("train", None)).gradient(federation.start().w).norm())]
+    recorded = {row["round"]: row["gradient_norm"] for row in Records(run.folder).load() if "gradient_norm" in row}
+    for t in range(1, max(recorded, default=1)):
+        if recorded.get(t) is None:
+            raise RunError(f"{run.folder} has no gradient norm of step {t}: set network.gradients and evaluation.every")
+        found.append(recorded[t])
+    return np.square(found)

@@ -1,0 +1,71 @@
+"""FedWindow's order of windows: two readings of the paper, and two opposite orders."""
+
+from __future__ import annotations
+
+import pytest
+
+from fedsash.federation import Federation
+from fedsash.local import LocalTraining
+from fedsash.network import Asynchronous, ConstantWindow, FedWindow, Network
+from fedsash.network.schedulers.fedwindow import Beginning
+from fedsash.testing import after, quadratic_federation
+
+SHARE = 0.05
+"""A training goes this share of the way from 1 to 0, which is the minimum of every client's loss: IID data."""
+TRIPS = 50
+
+
+def world() -> Federation:
+    return quadratic_federation([1.0] * 5, [0.0] * 5, start=1.0, local=LocalTraining(lr=SHARE, batch="full", steps=1))
+
+
+def left(size: int, start: Beginning) -> float:
+    """How much is left of the distance after 50 trips of a run."""
+    driver = Asynchronous(world(), Network(), FedWindow(ConstantWindow(size), start=start))
+    return float(after(driver, TRIPS).w)
+
+
+def by_hand(size: int, age: int, share: float = SHARE, trips: int = TRIPS) -> list[float]:
+    """Equation 4 alone: the mean of the last W uploads, of which each is what is left of the model `age` steps ago."""
+    w, uploads = [1.0], [1.0] * size
+    for t in range(trips):
+        uploads = [*uploads[1:], (1 - share) * w[max(t - age, 0)]]
+        w.append(sum(uploads) / size)
+    return w
+
+
+@pytest.mark.parametrize("size", [2, 3, 4])
+@pytest.mark.parametrize("start", ["own", "newest"])
+def test_a_run_with_equal_clients_is_the_scalar_recursion(size: int, start: Beginning) -> None:
+    age = 5 - size - 1 if start == "own" else 0
+    assert left(size, start) == pytest.approx(by_hand(size, age)[-1], abs=1e-13)
+
+
+def test_the_two_readings_give_opposite_orders_of_w_and_all_are_above_vanilla() -> None:
+    """Own: W = 4 is best. Newest, as in the paper's proof: W = 2 is best, 3 and 4 are lower, as in its text."""
+    vanilla = float(after(world(), TRIPS // 5).w)
+    assert vanilla == pytest.approx((1 - SHARE) ** 10, abs=1e-13)
+    own, newest = ([left(size, start) for size in (2, 3, 4)] for start in ("own", "newest"))
+    assert newest[0] < newest[1] < newest[2] == own[2] < own[1] < own[0] < vanilla
+
+
+@pytest.mark.parametrize("size, age", [(2, 0), (3, 0), (4, 0), (2, 2), (3, 1)])
+def test_without_noise_the_papers_bound_is_exceeded_by_what_a_trip_falls_short_of_an_update(
+    size: int, age: int
+) -> None:
+    """F(w) = w^2/2 and no noise, so equation 17 says: the sum of w_t^2 over all trips is at most F(w_0) / eta.
+
+    Its equation 14 takes a whole update for each trip. A trip is worth 2/(2d + W + 1) of one, for models d versions
+    old: for small eta the sum is (2d + W + 1)/2 times as large.
+    """
+    eta = 1e-3
+    total = sum(w**2 for w in by_hand(size, age, eta, 20_000))
+    assert total / (0.5 / eta) == pytest.approx((2 * age + size + 1) / 2, rel=0.01)
+
+
+def test_where_the_whole_window_trains_in_each_step_a_step_is_an_update_as_the_proof_has_it() -> None:
+    """Then the sum is F(w_0) / eta, over 1 - eta/2: equation 12 leaves out the mean gradient's part."""
+    driver = Asynchronous(world(), Network(), FedWindow(ConstantWindow(2), slide=2, start="newest"))
+    assert float(after(driver, TRIPS).w) == pytest.approx((1 - SHARE) ** TRIPS, abs=1e-13)
+    total = 1 / (1 - (1 - SHARE) ** 2)
+    assert total == pytest.approx(0.5 / SHARE / (1 - SHARE / 2), abs=1e-13)

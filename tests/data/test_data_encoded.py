@@ -125,6 +125,7 @@ def test_half_a_run_resumed_on_encoded_images_is_the_run(tmp_path: Path, engine:
 # Real data.
 
 
+@pytest.mark.slow
 def test_real_pacs_has_the_same_pixels_batch_by_batch() -> None:
     if "FEDSASH_DATA" not in os.environ:
         pytest.skip("FEDSASH_DATA, the folder of the real data sets, is not set")

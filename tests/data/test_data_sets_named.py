@@ -92,6 +92,7 @@ def test_real_mnist_and_fashion_mnist_are_grey_images_of_ten_classes() -> None:
     assert clothes.label_names[9] == "Ankle boot"
 
 
+@pytest.mark.slow
 def test_real_pacs_is_shared_out_over_eighty_clients_of_one_domain_each() -> None:
     source = PACS(real("pacs"), size=64).load(seed=1)
     assert source.test is not None and source.test.domain is not None and source.train.domain is not None

@@ -125,6 +125,7 @@ faults = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=25)
 @given(
     name=st.sampled_from(sorted(METHODS)),

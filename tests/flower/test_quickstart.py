@@ -34,6 +34,7 @@ def test_one_line_beside_the_import_is_all_that_is_added() -> None:
     assert not [path for path in others if "import fedsash" in path.read_text()]
 
 
+@pytest.mark.slow
 def test_with_the_line_the_averages_are_better_than_the_model_and_without_it_the_app_is_plain(trial: Any) -> None:
     source = SERVER.read_text()
     plain = "\n".join(line for line in source.splitlines() if "fs." not in line and "import fedsash" not in line)

@@ -166,6 +166,7 @@ NOTHING_CAME["drawn"] = Drawn(
 """The server is killed after it has sent a model on which nothing came: it needs it again."""
 
 
+@pytest.mark.slow
 @settings(max_examples=20, phases=[Phase.explicit, Phase.reuse, Phase.generate])  # to shrink takes many minutes
 @example(**NOTHING_CAME)
 @given(

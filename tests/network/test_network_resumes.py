@@ -89,6 +89,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     return final(folder) | {"timeline": (folder / "timeline.json").read_bytes()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_a_run_stopped_several_times_is_the_run_that_was_not(name: str, tmp_path: Path) -> None:
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"

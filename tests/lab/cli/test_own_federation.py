@@ -81,6 +81,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
     return error
 
 
+@pytest.mark.slow
 def test_a_run_of_a_script_goes_on_and_is_studied_by_naming_its_function(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

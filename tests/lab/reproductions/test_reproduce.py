@@ -81,6 +81,7 @@ def test_a_table_from_end_to_end_and_again_without_training(tmp_path: Path, caps
     assert metrics.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_runs_with_other_settings_are_not_mixed_into_one_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

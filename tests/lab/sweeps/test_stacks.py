@@ -125,6 +125,7 @@ def test_one_of_them_can_go_on_alone_and_be_forked(trained: Path, tmp_path: Path
     assert close(resumed.state.w, whole.state.w, 1e-5) and close(forked.state.w, whole.state.w, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_leg_that_fails_harms_no_other(tmp_path: Path) -> None:
     executed = execute(sweep({"partition.clients": [10, 5000, 20]}), tmp_path, jobs=1, progress=False)
     assert list(executed.failed) == ["clients=5000"]

@@ -65,6 +65,7 @@ def test_a_sweep_of_regressions_says_and_compares_their_rmse(
     assert "rmse on the test set; lower is better" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_sweep_says_one_line_a_run_and_none_for_rounds_that_runs_share(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

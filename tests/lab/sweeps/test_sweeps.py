@@ -210,6 +210,7 @@ def test_a_folder_of_another_sweep_or_another_experiment_is_refused(trained: Pat
         execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}, base=BASE | {"seed": 5}), trained, progress=False)
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     axes = {"data": {"digits": {}, "none": {"data": {"name": "mnist", "path": str(tmp_path / "nowhere")}}}, "ima": IMA}
     executed = execute(sweep(axes, only=("ima=off", "ima=t3")), tmp_path / "out", progress=False)

@@ -18,7 +18,7 @@ from fedsash.executors import RayEngine
 from fedsash.lab.runs import Callback, LiveRun
 from fedsash.methods import Scaffold
 from fedsash.sampling import Uniform
-from support.clusters import HERE, WITHOUT_RAY, wide
+from support.clusters import HERE, WITHOUT_RAY, started_machines, wide
 from support.worlds import SIZES, after, federation, identical
 
 ray: Any = pytest.importorskip("ray", reason=WITHOUT_RAY)
@@ -29,12 +29,8 @@ SETTINGS: dict[str, Any] = {"method": Scaffold(), "sampling": Uniform(len(SIZES)
 
 @pytest.fixture
 def machines() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    yield machines
-    ray.shutdown()
-    machines.shutdown()
+    with started_machines() as machines:
+        yield machines
 
 
 def on_both(machines: Any) -> RayEngine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -27,6 +28,17 @@ def cluster() -> Iterator[None]:
     ray.init(address="local", num_cpus=16, **quiet)
     yield
     ray.shutdown()
+
+
+@contextmanager
+def started_machines() -> Iterator[Any]:
+    """A cluster of one machine with one core; `add_node` and `remove_node` are Ray's own. No Ray may run here before."""
+    from ray.cluster_utils import Cluster
+
+    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    yield machines
+    ray.shutdown()
+    machines.shutdown()
 
 
 def on_ray(actors: int, pieces: int = 3, block: int = 1) -> RayEngine:

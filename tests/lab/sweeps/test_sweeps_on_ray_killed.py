@@ -15,7 +15,7 @@ import pytest
 
 from fedsash.lab.records import Records
 from fedsash.lab.sweeps import execute, parse
-from support.clusters import WITHOUT_RAY
+from support.clusters import WITHOUT_RAY, started_machines
 from support.sweeps import BASE, contents, started, trains_into, wait_for, write
 
 ray: Any = pytest.importorskip("ray", reason=WITHOUT_RAY)
@@ -102,12 +102,8 @@ def test_a_sweep_that_was_stopped_or_killed_goes_on(number: int, whole: Path, tm
 
 @pytest.fixture
 def machines() -> Iterator[Any]:
-    from ray.cluster_utils import Cluster
-
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
-    yield machines
-    ray.shutdown()
-    machines.shutdown()
+    with started_machines() as machines:
+        yield machines
 
 
 def test_the_runs_of_a_machine_that_goes_are_trained_by_another_one(

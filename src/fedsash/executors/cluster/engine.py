@@ -28,7 +28,7 @@ class RayEngine(Engine):
     - `actors`: the number of processes, each with one thread on a core of its own. None: as many as the cluster has
       cores, but not more than a round has clients or pieces;
     - `address`: that of a cluster, as Ray takes it, such as `"auto"` for the one on this machine or
-      `"ray://head:10001"`. None starts Ray on this machine;
+      `"head:6379"`. None starts Ray on this machine;
     - `block`: how many clients an actor stacks. With 1 it trains one client after another;
     - `memory_format`: that of images.
 

@@ -32,7 +32,7 @@ def cluster() -> Iterator[None]:
 
 @contextmanager
 def started_machines() -> Iterator[Any]:
-    """A cluster of one machine with one core; `add_node` and `remove_node` are Ray's own. No Ray may run here before."""
+    """A cluster of one machine with one core; `add_node` and `remove_node` are Ray's. No Ray may run here before."""
     from ray.cluster_utils import Cluster
 
     machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})

@@ -3,7 +3,7 @@
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
-# make torture  the campaign: kills, damage, hostile files (two hours); docs/reliability.md
+# make torture  the campaign: kills, damage, hostile files (two hours); docs/design/reliability.md
 
 PYTHON ?= python3
 VENV ?= .venv

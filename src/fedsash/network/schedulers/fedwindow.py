@@ -32,7 +32,7 @@ class FedWindow(Scheduler):
     `"empty"` they have none, and w is the mean of the uploads in the window.
 
     Let the models from which clients train be d versions old, and m_t be the mean update of the last W clients. Then a
-    weighted mean z_t of the last models moves by exactly (docs/network.md)
+    weighted mean z_t of the last models moves by exactly (docs/papers/fedwindow.md)
 
         z_{t+1} - z_t = 2/(2d + W + 1) * m_t
 

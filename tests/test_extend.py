@@ -1,4 +1,4 @@
-"""The guide's example is real: its code is taken from CONTRIBUTING.md and put to work."""
+"""The page on extending fedsash is real: its code is taken from the page and put to work."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ import pytest
 from fedsash import methods
 from fedsash.lab import cli, config
 from fedsash.testing import close, identical
-from support.places import ROOT
+from support.places import HOW_TO, ROOT
 from support.worlds import ENGINES, after, federation
 
-GUIDE = (ROOT / "CONTRIBUTING.md").read_text()
+GUIDE = (HOW_TO / "extend.md").read_text()
 BLOCKS: dict[str, str] = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
 METHOD, TEST = "src/fedsash/methods/fedvarp.py", "tests/methods/test_fedvarp.py"
 NAIVE, REGISTRY = "tests/support/naive/methods.py", "src/fedsash/methods/__init__.py"
 TOUCHED = (
-    *(TEST, "tests/methods/test_methods.py", "tests/methods/test_methods_naive.py", "tests/test_contributing.py"),
+    *(TEST, "tests/methods/test_methods.py", "tests/methods/test_methods_naive.py", "tests/test_extend.py"),
     *("tests/test_architecture.py", "tests/test_public.py", "tests/lab/config/test_config_round_trips.py"),
 )
 """The modules that load every method, and whose tests may miss something of one."""
@@ -127,3 +127,29 @@ def test_a_tree_in_which_the_guide_was_followed_passes_its_tests(tmp_path: Path)
     assert others.returncode == 0, others.stdout[-3000:]
     checked = run([sys.executable, "-m", "ruff", "check", "--quiet", METHOD, TEST, NAIVE])
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the page's module of one's own, from which Python imports it."""
+    for file in ("mine.py", "mine.toml"):
+        (tmp_path / file).write_text(BLOCKS[file])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("mine", None)
+
+
+def test_the_pages_own_things_pass_the_checks_of_their_kinds(mine: Path) -> None:
+    exec(compile(BLOCKS["check.py"], "check.py", "exec"), {})
+    module = sys.modules["mine"]
+    assert all(name in BLOCKS["check.py"] for name in vars(module) if name[0].isupper() and name != "LastFirst")
+
+
+def test_the_pages_experiment_file_trains_with_ones_own_things(mine: Path) -> None:
+    experiment = config.load(mine / "mine.toml", own_code=True)
+    own = [experiment.method, experiment.sampling, experiment.partition, experiment.engine]
+    own += experiment.averages.values()
+    assert [type(one).__module__ for one in own] == ["mine"] * 5
+    state = after(experiment.federation(), 4)
+    assert int(state.averages["late"]["seen"]) == 3 and not close(state.averages["late"]["sum"] / 3, state.w, 1e-6)

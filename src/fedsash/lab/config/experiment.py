@@ -39,8 +39,32 @@ from .model import Model
 class Experiment:
     """An experiment file as an object, with every default. Its tables are objects, too.
 
-    All random draws depend on `seed`. With a `partition_seed`, the partition depends on that seed instead, so runs with
-    different seeds can have the same clients.
+    - `seed`: all random draws depend on it
+    - `partition_seed`: the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same
+      clients
+    - `rounds`: how many rounds are trained
+    - `device`: where models are trained and evaluated: cpu, cuda, mps, or auto, which takes a GPU if there is one
+    - `broadcast`: the average that clients receive in place of the model (IMA), by its name in `averages`
+    - `data`: the samples
+    - `transform`: how samples are normalised and augmented, in place of what the data set does itself
+    - `task`: what is learned, in place of what the data say
+    - `partition`: the rule that gives each client its samples
+    - `model`: the network that is trained
+    - `local`: what a client does in a round
+    - `method`: the federated algorithm, as a change of FedAvg
+    - `aggregation`: how the clients' updates become one
+    - `server`: how that update moves the model
+    - `sampling`: which clients take part in a round
+    - `averages`: means of the models of several rounds, each under a name of your own; they change nothing
+    - `metrics`: more numbers in evaluations, each under a name of your own
+    - `evaluation`: when and on what the model and all averages are evaluated
+    - `engine`: how the work is done on this machine, or on a cluster
+    - `buffers`: what becomes of the running statistics of BatchNorm: refuse, average, local or local_norm
+    - `personal`: the part of the model that stays with each client
+    - `checkpoint`: when the state is saved
+    - `trajectory`: whether sums of models are kept, for any average after the run
+    - `callbacks`: what is called during a run and may stop it, each under a name of your own
+    - `track`: where the numbers of a run also go: TensorBoard, W&B, MLflow
 
     Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
     """

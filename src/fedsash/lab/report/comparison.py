@@ -63,6 +63,12 @@ class Row:
         defined = _defined(self.values)
         return stdev(defined) if len(defined) > 1 else None
 
+    def plain(self) -> dict[str, Any]:
+        """The row as plain data."""
+        numbers = {name: getattr(self, name) for name in ("values", "mean", "std", "gain", "interval")}
+        decided = {"metric": self.decided.criterion.name, "split": self.decided.split}
+        return {"labels": self.labels, "model": self.model, **decided, **numbers}
+
     def mean_text(self, digits: int) -> str:
         """The mean and its standard deviation as text."""
         return self.decided.criterion.spread(self.mean, self.std, digits)

@@ -29,6 +29,8 @@ class NpyFiles:
     are the test set; without them there is none. Files of other types than uint8, int64, bool and floating-point
     numbers are read into memory.
 
+    - `path`: the folder
+
     Raises `SettingError` if `x.npy` or `y.npy` is missing, and `DataError` for a damaged file.
     """
 

@@ -44,6 +44,8 @@ class FedWindow(Scheduler):
     avoids congestion: W clients train at the same time, the next one enters when an upload has arrived, and the window
     moves by one. A client that is away or whose upload fails is skipped, and no client leaves for it. A client that has
     trained or was skipped goes to the end of the ring.
+
+    - `window`: the rule for W, the number of clients in the window; a number is a constant W
     """
 
     window: ClientWindow = field(default_factory=ConstantWindow)

@@ -122,19 +122,12 @@ def add_federation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--federation", default="", metavar="PACKAGE.MODULE:FUNCTION", help=line)
 
 
-def check_named(given: argparse.Namespace) -> None:
-    """Raise `ConfigError` if a command has neither an experiment's file nor a function that makes the federation."""
-    from ..config import ConfigError
-
-    if given.experiment is None and not given.federation:
-        raise ConfigError("the experiment is missing: name its file, or a function of yours with --federation")
-
-
 def load_given(given: argparse.Namespace, overrides: Sequence[str] = ()) -> Experiment:
     """The experiment of a command: in its file, or made by the function that `--federation` names."""
     from ..config import ConfigError, load, load_own
 
-    check_named(given)
+    if given.experiment is None and not given.federation:
+        raise ConfigError("the experiment is missing: name its file, or a function of yours with --federation")
     if given.federation and given.experiment is not None:
         raise ConfigError(f"--federation {given.federation}: goes without a file; there it is built_by")
     changes = [*given.set, *overrides]

@@ -23,8 +23,11 @@ def add(commands: Commands) -> None:
 def _completion(given: argparse.Namespace) -> int:
     import shtab
 
+    from ...data import DATASETS
+    from ..reproductions import names
     from . import COMMANDS, Parser, listing, parser
 
+    words = {"data": DATASETS, "reproduction": names()}
     every = parser(_list if add is listing.add else add for add in COMMANDS)
     for one in _parsers(every):
         if isinstance(one, Parser):
@@ -32,6 +35,8 @@ def _completion(given: argparse.Namespace) -> int:
         for action in one._actions:
             if action.type is Path:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
+            elif action.dest in words:
+                action.choices = words[action.dest]
     terminal.say(shtab.complete(every, given.shell))
     return OK
 

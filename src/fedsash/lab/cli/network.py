@@ -30,22 +30,18 @@ def add(commands: Commands) -> None:
 
 
 def _network(given: argparse.Namespace) -> int:
-    with new_folder(given):
-        return _begun(given)
-
-
-def _begun(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
-    check_out(given.out, new=True)
     experiment = load(given.experiment, given.set, given.own_code)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
             "this experiment has neither [network] nor [scheduler]: start it with fedsash run",
             file=str(given.experiment),
         )
-    go = experiment.study if experiment.stateless else experiment.run
-    return simulate(given, experiment, given.experiment, go)
+    with new_folder(given):
+        check_out(given.out, new=True)
+        go = experiment.study if experiment.stateless else experiment.run
+        return simulate(given, experiment, given.experiment, go)
 
 
 def simulate(

@@ -16,7 +16,6 @@ from .common import (
     add_json,
     add_out,
     add_set,
-    check_named,
     check_out,
     finished,
     load_given,
@@ -56,16 +55,9 @@ def add(commands: Commands) -> None:
 
 
 def _run(given: argparse.Namespace) -> int:
-    check_named(given)
-    with new_folder(given):
-        return _begun(given)
-
-
-def _begun(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError
 
-    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load_given(given, overrides)
@@ -74,7 +66,9 @@ def _begun(given: argparse.Namespace) -> int:
             "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
         )
     file = given.experiment or given.federation
-    return _train(given, experiment, file, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
+    with new_folder(given):
+        check_out(given.out, new=True)
+        return _train(given, experiment, file, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
 
 
 def _resume(given: argparse.Namespace) -> int:

@@ -17,6 +17,7 @@ from site_build.links import relinked
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.nav import Navigation
     from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[1]
@@ -49,6 +50,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_nav(nav: Navigation, **_: Any) -> None:
+    """The list of pages has the order of the navigation."""
+    pages.update((page.file.src_uri, "") for page in nav.pages)
+
+
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Give the page the links of the site, and remember its Markdown."""
     place = page.file.src_uri
@@ -63,9 +69,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
 
 def on_page_content(html: str, **_: Any) -> str:
     """Formulas as MathML, which browsers draw themselves."""
-    return FORMULA.sub(
-        lambda found: convert(unescape(found[2]), display="inline" if found[1] == "span" else "block"), html
-    )
+    display = {"span": "inline", "div": "block"}
+    return FORMULA.sub(lambda found: convert(unescape(found[2]), display=display[found[1]]), html)
 
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:

@@ -63,7 +63,8 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
         return markdown
     source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
     markdown = relinked(markdown, source)
-    pages[place] = python_pages.written_out(markdown) if place.startswith(python_pages.FOLDER) else markdown
+    of_python = place.startswith(python_pages.FOLDER)
+    pages[place] = python_pages.written_out(markdown) if of_python else plain.written(markdown)
     return markdown
 
 

@@ -17,6 +17,11 @@ def notebook(file: Path) -> str:
     return "\n\n".join(f"```python\n{text}\n```" if code else text for text, code in texts) + "\n"
 
 
+def written(page: str) -> str:
+    """A page without the names of places in its headings, which only the site needs."""
+    return re.sub(r" \{#[\w-]+\}$", "", page, flags=re.MULTILINE)
+
+
 def title(page: str) -> str:
     """The first heading of a page."""
     found = TITLE.search(page)

@@ -48,6 +48,10 @@ def test_the_index_has_a_line_with_title_and_first_sentence_of_each_page() -> No
     )
 
 
+def test_a_plain_page_has_no_names_of_places_in_its_headings() -> None:
+    assert plain.written("## `[local]` {#local}\n\nA `{#place}`.\n") == "## `[local]`\n\nA `{#place}`.\n"
+
+
 def test_a_notebook_becomes_text_and_code(tmp_path: Path) -> None:
     cells = [{"cell_type": "markdown", "source": ["# Title\n", "Text"]}, {"cell_type": "code", "source": ["1 + 1"]}]
     file = tmp_path / "a.ipynb"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from ...basics.sharing import Buffers, Personal
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
-from ...data.partitions.common import Partition, assigned
+from ...data.partitions.common import Partition, assigned, fields_of
 from ...data.source import Dataset, Source
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
@@ -26,12 +27,14 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
-from ...tasks import Metric, Task
+from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
 from ..runs import Callback, Checkpoint, Driver, RunningSums
 from . import tables
-from .errors import located
+from .errors import ConfigError, located
 from .model import Model
+
+log = logging.getLogger("fedsash")
 
 
 @dataclass(frozen=True)
@@ -138,6 +141,8 @@ class Experiment:
 
     def divided(self, source: Source) -> FederatedData:
         """The samples of `source`, divided over the clients."""
+        if source.train.user is not None and "user" not in fields_of(self.partition):
+            log.warning("the data name each sample's user, and this partition does not use it: partition.name = users")
         with located("partition"):
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
@@ -147,6 +152,9 @@ class Experiment:
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
+        if isinstance(data.problem.task, OnlyLoss):
+            found = f"labels of {data.train.y.dtype} {list(data.train.y.shape)} are not one class for each sample"
+            raise ConfigError(f'task.name is missing: {found}: name a task, such as task.name = "regression"', "task")
         return self.around(self.model.build(data, self.seed), data)
 
     def around(self, model: nn.Module, data: FederatedData | Clients) -> Federation:

@@ -126,6 +126,11 @@ def test_json_of_what_is_said_of_finished_runs(capsys: pytest.CaptureFixture[str
     assert isinstance(one, list) and one[0]["run"] == "runs/small" and one[0]["error"] == 0
     found = answer(capsys, "average", "runs/small")
     assert isinstance(found, list) and found[0]["kind"] == "averages" and Path(found[0]["file"]).exists()
+    legs = answer(capsys, "sweep", "seeds.toml", "--plan")
+    assert isinstance(legs, list) and [(leg["folder"], leg["last"]) for leg in legs] == [
+        ("runs/seed=0", 2),
+        ("runs/seed=1", 2),
+    ]
     held = answer(capsys, "partition", "small.toml")
     assert isinstance(held, dict) and len(held["counts"]) == 100
 

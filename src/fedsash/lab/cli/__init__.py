@@ -77,7 +77,7 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        self._action_max_length = len("    landscape")  # argparse forgets that commands are indented once more
+        self._action_max_length = len("    completion")  # argparse forgets that commands are indented once more
 
 
 class Parser(argparse.ArgumentParser):

@@ -10,7 +10,7 @@ from .. import terminal
 from .common import OK, RUNS, Commands, add_json, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
-    from ..sweeps import Sweep
+    from ..sweeps import Plan
 
 
 def add(commands: Commands) -> None:
@@ -30,9 +30,11 @@ def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
-    terminal.say(str(plan(sweep.runs)))
+    planned = plan(sweep.runs)
+    terminal.say(str(planned))
     if given.plan:
-        _show_legs(sweep)
+        _show_legs(planned)
+        given.answer = [{key: getattr(leg, key) for key in ("folder", "first", "last", "runs")} for leg in planned.legs]
         return OK
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
     executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
@@ -43,12 +45,10 @@ def _sweep(given: argparse.Namespace) -> int:
     return code
 
 
-def _show_legs(sweep: Sweep) -> None:
+def _show_legs(planned: Plan) -> None:
     """Print every leg with its rounds, below the leg that it continues."""
-    from ..sweeps import plan
-
     depth: dict[str, int] = {}
-    for leg in plan(sweep.runs).legs:
+    for leg in planned.legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
         terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")

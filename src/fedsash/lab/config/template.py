@@ -97,6 +97,6 @@ def _names(registry: Registry) -> str:
 
 
 def _remarked(line: str, remark: str) -> str:
-    """A line with a remark behind it, which is cut where the line is full."""
-    begun = f"{line:<{COLUMN}}  # "
-    return begun + textwrap.shorten(remark, WIDTH - len(begun), placeholder=" ...") if remark else line
+    """A line with the first sentence of a remark behind it, which is cut where the line is full."""
+    begun, sentence = f"{line:<{COLUMN}}  # ", remark.partition(". ")[0].rstrip(".;")
+    return begun + textwrap.shorten(sentence, WIDTH - len(begun), placeholder=" ...") if remark else line

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-EMPTY = ("meta", "link", "br", "hr")
+EMPTY = ("meta", "link", "br", "hr", "input")
 MISSING = "\N{EN DASH}"
+SCROLLS = "More columns: scroll to the side \N{RIGHTWARDS ARROW}"
 
 
 class Html(str):
@@ -42,8 +43,9 @@ def data(id: str, value: Any) -> Html:
 def table(
     caption: str, heads: Sequence[str], groups: Iterable[tuple[str | None, Sequence[Sequence[str]]]], *, texts: int = 1
 ) -> Html:
-    """A table in a box that scrolls by itself. Each group of rows may have a name; a row's first cell is its head.
+    """A table below its caption, in a box that scrolls by itself and says so.
 
+    Each group of rows may have a name; a row's first cell is its head.
     The first `texts` columns are words, the others numbers.
     """
 
@@ -60,8 +62,9 @@ def table(
 
     columns = tag("tr", *(tag("th", head, scope="col", class_=kind(i)) for i, head in enumerate(heads)))
     bodies = [group(name, rows) for name, rows in groups]
-    inner = tag("table", tag("caption", tag("span", caption)), tag("thead", columns), *bodies)
-    return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    inner = tag("table", tag("thead", columns), *bodies, aria_label=caption)
+    told = tag("figcaption", caption, tag("span", SCROLLS, class_="hint", hidden=True))
+    return tag("figure", told, tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption))
 
 
 def folded(title: str, *inside: str | None, opened: bool = False) -> Html:

@@ -13,9 +13,10 @@ from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
 from ...summaries import stuck_text
 from ...table import leader
-from ..comparison import CONFIDENCE, Row
+from ..comparison import GAIN, Row
 from .collect import Analysis, RunOnPage
 from .markup import MISSING, Html, join, some, table, tag
+from .seeds import labels_text
 
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
@@ -65,14 +66,14 @@ def over_seeds(rows: Sequence[Row]) -> Html:
     for row in rows:
         mean, gain = (signed(text) for text in (row.mean_text(2), row.gain_text(2)))
         cells = [row.model, str(len(row.values)), mean, gain]
-        groups.setdefault(", ".join(f"{axis} {label}" for axis, label in row.labels.items()), []).append(cells)
-    interval = f"gain, {100 * CONFIDENCE:g} % interval"
+        groups.setdefault(labels_text(row.labels), []).append(cells)
     caption = (
         "Mean over the seeds of each run's mean, with the sample's standard deviation. The gain is how much better it "
         "is than the global model of the same run, with Student's interval over the seeds. Shares are in per cent, "
         "their gains in percentage points."
     )
-    return table(caption, ["model", "seeds", "mean ± std", interval], groups.items())
+    shown = groups.items() if len(groups) > 1 else [(None, cells) for cells in groups.values()]
+    return table(caption, ["model", "seeds", "mean ± std", GAIN], shown)
 
 
 def cost(runs: Sequence[RunOnPage]) -> Html:

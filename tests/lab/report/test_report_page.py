@@ -125,6 +125,23 @@ def test_the_page_says_how_a_sweep_stands_and_compares_its_seeds(page: Path) -> 
     assert all(cell in cells for cell in ("72.75 ?", "71.5"))
 
 
+def test_means_over_seeds_come_first_and_then_the_single_runs(page: Path, sweep: Path) -> None:
+    """The means are those of runs a and b, at each round."""
+    text = page.read_text()
+    heads = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
+    assert heads.index("Means over seeds") < heads.index("What was run") < heads.index("Results")
+    means, runs = (figure(text, f"Accuracy over the rounds{more}") for more in (", mean over seeds", ""))
+    for model in ("window3", "ema", "model"):
+        a, b = (traced(runs, f"{name}, every model", model) for name in "ab")
+        mean = traced(means, "2 seeds", model)
+        known = {x: [y] for x, y in zip(a["x"], a["y"], strict=True)}
+        for x, y in zip(b["x"], b["y"], strict=True):
+            known.setdefault(x, []).append(y)
+        both = [(x, sum(ys) / 2) for x, ys in known.items() if len(ys) == 2]
+        drawn = dict(zip(mean["x"], mean["y"], strict=True))
+        assert both and all(drawn[x] == pytest.approx(y, rel=1e-4) for x, y in both)
+
+
 def test_it_is_one_small_file_in_good_order(page: Path) -> None:
     text = page.read_text()
     outline = Outline(text)

@@ -91,7 +91,9 @@ class MapStudy(Study):
         sizes, grid = grid_of(found)
         label = f"{criterion.name} ({found['split']}, %)" if criterion.share else f"{criterion.name} ({found['split']})"
         last, size = ends[-1], best_at_the_end(found)
-        end, height = Axis("round after which the window ends"), Axis("W, the number of models")
+        margin = 0.02 * (last - ends[0]) or 0.5  # the mark at the last end is whole
+        end = Axis("round after which the window ends", ends[0] - margin, last + margin)
+        height = Axis("W, the number of models")
         values = Field(label, ends, sizes, grid, levels=_levels(grid, criterion))
         own = [None if value is None else criterion.scale * value for value in found["model"]]
         lines: list[Layer] = [

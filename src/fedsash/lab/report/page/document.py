@@ -128,10 +128,10 @@ def _what(found: Collection) -> Html:
             states.setdefault(text, []).append(run.name)
     said = [f"{some(names)}: {text}" for text, names in states.items()]
     reasons = [[name, reason] for sweep in found.sweeps for name, reason in sweep.failed.items()]
-    axes = [(axis, ", ".join(labels)) for sweep in found.sweeps for axis, labels in sweep.axes.items()]
+    axes = [(axis, ", ".join(of)) for sweep in found.sweeps for axis, of in sweep.axes.items() if len(of) > 1]
     parts: list[str | None] = [definitions([*common(runs), *axes]), notes(said)]
     if len(runs) > 1:
-        parts += [folded("Settings that differ", _apart(runs), opened=len(runs) <= FEW)]
+        parts += [folded("Settings that differ", _apart(runs), opened=len(runs) <= FEW and not found.sweeps)]
     if reasons:
         shown = table("Why runs failed", ["run", "reason"], [(None, reasons)], texts=2)
         parts += [tag("h3", "Failed runs"), shown]

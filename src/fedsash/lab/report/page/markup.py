@@ -12,6 +12,8 @@ from typing import Any
 
 EMPTY = ("meta", "link", "br", "hr", "input")
 MISSING = "\N{EN DASH}"
+LONG = 40
+"""Words in a table that are longer than this may be broken into lines."""
 SCROLLS = "More columns: scroll to the side \N{RIGHTWARDS ARROW}"
 
 
@@ -52,9 +54,12 @@ def table(
     def kind(column: int) -> str | None:
         return "number" if column >= texts else None
 
+    def long(cell: str) -> str | None:
+        return "long" if len(cell) > LONG else None
+
     def row(cells: Sequence[str]) -> Html:
         head = tag("th", cells[0], scope="row")
-        return tag("tr", head, *(tag("td", cell, class_=kind(i)) for i, cell in enumerate(cells[1:], 1)))
+        return tag("tr", head, *(tag("td", cell, class_=kind(i) or long(cell)) for i, cell in enumerate(cells[1:], 1)))
 
     def group(name: str | None, rows: Sequence[Sequence[str]]) -> Html:
         title = tag("tr", tag("th", name, scope="rowgroup", colspan=len(heads)), class_="group") if name else None

@@ -62,12 +62,9 @@
     await new Promise((resolve) => setTimeout(resolve)); // the page answers between two pictures
   }
 
-  // Paper is light and narrow.
+  // Paper is light, and every picture is on it.
   let worn;
-  const all = (width) => pictures.forEach((picture) => {
-    picture.draw();
-    Plotly.relayout(picture.plot, width ? { width, autosize: false } : { width: null, autosize: true });
-  });
-  addEventListener("beforeprint", () => { worn = root.dataset.theme; wear("light"); all(660); });
-  addEventListener("afterprint", () => { wear(worn); all(null); });
+  const print = (onPaper) => pictures.forEach((picture) => { picture.onPaper = onPaper; picture.draw(); });
+  addEventListener("beforeprint", () => { worn = root.dataset.theme; wear("light"); print(true); });
+  addEventListener("afterprint", () => { wear(worn); print(false); });
 })();

@@ -169,7 +169,8 @@ class Picture {
     const { xaxis, yaxis, scene, ...rest } = this.view.layout;
     const lines = this.view.data.filter((trace) => "label" in trace).length;
     const square = this.place.classList.contains("half");
-    const height = square ? Math.min(this.spec.height, this.plot.clientWidth + 40) : this.spec.height;
+    const most = this.onPaper ? 400 : square ? this.plot.clientWidth + 40 : Infinity;
+    const height = Math.min(this.spec.height, most);
     this.plot.style.height = `${height}px`;
     const { ink, quiet, rule, paper } = theme();
     const layout = {
@@ -177,6 +178,7 @@ class Picture {
       margin: { l: 8, r: 8, t: 12, b: 8 }, font: { family: "system-ui, sans-serif", size: 13, color: ink },
       hoverlabel: { bgcolor: paper, bordercolor: quiet, font: { color: ink }, namelength: 40 }, ...rest, height,
     };
+    if (this.onPaper) Object.assign(layout, { width: 660, autosize: false });
     layout.hovermode ??= lines > 0 && lines <= 8 ? "x unified" : "closest";
     if (scene) {
       const far = this.plot.clientWidth < 420 ? 1.75 : 1.25;

@@ -54,8 +54,9 @@ def unmade(runs: Sequence[RunOnPage], analyses: Sequence[Analysis]) -> Html | No
     without = [run for run in runs if run.folder not in having and running_sums.kept(run.folder / running_sums.FOLDER)]
     if not without:
         return None
-    told = f"These runs have saved the sums of their models: {some([run.name for run in without])}. The command " + (
-        "judges every window between two sums; a page that is made afterwards has sliders over them."
+    told = (
+        f"The sums of the models are saved, but no map of the windows yet: {some([run.name for run in without])}. This "
+        "makes it; a new page then has sliders for the number of models and the end."
     )
     commands = "\n".join(f"fedsash map {shlex.quote(str(run.folder))}" for run in without)
     return join([tag("p", told), code(commands)])
@@ -64,7 +65,7 @@ def unmade(runs: Sequence[RunOnPage], analyses: Sequence[Analysis]) -> Html | No
 def _slider(label: str, name: str, count: int, start: int) -> Html:
     """A slider over the places 0, 1, ... of `count` values; beside it stands the value."""
     bar = tag("input", type="range", name=name, min=0, max=count - 1, value=start)
-    return tag("label", tag("span", label, " ", tag("output", class_="value")), bar)
+    return tag("label", tag("span", f"{label}: ", tag("output", class_="value")), bar)
 
 
 def _content(found: dict[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,9 @@ def test_the_sliders_show_a_window_and_its_curve_by_the_end(tab: Any) -> None:
     slide(tab, "size", 2)
     assert told.inner_text() == "No window of 12 models ends after round 8."
     assert tab.locator("[name=size]").get_attribute("aria-valuetext") == "12"
+    overview.evaluate("(e) => e.querySelector('.plot').emit('plotly_click', { points: [{ x: 12, y: 4 }] })")
+    assert "4 models after round 12: accuracy 60.00 %" in told.inner_text()
+    assert [tab.locator(f"[name={name}]").input_value() for name in ("size", "end")] == ["0", "2"]
 
 
 def test_it_is_dark_where_the_system_is_and_the_switch_changes_it(tab: Any) -> None:

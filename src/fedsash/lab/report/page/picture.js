@@ -169,7 +169,7 @@ class Picture {
     const { xaxis, yaxis, scene, ...rest } = this.view.layout;
     const lines = this.view.data.filter((trace) => "label" in trace).length;
     const square = this.place.classList.contains("half");
-    const most = this.onPaper ? 400 : square ? this.plot.clientWidth + 40 : Infinity;
+    const most = this.onPaper ? 300 : square ? this.plot.clientWidth + 40 : Infinity;
     const height = Math.min(this.spec.height, most);
     this.plot.style.height = `${height}px`;
     const { ink, quiet, rule, paper } = theme();
@@ -202,6 +202,7 @@ class Picture {
     this.plot.replaceChildren();
     Plotly.purge(this.plot);
     Plotly.newPlot(this.plot, this.data(), this.layout(), { responsive: true, displayModeBar: false, scrollZoom: false });
+    this.plot.on("plotly_click", ({ points }) => this.clicked?.(points[0]));
     this.entries();
   }
 

@@ -5,34 +5,34 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 from ....tasks import Criterion
 from ...pictures import Picture
-from ...pictures.page import numbers
 from ...runs import running_sums
 from ...studies.window_map import best_at_the_end, grid_of
 from .collect import Analysis, RunOnPage
-from .markup import Html, code, data, join, some, tag
+from .markup import Html, code, join, some, tag
 
 KIND = "map"
+EVERY = (
+    "Every window of the run. The ring is the chosen one, and a click chooses another. At first it is the window that "
+    "is best at the last end; this choice has seen these very samples."
+)
+CURVE = (
+    "Windows of the chosen number of models, and the model itself where it was evaluated. The line is the chosen end."
+)
 
-HINT = "The sliders begin at the window that is best at the last end; this choice has seen these very samples."
 
+def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -> Html:
+    """The sliders over one map of windows, what the chosen window comes to, and the two pictures that follow them.
 
-def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html], number: int) -> Html:
-    """The sliders over one map of windows, what the chosen window comes to, and the two pictures that follow them."""
+    windows.js takes the numbers from the pictures.
+    """
     found = analysis.content
-    overview, curve = (
-        replace(picture, title=title, panels=[panel], caption=caption)
-        for title, panel, caption in zip(
-            (picture.title, "The chosen number of models, whenever it ends"),
-            picture.panels,
-            (f"Every window of the run; the ring is the chosen one. {HINT}", "The line upright is the chosen end."),
-            strict=True,
-        )
-    )
-    sizes, _ = grid_of(found)
+    every, by_end = picture.panels
+    overview = replace(picture, panels=[every], caption=EVERY)
+    curve = Picture("The chosen number of models, whenever it ends", [by_end], caption=CURVE)
+    sizes, criterion = grid_of(found)[0], Criterion(**found["metric"])
     sliders = [
         _slider("W, the number of models", "size", len(sizes), sizes.index(best_at_the_end(found))),
         _slider("ends after round", "end", len(found["ends"]), len(found["ends"]) - 1),
@@ -42,9 +42,9 @@ def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html], n
         tag("div", *sliders, class_="sliders"),
         tag("p", class_="found", role="status"),
         tag("div", place(overview), place(curve, half=True), class_="pictures"),
-        data(f"map-{number}", _content(found)),
         class_="explorer",
-        data_map=f"map-{number}",
+        data_metric=criterion.name,
+        data_share=criterion.share,
     )
 
 
@@ -63,21 +63,6 @@ def unmade(runs: Sequence[RunOnPage], analyses: Sequence[Analysis]) -> Html | No
 
 
 def _slider(label: str, name: str, count: int, start: int) -> Html:
-    """A slider over the places 0, 1, ... of `count` values; beside it stands the value."""
+    """A slider over the places 0, 1, ... of `count` values; its value stands beside the label."""
     bar = tag("input", type="range", name=name, min=0, max=count - 1, value=start)
-    return tag("label", tag("span", f"{label}: ", tag("output", class_="value")), bar)
-
-
-def _content(found: dict[str, Any]) -> dict[str, Any]:
-    """What windows.js reads: ends, sizes, values `[size][end]` and the model's, as drawn, and their name and unit."""
-    criterion = Criterion(**found["metric"])
-    sizes, grid = grid_of(found)
-    own = [None if value is None else criterion.scale * value for value in found["model"]]
-    return {
-        "ends": found["ends"],
-        "sizes": sizes,
-        "values": [numbers(row) for row in grid],
-        "model": numbers(own),
-        "name": criterion.name,
-        "share": criterion.share,
-    }
+    return tag("label", tag("span", f"{label}: ", tag("output")), bar)

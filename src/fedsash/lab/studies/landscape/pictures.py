@@ -16,7 +16,7 @@ STRIP = 0.4
 def of_line(found: Found) -> Picture:
     """Loss above error. The two models are marked."""
     a, b = (str(name) for name in found["models"])
-    below = Axis(f"beta:  beta * {a} + (1 - beta) * {b}")
+    below = Axis("beta")
     panels = []
     for place, (key, (label, factor)) in enumerate(_shown(found).items()):
         line = Line("", found["beta"], _times(factor, found[key]), look(place))

@@ -48,6 +48,12 @@
     new Explorer(place, [...place.querySelectorAll(".picture")].map((of) => pictures.get(of)));
   }
 
+  // Paper is light, and every picture is on it.
+  let worn;
+  const print = (onPaper) => pictures.forEach((picture) => { picture.onPaper = onPaper; picture.draw(); });
+  addEventListener("beforeprint", () => { worn = root.dataset.theme; wear("light"); print(true); });
+  addEventListener("afterprint", () => { wear(worn); print(false); });
+
   const near = new IntersectionObserver((entries) => {
     for (const { isIntersecting, target } of entries) {
       if (!isIntersecting) continue;
@@ -61,10 +67,4 @@
     else picture.draw();
     await new Promise((resolve) => setTimeout(resolve)); // the page answers between two pictures
   }
-
-  // Paper is light, and every picture is on it.
-  let worn;
-  const print = (onPaper) => pictures.forEach((picture) => { picture.onPaper = onPaper; picture.draw(); });
-  addEventListener("beforeprint", () => { worn = root.dataset.theme; wear("light"); print(true); });
-  addEventListener("afterprint", () => { wear(worn); print(false); });
 })();

@@ -61,7 +61,7 @@ class Picture {
     this.shown = make("span", { className: "shown" });
     place.querySelector("figcaption").prepend(this.shown);
     this.hidden = new Set();
-    this.legend = make("fieldset", { className: "legend" });
+    this.legend = make("div", { className: "legend", role: "group", "aria-label": "Lines" });
     this.place.querySelector("figure").before(this.controls());
     this.place.querySelector("figcaption").before(this.legend);
     this.name();
@@ -224,12 +224,12 @@ class Picture {
       return label;
     };
     const boxes = lines.map(entry);
-    const all = make("label", { className: "all" }, make("input", { type: "checkbox", checked: this.hidden.size === 0 }), "all lines");
+    const all = make("label", { className: "all" }, make("input", { type: "checkbox", checked: this.hidden.size === 0 }), `all ${lines.length} lines`);
     all.firstChild.addEventListener("change", (event) => {
       this.show(lines.map(([, i]) => i), event.target.checked);
       for (const label of boxes) label.firstChild.checked = event.target.checked;
     });
-    this.legend.replaceChildren(make("legend", { className: "unseen" }, "Lines"), ...(lines.length > 8 ? [all] : []), ...boxes);
+    this.legend.replaceChildren(...(lines.length > 8 ? [all] : []), ...boxes);
   }
 
   show(lines, visible) {

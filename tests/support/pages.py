@@ -94,6 +94,8 @@ ANALYSES: dict[str, dict[str, Any]] = {
     | {"metric": asdict(ACCURACY)}
     | {"windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]}}
     | {"emas": {"decay": [0.33, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]}},
+    "map": {"split": "test", "metric": asdict(ACCURACY), "ends": [4, 8, 12], "model": [0.3, None, 0.5]}
+    | {"sizes": [[4], [4, 8], [4, 8, 12]], "value": [[0.4], [0.5, 0.45], [0.6, 0.65, 0.55]]},
 }
 
 

@@ -52,6 +52,9 @@ FOUND: dict[str, dict[str, Any]] = {
         "windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]},
         "emas": {"decay": [1 / 3, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]},
     },
+    "map": {
+        "ends": [2, 4], "sizes": [[2], [2, 4]], "value": [[0.5], [None, 0.7]], "model": [0.25, None], **METRIC,
+    },
     "bound": {
         "trips": [1, 2], "squared_norms": [4.0, 1.0], "mean": [4.0, 2.5],
         "terms": {"start": [3.0, 1.5], "local": [0.5, 0.5], "window": [0.25, 0.25]},
@@ -121,7 +124,7 @@ def test_a_surface_is_a_relief_and_contours_of_the_same_numbers() -> None:
 
 def test_a_decomposition_shows_what_is_known() -> None:
     parts, distances, likeness, wrong = picture("decomposition").panels
-    names = ["squared error of the ensemble", "bias on own samples", "bias on others' samples"]
+    names = ["squared error", "train bias", "heterogeneous bias"]
     assert [line.name for line in of(parts, Line)] == names
     assert [values(line) for line in of(distances, Line)] == [[2], [2]] and likeness.layers == []
     assert [values(line) for line in of(wrong, Line)] == [[0.5]]
@@ -139,6 +142,16 @@ def test_a_window_shows_weights_of_rounds_and_of_clients_and_distances() -> None
     rounds, clients, away = picture("window").panels
     assert values(of(rounds, Line)[0]) == [1, 0.5] and values(of(away, Line)[0]) == [1, 1]
     assert of(clients, Bars)[0].heights == [[1.5, 0]], "the largest first"
+
+
+def test_a_map_has_a_row_for_each_size_and_a_curve_for_the_best_window_at_the_last_end() -> None:
+    every, curve = picture("map").panels
+    (field,) = of(every, Field)
+    assert (list(field.x), list(field.y)) == ([2, 4], [2, 4])
+    assert [list(row) for row in field.values] == [[50, None], [None, pytest.approx(70)]]
+    assert [(list(points.x), list(points.y)) for points in of(every, Points)] == [([4], [4])]
+    assert [values(line) for line in of(curve, Line)] == [[None, 70], [25, None]]
+    assert [(rule.axis, rule.at) for rule in of(curve, Rule)] == [("x", 4)]
 
 
 def test_averages_are_shown_by_their_size_beside_the_model_and_the_choice() -> None:

@@ -30,8 +30,8 @@ from .study import Found, OnProgress, Rows, Study, number, option, unseen
 HEADS = {
     "squared_error": "squared\nerror",
     "bias": "squared\nbias",
-    "train_bias": "own\nbias",
-    "heterogeneous_bias": "others'\nbias",
+    "train_bias": "train\nbias",
+    "heterogeneous_bias": "hetero-\ngeneous\nbias",
     "variance": "vari-\nance",
     "covariance": "covari-\nance",
     "locality_mean": "distance\nmean",
@@ -43,10 +43,10 @@ SEVERAL = ("bias", "variance", "covariance")
 """The numbers that need several runs."""
 
 TERMS = {
-    "squared_error": ("squared error of the ensemble", Style(INK)),
+    "squared_error": ("squared error", Style(INK)),
     "bias": ("squared bias", look(0)),
-    "train_bias": ("bias on own samples", look(2)),
-    "heterogeneous_bias": ("bias on others' samples", look(1)),
+    "train_bias": ("train bias", look(2)),
+    "heterogeneous_bias": ("heterogeneous bias", look(1)),
     "variance": ("variance", look(3)),
     "covariance": ("covariance", look(4)),
 }
@@ -258,7 +258,7 @@ class DecompositionStudy(Study):
             Axis("squared error"),
             Axis("distance from their mean", low=0),
             Axis("CKA", low=0, high=1),
-            Axis("share of wrong answers"),
+            Axis("test error"),
         )
         panels = [
             _by_round("parts of the squared error", squared, found, terms, width=5.6),

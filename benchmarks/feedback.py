@@ -1,0 +1,76 @@
+"""What IMA's gain is made of: the arms of examples/findings/feedback.toml, as docs/findings/feedback.md compares them.
+
+    python -m benchmarks.feedback runs/feedback
+
+Prints two tables in Markdown: the accuracy of each model in each arm, and differences between arms, paired by seed, as
+means over all methods and heterogeneities, and by method. Numbers are per cent of the test set and points of it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from fedsash.basics.arrays import Floats
+from fedsash.lab.report.page.collect import collect
+
+from .paired import gain, holm
+
+Cell = tuple[str, str, str, str]
+"""The method, the heterogeneity, the arm and the model."""
+MODELS = ("model", "window5", "window20")
+COMPARED = {
+    "window 20 that looks on, less IMA": (("off", "window20"), ("IMA", "window5")),
+    "IMA, less mild steps with a window of 5 that looks on": (("IMA", "window5"), ("mild", "window5")),
+    "feedback with equal steps, less window 5 that looks on": (("feedback", "window5"), ("off", "window5")),
+    "mild steps, less equal steps, window 20 looks on": (("mild", "window20"), ("off", "window20")),
+    "mild steps alone, less window 20 that looks on": (("mild", "model"), ("off", "window20")),
+}
+
+
+def accuracies(folder: Path) -> dict[Cell, Floats]:
+    """The mean accuracy over the last rounds by seed `[seeds]`, in per cent."""
+    found: dict[Cell, dict[int, float]] = defaultdict(dict)
+    for run in collect([folder]).runs:
+        for model, results in run.summary["models"].items():
+            cell = (run.labels["method"], run.labels["alpha"], run.labels["arm"], model)
+            found[cell][int(run.config["seed"])] = 100 * results["last_mean"]
+    return {cell: np.array([values[seed] for seed in sorted(values)]) for cell, values in found.items()}
+
+
+def levels(found: Mapping[Cell, Floats]) -> Iterator[str]:
+    """A row for each method and heterogeneity."""
+    arms = list(dict.fromkeys(arm for _, _, arm, _ in found))
+    yield "| method | alpha | " + " | ".join(f"{arm}: {', '.join(MODELS)}" for arm in arms) + " |"
+    yield "|---" * (2 + len(arms)) + "|"
+    for method, alpha in dict.fromkeys(cell[:2] for cell in found):
+        cells = (", ".join(f"{found[method, alpha, arm, model].mean():.1f}" for model in MODELS) for arm in arms)
+        yield f"| {method} | {alpha} | " + " | ".join(cells) + " |"
+
+
+def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
+    """A row for each comparison: over everything, and by method, with the smallest corrected p-value of these."""
+    methods = list(dict.fromkeys(method for method, _, _, _ in found))
+    alphas = list(dict.fromkeys(alpha for _, alpha, _, _ in found))
+    yield "| difference, points | all | p | " + " | ".join(methods) + " |"
+    yield "|---" * (3 + len(methods)) + "|"
+    rows = {}
+    for name, (one, other) in COMPARED.items():
+        apart = {m: [found[m, alpha, *one] - found[m, alpha, *other] for alpha in alphas] for m in methods}
+        rows[name] = gain([each for m in methods for each in apart[m]]), [str(gain(apart[m])) for m in methods]
+    corrected = holm([whole.p for whole, _ in rows.values()])
+    for (name, (whole, by_method)), p in zip(rows.items(), corrected, strict=True):
+        yield f"| {name} | {whole} | {p:.1g} | " + " | ".join(by_method) + " |"
+
+
+def main(folder: Path) -> None:
+    found = accuracies(folder)
+    print("\n".join([*levels(found), "", *differences(found)]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

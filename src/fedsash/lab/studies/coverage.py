@@ -126,8 +126,9 @@ class CoverageStudy(Study):
     @staticmethod
     def picture(found: Found) -> Picture:
         """What windows cover on average, by their size, and each of them, by round."""
-        size, round = Axis("W, the rounds in a window", log=True), Axis("round", whole=True)
-        seen, apart = Axis("share of all samples (%)", low=0, high=100), Axis("distance of the labels", low=0, high=1)
+        ticks = {size: str(size) for size in found["sizes"]}
+        size, round = Axis("W, the rounds in a window", log=True, ticks=ticks), Axis("round", whole=True)
+        seen, apart = Axis("share of all samples (%)", low=0, high=100), Axis("distance of the labels", low=0)
         panels = [
             Panel("samples by size", size, seen, [_means(found, "share", 100), *_expectation(found)]),
             Panel("samples by round", round, seen, _by_round(found, "share", 100)),

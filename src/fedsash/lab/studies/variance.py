@@ -142,11 +142,12 @@ class VarianceStudy(Study):
 
     @staticmethod
     def rows(found: Found) -> Rows:
-        yield ["saved\nround", "models", *NUMBERS.values(), "V_k with\nMMD"]
+        heads = {name: head for name, head in NUMBERS.items() if name != "bias"}
+        yield ["saved\nround", "models", *heads.values(), "V_k with\nMMD"]
         for i, round in enumerate(found["rounds"]):
             last = len(found["variance"][i]) - 1
             for k in dict.fromkeys((0, last)):
-                cells = [number(found[name][i][k], 3) for name in NUMBERS]
+                cells = [number(found[name][i][k], 2) for name in heads]
                 yield [str(round), str(k + 1), *cells, number(found["correlation"][i] if k == last else None, 2)]
 
     @staticmethod

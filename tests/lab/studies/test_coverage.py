@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from fedsash.lab.studies.coverage import CoverageStudy, covered, expected, label
 from fedsash.lab.studies.opened import OpenRun
 from fedsash.sampling import Poisson, Uniform, Weighted
 from support.studies import ROUNDS, analysis, fedsash, refused
-from support.worlds import SIZES, federation
+from support.worlds import SIZES, data, federation
 
 CLIENTS = [np.array([0, 1]), np.array([2]), np.array([1, 3])]  # sample 1 has two holders
 THERE = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 0], [0, 0, 1], [1, 0, 1]], dtype=np.bool_)
@@ -43,10 +44,12 @@ def test_the_expected_share_is_one_less_the_chance_to_be_missed_in_every_round()
     assert expected(federation(sampling=Poisson(0.2)), 2) == pytest.approx(0.36)
 
 
-def test_nothing_is_expected_of_a_sampling_that_prefers_clients_or_follows_a_trace() -> None:
+def test_nothing_is_expected_where_clients_are_preferred_follow_a_trace_or_share_samples() -> None:
     assert expected(federation(sampling=Weighted(2)), 5) is None
     trace = np.ones((2, len(SIZES)), dtype=np.bool_)
     assert expected(federation(sampling=Uniform(2, trace=trace)), 5) is None
+    shared = replace(data(), clients=[[0, 1], [1, 2], [3]])
+    assert expected(federation(data=shared, sampling=Uniform(1)), 5) is None
 
 
 def test_uniform_sampling_covers_what_is_expected_over_many_rounds() -> None:

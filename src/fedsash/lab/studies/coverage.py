@@ -57,13 +57,14 @@ def _variation(counts: Ints, shares: Floats) -> float:
 def expected(federation: Federation, size: int) -> float | None:
     """The mean share of the samples that W = `size` rounds cover, 1 - (1 - m/N)^W for m of N clients a round.
 
-    It holds if all clients are equally likely in every round, and each sample is held by one. None for other samplings.
+    It holds if all clients are equally likely in every round, and each sample is held by one. Otherwise it is None.
     """
-    sampling = federation.sampling
-    if not isinstance(sampling, Uniform | Poisson) or not isinstance(sampling.trace, str) or sampling.trace:
+    sampling, sizes = federation.sampling, federation.sizes
+    traced = not isinstance(sampling.trace, str) or bool(sampling.trace)
+    shared = len(np.unique(np.concatenate(federation.training_data.clients))) < sizes.sum()
+    if not isinstance(sampling, Uniform | Poisson) or traced or shared:
         return None
-    clients = len(federation.sizes)
-    return float(1 - (1 - sampling.expected(clients) / clients) ** size)
+    return float(1 - (1 - sampling.expected(len(sizes)) / len(sizes)) ** size)
 
 
 @dataclass(frozen=True)

@@ -17,13 +17,13 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
     first = runs[0].federation
     for run in runs:
         y = run.federation.training_data.train.y
-        check(y.dim() == 1, str(run.folder), tuple(y.shape), "the decomposition needs one label a sample")
+        check(y.dim() == 1, str(run.folder), tuple(y.shape), "must have one label a sample")
         here, there = first.training_data.clients, run.federation.training_data.clients
         same = len(here) == len(there) and all(map(np.array_equal, here, there))
         same = same and torch.equal(first.training_data.train.y, y)
         same = same and first.layout.shapes == run.federation.layout.shapes
         right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
-        check(same, "decompose", str(run.folder), right)
+        check(same, "runs", str(run.folder), right)
 
 
 def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:

@@ -1,9 +1,10 @@
 """What IMA's gain is made of: the arms of examples/findings/feedback.toml, as docs/findings/feedback.md compares them.
 
-    python -m benchmarks.feedback runs/feedback
+    python -m benchmarks.feedback runs/feedback PICTURE.png
 
 Prints two tables in Markdown: the accuracy of each model in each arm, and differences between arms, paired by seed, as
-means over all methods and heterogeneities, and by method. Numbers are per cent of the test set and points of it.
+means over all methods and heterogeneities, and by method. The picture has the differences. Numbers are per cent of the
+test set and points of it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,10 @@ from pathlib import Path
 import numpy as np
 
 from fedsash.basics.arrays import Floats
+from fedsash.lab.pictures import Axis, Line, Panel, Picture, Rule, look
 from fedsash.lab.report.page.collect import collect
 
-from .paired import gain, holm
+from .paired import Gain, gain, holm
 
 Cell = tuple[str, str, str, str]
 """The method, the heterogeneity, the arm and the model."""
@@ -52,25 +54,46 @@ def levels(found: Mapping[Cell, Floats]) -> Iterator[str]:
         yield f"| {method} | {alpha} | " + " | ".join(cells) + " |"
 
 
-def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
-    """A row for each comparison: over everything, and by method, with the smallest corrected p-value of these."""
-    methods = list(dict.fromkeys(method for method, _, _, _ in found))
+def methods_of(found: Mapping[Cell, Floats]) -> list[str]:
+    return list(dict.fromkeys(method for method, _, _, _ in found))
+
+
+def compared(found: Mapping[Cell, Floats]) -> dict[str, list[Gain]]:
+    """Each difference over all methods, and then by method; heterogeneities count equally."""
     alphas = list(dict.fromkeys(alpha for _, alpha, _, _ in found))
-    yield "| difference, points | all | p | " + " | ".join(methods) + " |"
-    yield "|---" * (3 + len(methods)) + "|"
     rows = {}
     for name, (one, other) in COMPARED.items():
-        apart = {m: [found[m, alpha, *one] - found[m, alpha, *other] for alpha in alphas] for m in methods}
-        rows[name] = gain([each for m in methods for each in apart[m]]), [str(gain(apart[m])) for m in methods]
-    corrected = holm([whole.p for whole, _ in rows.values()])
-    for (name, (whole, by_method)), p in zip(rows.items(), corrected, strict=True):
-        yield f"| {name} | {whole} | {p:.1g} | " + " | ".join(by_method) + " |"
+        apart = [[found[m, alpha, *one] - found[m, alpha, *other] for alpha in alphas] for m in methods_of(found)]
+        rows[name] = [gain([each for by_alpha in apart for each in by_alpha]), *map(gain, apart)]
+    return rows
 
 
-def main(folder: Path) -> None:
+def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
+    """A row for each comparison: over everything, with its corrected p-value, and by method."""
+    methods, rows = methods_of(found), compared(found)
+    yield "| difference, points | all | p | " + " | ".join(methods) + " |"
+    yield "|---" * (3 + len(methods)) + "|"
+    corrected = holm([whole.p for whole, *_ in rows.values()])
+    for (name, (whole, *by_method)), p in zip(rows.items(), corrected, strict=True):
+        yield f"| {name} | {whole} | {p:.1g} | " + " | ".join(map(str, by_method)) + " |"
+
+
+def picture(found: Mapping[Cell, Floats]) -> Picture:
+    """The differences over all methods and by method, with their intervals."""
+    places = Axis("", ticks=dict(enumerate(["all", *methods_of(found)])))
+    lines = [
+        Line(name, [i + 0.1 * k for i in range(len(each))], [g.mean for g in each], look(k), [g.half for g in each])
+        for k, (name, each) in enumerate(compared(found).items())
+    ]
+    panel = Panel("differences of accuracy", places, Axis("points"), [Rule(0, "y"), *lines], width=9.0, height=4.5)
+    return Picture("IMA's two parts", [panel], caption="Means and 95 % intervals, paired by seed.")
+
+
+def main(folder: Path, file: Path) -> None:
     found = accuracies(folder)
     print("\n".join([*levels(found), "", *differences(found)]))
+    picture(found).save(file)
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]))

@@ -2,6 +2,7 @@
 
     python -m benchmarks.zoo choose TUNING --out FINAL.toml     the final sweep, from the finished tuning sweep
     python -m benchmarks.zoo table TUNING FINAL                 the tables of docs/findings/zoo.md, in Markdown
+    python -m benchmarks.zoo draw TUNING FINAL --out FILE       its picture: each method's gain without and with windows
 
 TUNING is the folder of examples/findings/zoo.toml, or of a part of it (`--only data=digits`). In each setting, a data
 set with a heterogeneity, each method gets the number and the rate that are most accurate on held-out data over the
@@ -23,6 +24,8 @@ import tomli_w
 from fedsash.basics.arrays import Floats
 from fedsash.evaluation import Curves
 from fedsash.lab.config.files import merged, read
+from fedsash.lab.pictures import Axis, Line, Panel, Picture, Points, Rule
+from fedsash.lab.pictures.styles import QUIET
 from fedsash.lab.records import Records
 from fedsash.lab.report.page.collect import RunOnPage, collect
 
@@ -161,20 +164,37 @@ def levels(results: Results, place: Place) -> Iterator[str]:
         yield f"| {method} | {' | '.join([*names, *cells])} |"
 
 
+def picture(results: Results) -> Picture:
+    """Each method's gain over FedAvg without windows, and with the window of 20 on both sides."""
+    methods = [method for method in results.methods if method != BASE]
+    x, y = ([results.gain(method, model, model).mean for method in methods] for model in ("model", PRIMARY))
+    ends = [min(*x, *y, 0.0), max(*x, *y, 0.0)]
+    same = Line("the same gain with windows", ends, ends, QUIET)
+    axes = Axis("gain over FedAvg, no windows (points)"), Axis("gain over FedAvg, both with a window of 20 (points)")
+    layers = [same, Rule(0, "x"), Rule(0, "y"), Points(methods, x, y)]
+    panel = Panel("gains over FedAvg", *axes, layers, width=7.0, height=6.0)
+    return Picture("FedAvg with a free window against the zoo", [panel], caption="Means over all settings and seeds.")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
     choose = commands.add_parser("choose")
     choose.add_argument("tuning", type=Path)
     choose.add_argument("--out", type=Path, required=True)
-    table = commands.add_parser("table")
-    table.add_argument("tuning", type=Path)
-    table.add_argument("final", type=Path)
+    for name in ("table", "draw"):
+        shown = commands.add_parser(name)
+        shown.add_argument("tuning", type=Path)
+        shown.add_argument("final", type=Path)
+    shown.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     if given.command == "choose":
         given.out.write_text(tomli_w.dumps(final(chosen(given.tuning))))
         return
     results = Results(chosen(given.tuning), given.final)
+    if given.command == "draw":
+        picture(results).save(given.out)
+        return
     print("\n".join(gains(results)))
     for place in results.places:
         print("\n" + "\n".join(levels(results, place)))

@@ -101,6 +101,7 @@ def test_the_tables_of_the_zoo_follow_from_its_two_sweeps(tmp_path: Path, capsys
     rows = list(zoo.gains(results))
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| FedProx", "| mean of all"]
     assert len(list(zoo.levels(results, PLACE))) == 4
+    assert "FedProx" in zoo.picture(results).panels[0].layers[-1].names  # type: ignore[union-attr]
 
 
 @pytest.mark.slow
@@ -114,4 +115,6 @@ def test_the_differences_between_the_arms_follow_from_the_sweep(tmp_path: Path) 
     assert len(list(feedback.levels(found))) == 3
     rows = list(feedback.differences(found))
     assert len(rows) == 2 + len(feedback.COMPARED)
-    assert "+0.00 ± 0.00 | 1" in rows[2], "the arms agree before round 225"
+    assert "+0.00 ± 0.00 | 1" in rows[4], "arms with equal models until round 225"
+    feedback.picture(found).save(tmp_path / "x.png")
+    assert (tmp_path / "x.png").exists()

@@ -89,6 +89,7 @@ def test_all_kinds_of_analyses_are_drawn_and_damaged_ones_are_named(page: Path) 
     assert views["plane"][1]["data"][0]["z"] == [pytest.approx([10 * value for value in row]) for row in BOWL]
     assert views["line"][1]["data"][0]["y"] == [20, None, 30]
     assert len(views["decomposition"]) == 4 and len(views["flatness"]) == 2 and len(views["window"]) == 3
+    assert len(views["variance"]) == len(views["coverage"]) == 4
     assert [[trace["y"] for trace in view["data"]] for view in views["averages"]] == [
         [[50, 60], [50, 50], [50, 70]], [[1, None], [1, 1]],
     ]  # fmt: skip

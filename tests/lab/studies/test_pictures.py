@@ -39,6 +39,17 @@ FOUND: dict[str, dict[str, Any]] = {
         "mean": [[0.5, 0.4], [0.3]], "ensemble": [[0.5, 0.3], [0.3]],
         "gap": [[0.0, 0.1], [0.0]], "distance": [[0.0, 2.0], [0.0]],
     },
+    "variance": {
+        "rounds": [10, 20], "ids": [[4, 7], [2]], "variances": [[0.1, 0.3], [0.2]], "distances": [[0.5, 1.0], [0.0]],
+        "correlation": [1.0, None],
+        **{name: [[0.5, 0.4], [0.3]] for name in ("squared_error", "bias")},
+        **{name: [[0.2, 0.1], [0.2]] for name in ("variance", "equal")},
+        **{name: [[0.0, 0.05], [0.0]] for name in ("covariance", "bound")},
+    },
+    "coverage": {
+        "sizes": [1, 2], "rounds": [1, 2, 3], "expected": [0.5, 0.75],
+        "share": [[0.5, 0.5, 0.5], [0.5, 0.5, 1.0]], "distance": [[0.2, 0.2, 0.2], [0.2, 0.2, 0.0]],
+    },
     "flatness": {
         "split": "train",
         "models": {name: {"eigenvalues": [9.0, -1.0], "sharpness": {"0.05": 0.1}} for name in ("model", "w")},
@@ -152,6 +163,24 @@ def test_a_map_has_a_row_for_each_size_and_a_curve_for_the_best_window_at_the_la
     assert [(list(points.x), list(points.y)) for points in of(every, Points)] == [([4], [4])]
     assert [values(line) for line in of(curve, Line)] == [[None, 70], [25, None]]
     assert [(rule.axis, rule.at) for rule in of(curve, Rule)] == [("x", 4)]
+
+
+def test_variance_and_covariance_are_shown_beside_their_bounds_and_by_distance_for_the_last_round() -> None:
+    falls, held, whole, clients = picture("variance").panels
+    assert [line.name for line in of(held, Line)] == ["round 11", "round 11, bound", "round 21", "round 21, bound"]
+    assert [values(line) for line in of(falls, Line)][:2] == [[0.2, 0.1], [0.2, 0.1]]
+    assert [list(line.x) for line in of(whole, Line)] == [[1, 2], [1, 2], [1], [1]]
+    (points,) = of(clients, Points)
+    assert (points.names, points.x, points.y) == (["2"], [0.0], [0.2])
+
+
+def test_coverage_is_shown_by_size_over_full_windows_and_by_round_beside_what_is_expected() -> None:
+    by_size, by_round, labels, _ = picture("coverage").panels
+    measured, uniform = of(by_size, Line)
+    assert (values(measured), values(uniform)) == ([50, 75], [50, 75])
+    assert [values(line) for line in of(by_round, Line)] == [[50, 50, 50], [50, 50, 100]]
+    assert values(of(labels, Line)[0]) == [0.2, 0.1]
+    assert len(picture("coverage", expected=[None, None], distance=None).panels) == 2
 
 
 def test_averages_are_shown_by_their_size_beside_the_model_and_the_choice() -> None:

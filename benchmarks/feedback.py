@@ -1,4 +1,4 @@
-"""What IMA's gain is made of: the arms of examples/findings/feedback.toml, as docs/findings/feedback.md compares them.
+"""What IMA's gain is made of: the arms of examples/findings/feedback.toml, as docs/studies/feedback.md compares them.
 
     python -m benchmarks.feedback runs/feedback PICTURE.png
 

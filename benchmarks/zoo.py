@@ -1,7 +1,7 @@
 """FedAvg with a free window against the zoo: settings are chosen, final runs follow, and a table compares them.
 
     python -m benchmarks.zoo choose TUNING --out FINAL.toml     the final sweep, from the finished tuning sweep
-    python -m benchmarks.zoo table TUNING FINAL                 the tables of docs/findings/zoo.md, in Markdown
+    python -m benchmarks.zoo table TUNING FINAL                 the tables of docs/studies/zoo.md, in Markdown
     python -m benchmarks.zoo draw TUNING FINAL --out FILE       its picture: each method's gain without and with windows
 
 TUNING is the folder of examples/findings/zoo.toml, or of a part of it (`--only data=digits`). In each setting, a data
@@ -127,7 +127,7 @@ class Results:
 
 
 def verdict(without: tuple[Gain, float], with_window: tuple[Gain, float]) -> str:
-    """What is left of a gain, from the gains and their corrected p-values (docs/findings/zoo.md)."""
+    """What is left of a gain, from the gains and their corrected p-values (docs/studies/zoo.md)."""
     if not (without[0].mean > 0 and without[1] < LEVEL):
         return "no gain shown"
     if with_window[0].mean > 0 and with_window[1] < LEVEL:

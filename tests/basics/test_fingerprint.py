@@ -21,7 +21,7 @@ from fedsash.basics.fingerprint import differences, text
 from fedsash.broadcast import Broadcast
 from fedsash.evaluation import Evaluation
 from fedsash.executors import LocalEngine
-from fedsash.local import LocalTraining
+from fedsash.local import SGD, LocalTraining
 from fedsash.servers import FedAdam, ServerSGD
 from support.broadcasting import ALONE, noisy
 from support.worlds import data, federation, mlp
@@ -130,6 +130,12 @@ def test_whatever_changes_a_number_is_named(name: str) -> None:
     base: dict[str, Any] = {"averages": {"w": Window(3)}, "broadcast": Broadcast("w", 2)} if name == "averages" else {}
     found = differences(federation(**OTHERS[name]).fingerprint, federation(**base).fingerprint)
     assert any(line.startswith(f"{name} is ") for line in found)
+
+
+def test_of_settings_the_fields_that_differ_are_named() -> None:
+    here, there = (text(LocalTraining(lr=lr, batch=5, optimiser=SGD(momentum=m))) for lr, m in ((0.1, 0.5), (0.2, 0)))
+    (line,) = differences({"local": here}, {"local": there})
+    assert line == "local is lr=0.2, momentum=0 there and lr=0.1, momentum=0.5 here"
 
 
 def test_how_often_is_evaluated_counts_only_where_a_broadcast_decides_by_it() -> None:

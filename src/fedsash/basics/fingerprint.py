@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from numbers import Number
+from os.path import commonprefix
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -55,9 +56,25 @@ def text(value: Any, depth: int = 0) -> str:
 
 
 def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
-    """A sentence for each name that both have with different texts."""
-    other = [name for name in here if there.get(name, here[name]) != here[name]]
-    return [f"{name} is {there[name]} there and {here[name]} here" for name in other]
+    """A sentence for each name that both have with different texts. Of settings it has the fields that differ."""
+    found = []
+    for name in here:
+        if there.get(name, here[name]) != here[name]:
+            old, new = _unlike(there[name], here[name])
+            found.append(f"{name} is {old} there and {new} here")
+    return found
+
+
+def _unlike(old: str, new: str) -> tuple[str, str]:
+    """The fields in which two texts of the same settings differ; whole texts of other settings."""
+    olds, news = old.split(", "), new.split(", ")
+    if len(olds) != len(news):
+        return old, new
+    unlike = [(a, b) for a, b in zip(olds, news, strict=True) if a != b]
+    starts = [commonprefix(pair).rfind("(") + 1 for pair in unlike]
+    parts = ([text[start:] for text, start in zip(texts, starts, strict=True)] for texts in zip(*unlike, strict=True))
+    first, second = map(", ".join, parts)
+    return first, second
 
 
 def _function(value: Any, depth: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,10 @@ import pytest
 from hypothesis import settings
 
 from fedsash.basics.paths import cache_folder
+
+# Before PyTorch is imported. For models as small as these more threads only wait for each other: the tests would take
+# four times the processor's time. Programs that a test starts inherit it.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("fedsash", deadline=None)  # a machine may be busy
 settings.load_profile("fedsash")

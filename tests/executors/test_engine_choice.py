@@ -20,7 +20,7 @@ from torch import nn
 
 from fedsash.executors import LocalEngine
 from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, choose, repays, resolve, step_seconds
-from fedsash.executors.devices import cores
+from fedsash.executors.devices import cores, threads
 from fedsash.executors.training import ClientWork
 from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, duration
 from fedsash.testing.worlds import small_data, small_federation, small_model
@@ -60,7 +60,8 @@ def test_a_run_is_compiled_if_that_saves_more_time_than_it_takes() -> None:
 
 @pytest.fixture
 def work() -> Iterator[ClientWork]:
-    with small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
+    """With two threads to choose from."""
+    with threads(2), small_federation(model=small_model(dtype=torch.float32), engine=LocalEngine()) as world:
         yield ClientWork(world._training(), small_data())
 
 

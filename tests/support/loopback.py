@@ -43,7 +43,6 @@ class Loopback:
             "FLWR_HOME": str(home / "flwr"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "OMP_NUM_THREADS": "1",
             "HOME": str(home),
             "PATH": f"{BIN}:{os.environ['PATH']}",
             "PYTHONPATH": f"{ROOT / 'src'}:{os.environ.get('PYTHONPATH', '')}",

@@ -48,7 +48,6 @@ class Script:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1"},
         )
         assert self.process.stdin is not None and self.process.stdout is not None
         self.orders, self.answers = self.process.stdin, self.process.stdout

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -58,9 +60,14 @@ def untested() -> dict[str, Any]:
     return {"data": replace(data(), test=None), "evaluation": Evaluation(every=1, clients=True)}
 
 
-@pytest.mark.parametrize("broadcast", BROADCASTS)
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("method", METHODS)
+def combined() -> Iterator[Any]:
+    """All combinations; a third of them, in which each pair of two values is met, is not slow."""
+    for (i, method), (j, server), (k, broadcast) in product(*map(enumerate, (METHODS, SERVERS, BROADCASTS))):
+        marks = () if (i + j) % len(BROADCASTS) == k else pytest.mark.slow
+        yield pytest.param(method, server, broadcast, marks=marks)
+
+
+@pytest.mark.parametrize("method, server, broadcast", combined())
 def test_half_a_run_resumed_is_the_run(
     method: str, server: str, broadcast: str, untested: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -59,12 +59,18 @@ def methods_of(found: Mapping[Cell, Floats]) -> list[str]:
 
 
 def compared(found: Mapping[Cell, Floats]) -> dict[str, list[Gain]]:
-    """Each difference over all methods, and then by method; heterogeneities count equally."""
+    """Each difference over all methods, and then by method.
+
+    What has one seed shares its draws, so the unit is the seed: methods and heterogeneities are averaged first.
+    """
     alphas = list(dict.fromkeys(alpha for _, alpha, _, _ in found))
     rows = {}
     for name, (one, other) in COMPARED.items():
-        apart = [[found[m, alpha, *one] - found[m, alpha, *other] for alpha in alphas] for m in methods_of(found)]
-        rows[name] = [gain([each for by_alpha in apart for each in by_alpha]), *map(gain, apart)]
+        by_method = [
+            np.mean([found[method, alpha, *one] - found[method, alpha, *other] for alpha in alphas], axis=0)
+            for method in methods_of(found)
+        ]
+        rows[name] = [gain([np.mean(by_method, axis=0)]), *(gain([each]) for each in by_method)]
     return rows
 
 

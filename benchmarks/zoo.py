@@ -121,9 +121,15 @@ class Results:
         return np.array([100 * run[model]["last_mean"] for run in runs])
 
     def gain(self, method: str, model: str, base_model: str) -> Gain:
-        """Of a method over FedAvg, each with a model, as the mean over all settings."""
-        pairs = ((self.accuracy(p, method, model), self.accuracy(p, BASE, base_model)) for p in self.places)
-        return gain([own - other for own, other in pairs])
+        """Of a method over FedAvg, each with a model, as the mean over all settings.
+
+        Runs of one seed on one data set share their draws, so heterogeneities are averaged first.
+        """
+        by_data: dict[str, list[Floats]] = defaultdict(list)
+        for place in self.places:
+            own, other = self.accuracy(place, method, model), self.accuracy(place, BASE, base_model)
+            by_data[place.data].append(own - other)
+        return gain([np.mean(each, axis=0) for each in by_data.values()])
 
 
 def verdict(without: tuple[Gain, float], with_window: tuple[Gain, float]) -> str:

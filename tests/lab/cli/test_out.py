@@ -44,7 +44,7 @@ def test_fedsash_alone_says_what_one_can_do_first_and_that_works(
     engine = ["--rounds", "2", "--set", "engine.kind=sequential", "--set", "engine.workers=1"]
     for command in commands[:3]:
         assert main([*command[1:], *(engine if command[1] == "run" else [])]) == 0
-    assert (here / "page.html").exists()
+    assert (here / "runs/experiment/report.html").exists()
 
 
 def test_a_run_has_a_folder_called_after_its_file_and_says_so(capsys: pytest.CaptureFixture[str]) -> None:

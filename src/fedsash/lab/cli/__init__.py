@@ -129,7 +129,7 @@ FIRST = f"""\
 
   fedsash init                                      write experiment.toml: a small experiment on handwritten digits
   fedsash run experiment.toml                       train it into runs/experiment; prints a table, draws a picture
-  fedsash report runs/experiment --out page.html    one page with all that came out
+  fedsash report runs/experiment                    one page with all that came out
   fedsash init mine.toml --data images --path DIR   the same for data of your own: images, table, texts, npy
   fedsash list                                      all that an experiment file can say
   fedsash --help                                    all commands"""

@@ -1,6 +1,6 @@
 """Averages in Lightning with one line more: handwritten digits, BatchNorm.
 
-pip install 'fedsash[lightning]'; python examples/in_lightning.py
+pip install "fedsash[lightning]"; python examples/in_lightning.py
 """
 
 from pathlib import Path

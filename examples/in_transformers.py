@@ -1,6 +1,6 @@
 """Averages in Hugging Face's Trainer with one line more: a small vision transformer on handwritten digits.
 
-pip install 'fedsash[transformers]'; python examples/in_transformers.py
+pip install "fedsash[transformers]"; python examples/in_transformers.py
 """
 
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Fine-tuning with LoRA and AdamW: clients train adapters of a small GPT-2, on the roles of Shakespeare's plays.
 
-    pip install 'fedsash[vit]'
+    pip install "fedsash[vit]"
     python examples/lora.py data/shakespeare runs/lora
     python examples/lora.py data/shakespeare runs/lora --clients adamw --seeds 0
     python examples/lora.py data/shakespeare runs/lora --clients adamw --rounds 10 --rates 0.001 0.003 0.01

@@ -94,6 +94,6 @@ def test_without_the_accountants_library_noise_is_refused_before_the_first_round
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setitem(sys.modules, "dp_accounting", None)
-    with pytest.raises(LibraryError, match=r"pip install 'fedsash\[privacy\]'"):
+    with pytest.raises(LibraryError, match=r'pip install "fedsash\[privacy\]"'):
         federation(aggregation=Private(1.0, 1.0), method=UNIFORM)
     federation(aggregation=CLIPPED, method=UNIFORM)

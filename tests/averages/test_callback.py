@@ -47,4 +47,4 @@ def test_without_the_library_one_line_says_what_to_install(name: str) -> None:
         f"import sys; sys.modules['{name}'] = None\ntry:\n import fedsash.{name}\nexcept ImportError as e: print(e)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert f"pip install 'fedsash[{name}]'" in answer.stdout and answer.stdout.count("\n") == 1
+    assert f'pip install "fedsash[{name}]"' in answer.stdout and answer.stdout.count("\n") == 1

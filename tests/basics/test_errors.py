@@ -79,7 +79,7 @@ def test_an_error_survives_the_way_between_processes(error: FedsashError) -> Non
 
 def test_a_missing_library_is_an_import_error_that_says_what_to_install() -> None:
     with (
-        pytest.raises(ImportError, match="nothing is needed for this: pip install 'nothing'") as error,
+        pytest.raises(ImportError, match='nothing is needed for this: pip install "nothing"') as error,
         library("nothing", "this", "nothing"),
     ):
         import nothing  # noqa: F401

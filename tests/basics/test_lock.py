@@ -211,7 +211,7 @@ def test_without_locks_in_the_file_system_a_line_says_so(
     monkeypatch.setattr(fcntl, "lockf", nothing)
     with held(tmp_path):
         assert "another session" in refusal(tmp_path)
-    assert caplog.messages == [f"{tmp_path} is on a file system without locks: let only one process work in it"]
+    assert caplog.messages == [f"{tmp_path} can't be locked here: let only one process work in it"]
 
 
 def test_a_lock_that_is_a_link_leads_nowhere(tmp_path: Path) -> None:

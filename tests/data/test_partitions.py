@@ -242,7 +242,7 @@ def test_every_rule_has_a_name_and_says_what_it_is() -> None:
 
 def test_flwr_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "flwr_datasets", None)
-    with pytest.raises(ImportError, match=r"pip install 'fedsash\[partitions\]'"):
+    with pytest.raises(ImportError, match=r'pip install "fedsash\[partitions\]"'):
         Flwr(10, "IidPartitioner")(CIFAR10, 0)
 
 

@@ -94,12 +94,12 @@ def test_a_shape_that_does_not_fit_is_refused_in_one_line() -> None:
 @pytest.mark.parametrize(
     ("name", "options", "module", "line"),
     [
-        ("timm:resnet18", {}, "timm", "timm is needed for the model timm:resnet18: pip install 'timm'"),
+        ("timm:resnet18", {}, "timm", 'timm is needed for the model timm:resnet18: pip install "timm"'),
         (
             *("torchvision:resnet18", {}, "torchvision"),
-            "torchvision is needed for the model torchvision:resnet18: pip install 'torchvision'",
+            'torchvision is needed for the model torchvision:resnet18: pip install "torchvision"',
         ),
-        ("vit", {}, "transformers", "transformers is needed for the model vit: pip install 'fedsash[vit]'"),
+        ("vit", {}, "transformers", 'transformers is needed for the model vit: pip install "fedsash[vit]"'),
     ],
 )
 def test_a_missing_library_is_one_line_that_says_what_to_install(

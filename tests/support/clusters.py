@@ -15,7 +15,7 @@ from torch import nn
 from fedsash.executors import RayEngine
 from fedsash.testing.worlds import SEQUENTIAL
 
-WITHOUT_RAY = "Ray is not installed: pip install 'fedsash[cluster]'"
+WITHOUT_RAY = 'Ray is not installed: pip install "fedsash[cluster]"'
 ray: Any = pytest.importorskip("ray", reason=WITHOUT_RAY)
 HERE = replace(SEQUENTIAL, pieces=3)
 """One machine, with the pieces of `on_ray`."""

@@ -115,7 +115,7 @@ def library(name: str, purpose: str, install: str) -> Iterator[None]:
     try:
         yield
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
-        needed = f"{name} is needed for {purpose}: pip install '{install}'"
+        needed = f'{name} is needed for {purpose}: pip install "{install}"'
         raise LibraryError(f"{needed} ({one_line(error)})") from error
 
 

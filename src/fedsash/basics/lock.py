@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import getpass
 import logging
 import os
@@ -18,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from . import posix
 from .errors import RunError
 
 NAME = "lock"
@@ -28,13 +28,15 @@ LONGEST = 400
 SECRET = re.compile(r"(--[\w-]*(?:token|secret|password)[\w-]*[ =])\S+")
 """An option whose value others must not read: Flower gives its processes a token."""
 WITHOUT_LOCKS = (errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)
-"""The errors of a file system that has no locks."""
+"""The errors of a system, or of a file system, that has no locks."""
+NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+"""Do not open what a link points to. Windows does not have this."""
 
 log = logging.getLogger("fedsash")
 _here: set[tuple[int, int]] = set()
 """The lock files that this process holds, by device and number: the system would let it lock them again."""
 _changing = threading.Lock()
-os.register_at_fork(after_in_child=_here.clear)
+posix.after_fork_in_child(_here.clear)
 
 
 class InUseError(RunError):
@@ -49,7 +51,7 @@ def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[
     worker processes do not inherit it, and network file systems have it. The file says who holds the lock.
 
     Raises `InUseError`, which says who holds the folder. With `wait`, calls it once with this line instead, and waits.
-    If the file system has no locks, a line in the log says so, and the folder is held in this process only.
+    Where the system or the file system has no locks, a line in the log says so; then only this process is kept out.
     """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     file = _take(folder) if wait is None else _take_later(folder, wait)
@@ -70,7 +72,7 @@ def check_free(folder: Path) -> None:
     """
     with _changing, suppress(FileNotFoundError):
         _check_not_here(folder)
-        file = os.open(folder / NAME, os.O_RDWR | os.O_NOFOLLOW)
+        file = os.open(folder / NAME, os.O_RDWR | NO_LINK)
         try:
             _lock(file, folder)
         finally:
@@ -101,7 +103,7 @@ def _take(folder: Path) -> int:
                         raise
             _check_not_here(folder)
             with suppress(FileNotFoundError):  # another process has removed the empty folder: make it again
-                file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+                file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | NO_LINK, 0o666)
                 try:
                     _lock(file, folder)
                     if _is_there(file, folder):  # else another process has removed the file before it was locked
@@ -117,7 +119,8 @@ def _take(folder: Path) -> int:
 def _give_back(file: int, folder: Path) -> None:
     """Remove the file while it is locked, so that nobody loses a lock of his own, and release it."""
     if _is_there(file, folder):
-        (folder / NAME).unlink()
+        with suppress(PermissionError):  # Windows removes no open file
+            (folder / NAME).unlink()
     _here.discard(_number(os.fstat(file)))
     os.close(file)
 
@@ -131,13 +134,13 @@ def _check_not_here(folder: Path) -> None:
 
 def _lock(file: int, folder: Path) -> None:
     try:
-        fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        posix.lock(file)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             raise InUseError(f"{folder} is in use by {_holder(file)}") from None
         if error.errno not in WITHOUT_LOCKS:
             raise OSError(error.errno, error.strerror, str(folder / NAME)) from error
-        log.warning("%s is on a file system without locks: let only one process work in it", folder)
+        log.warning("%s can't be locked here: let only one process work in it", folder)
 
 
 def _is_there(file: int, folder: Path) -> bool:
@@ -159,14 +162,14 @@ def _sign(file: int) -> None:
     line = f"process {os.getpid()} of {_user()} on {socket.gethostname()} since {since}: {command}"
     with suppress(OSError):
         os.ftruncate(file, 0)
-        os.pwrite(file, line.encode(), 0)
+        os.write(file, line.encode())
 
 
 def _user() -> str:
     try:
         return getpass.getuser()
     except (KeyError, OSError, ImportError):  # the system knows no name for the user's number
-        return str(os.getuid())
+        return str(os.getuid()) if hasattr(os, "getuid") else "somebody"
 
 
 def _holder(file: int) -> str:

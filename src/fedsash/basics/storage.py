@@ -12,6 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from . import posix
+
 Storage = Literal["auto", "device", "host", "disk"]
 
 
@@ -104,12 +106,12 @@ def free(device: torch.device) -> int:
 
 
 def _available() -> int:
-    """The machine's available memory in bytes. If the system does not tell (macOS), half of its memory."""
+    """The machine's available memory in bytes. If the system does not tell (macOS), half of all."""
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
         fields = dict(line.split(":") for line in meminfo.read_text().splitlines())
         return int(fields["MemAvailable"].split()[0]) * 1024
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    return posix.half_of_memory()
 
 
 def _container_limit() -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import resource
 import shutil
 import tempfile
 import zlib
@@ -19,6 +18,8 @@ from weakref import WeakSet, finalize
 
 import torch
 from torch import Tensor
+
+from . import posix
 
 ONCE = 1 << 20
 """How many bytes are read at a time."""
@@ -129,13 +130,8 @@ def _named(folder: Path) -> Iterator[None]:
 
 
 def allow(files: int) -> None:
-    """Let this process have so many files for vectors open. Raises `OSError` if the system's limit is lower."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = files + USUAL
-    if resource.RLIM_INFINITY != hard < needed:
-        raise OSError(f"a window on the disk needs {needed} open files, and this process may have {hard} (ulimit -Hn)")
-    if resource.RLIM_INFINITY != soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+    """Let this process have so many files for vectors open. Raises `OSError` if the system does not let it."""
+    posix.allow_open_files(files + USUAL, "a window on the disk needs")
 
 
 def let_go() -> None:
@@ -150,7 +146,7 @@ def _without_thread() -> None:
         file._settled = None
 
 
-os.register_at_fork(after_in_child=_without_thread)
+posix.after_fork_in_child(_without_thread)
 
 
 @lru_cache(maxsize=1)

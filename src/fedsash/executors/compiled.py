@@ -90,7 +90,7 @@ def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[...,
     try:
         return compiled(steps, tensors)
     except RuntimeError as error:  # its class depends on PyTorch's version
-        if "C++ compiler" not in str(error):
+        if "C++ compiler" not in str(error) and "Compiler: " not in str(error):  # the second one on Windows
             raise
         _log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
         return steps

@@ -1,4 +1,4 @@
-"""Federated learning on Flower (`pip install 'fedsash[flower]'`).
+"""Federated learning on Flower (`pip install "fedsash[flower]"`).
 
 What users import is listed in `__init__.pyi`, and Flower is imported with the first of these names.
 """

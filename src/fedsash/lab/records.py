@@ -91,7 +91,7 @@ class Records:
 
     def flush(self) -> None:
         """Wait until the rows are on the disk (fsync), and note their seal in `files.json`."""
-        with naming(self.path), self.path.open("rb") as file:
+        with naming(self.path), self.path.open("rb+") as file:  # Windows syncs no file that is only read
             os.fsync(file.fileno())
         if self._seal is not None:
             files.grown(self.path.parent, self.path.name, self._seal)

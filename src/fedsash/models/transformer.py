@@ -42,7 +42,7 @@ def vit(
     - `mlp`: the width of a layer's MLP
     - `patch`: the side of a patch, in pixels
 
-    Raises `LibraryError` without transformers or peft (`pip install 'fedsash[vit]'`), and `SettingError` for sizes that
+    Raises `LibraryError` without transformers or peft (`pip install "fedsash[vit]"`), and `SettingError` for sizes that
     do not fit each other or the pretrained model.
     """
     channels, _, _ = image("vit", shape, smallest=1)

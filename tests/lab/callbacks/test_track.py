@@ -112,7 +112,7 @@ def test_without_the_library_one_line_says_what_to_install(callback: Any) -> Non
         "except ImportError as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.count("\n") == 1 and f"pip install '{library}'" in done.stdout
+    assert done.stdout.count("\n") == 1 and f'pip install "fedsash[{library}]"' in done.stdout
 
 
 def test_tensorboard_needs_a_folder() -> None:

@@ -46,7 +46,7 @@ def page(sweep: Path) -> Path:
 def test_without_plotly_one_line_says_what_to_install(sweep: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(
-        ImportError, match=r"plotly is needed for a page with pictures: pip install 'fedsash\[report\]'"
+        ImportError, match=r'plotly is needed for a page with pictures: pip install "fedsash\[report\]"'
     ):
         document(collect([sweep]), "")
 

@@ -42,7 +42,7 @@ class MLflow(Callback):
     _id: str = field(default="", init=False, repr=False, compare=False)
 
     def fits(self, federation: Driver) -> None:
-        with library("mlflow", "MLflow", "mlflow"):
+        with library("mlflow", "MLflow", "fedsash[mlflow]"):
             from mlflow import MlflowClient, MlflowException
         try:
             self._client = MlflowClient(self.uri or None)

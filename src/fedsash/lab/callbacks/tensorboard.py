@@ -26,7 +26,7 @@ class TensorBoard(Callback):
     _writers: dict[str, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def fits(self, federation: Driver) -> None:
-        with library("tensorboard", "TensorBoard's curves", "tensorboard"):
+        with library("tensorboard", "TensorBoard's curves", "fedsash[tensorboard]"):
             import torch.utils.tensorboard  # noqa: F401
 
     def begin(self, run: LiveRun) -> None:

@@ -32,7 +32,7 @@ class WandB(Callback):
     _there: Any = field(default=None, init=False, repr=False, compare=False)
 
     def fits(self, federation: Driver) -> None:
-        with library("wandb", "Weights & Biases", "wandb"):
+        with library("wandb", "Weights & Biases", "fedsash[wandb]"):
             import wandb
         if wandb.setup().settings.mode not in ("offline", "dryrun", "disabled"):
             with _refused("; without one, set WANDB_MODE=offline"):

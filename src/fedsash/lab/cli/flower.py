@@ -209,7 +209,7 @@ def _program(name: str) -> str:
     beside = Path(sys.executable).parent / name
     found = str(beside) if beside.exists() else shutil.which(name)
     if found is None:
-        raise LibraryError(f"the command {name} is missing: pip install 'fedsash[flower]'")
+        raise LibraryError(f'the command {name} is missing: pip install "fedsash[flower]"')
     return found
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import platform
-import resource
-import sys
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 import torch
 
+from ...basics.posix import peak_memory
 from ...exchange import Chronicle
 from ...state import State
 from ..summaries import stuck, summarise
@@ -34,7 +33,7 @@ def summary(
             "rounds": state.round,
             "seconds": state.seconds,
             "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
-            "peak_memory_bytes": _peak_memory() + federation.memory(),
+            "peak_memory_bytes": _peak_memory(federation),
             "versions": {
                 "python": platform.python_version(),
                 "fedsash": version("fedsash"),
@@ -48,8 +47,8 @@ def summary(
     )
 
 
-def _peak_memory() -> int:
-    """The largest resident memory of this process so far, in bytes, plus the largest memory allocated on a GPU."""
-    unit = 1 if sys.platform == "darwin" else 1024
+def _peak_memory(federation: Driver) -> int | None:
+    """The largest memory so far of this process, of the federation's others and on a GPU, in bytes; None if unknown."""
+    own = peak_memory()
     on_gpu = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else 0
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit + on_gpu
+    return None if own is None else own + on_gpu + federation.memory()

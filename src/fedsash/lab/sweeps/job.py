@@ -38,7 +38,8 @@ def main() -> None:
     """Train one stack of `legs` after another on the `cores`. `stack` are the names of all legs that it has had."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # they come from the sweep, whatever it does with its own
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # a Ray that fedsash has started blocks them
+    if hasattr(signal, "pthread_sigmask"):  # not on Windows
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPS)  # a Ray that fedsash has started blocks them
     Thread(target=_stop_unheard, daemon=True).start()
     for line in sys.stdin:
         job = json.loads(line)
@@ -108,6 +109,8 @@ def _when_free(leg: Assigned, go: Callable[[], Any]) -> Any:
 
 def _stop_unheard() -> None:
     """Stop this process at once, by the two signals that a sweep would send, when nobody reads its output any more."""
+    if not hasattr(select, "poll"):  # Windows
+        return
     poll = select.poll()
     poll.register(sys.stdout, 0)  # that nobody reads is an error, which is always told
     poll.poll()

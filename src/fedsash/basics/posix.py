@@ -1,0 +1,55 @@
+"""What POSIX systems have and Windows lacks, and what is done there without it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+UNKNOWN_MEMORY = 4 << 30
+"""The bytes that count as available where the system does not tell them: few enough for any machine."""
+
+
+def after_fork_in_child(call: Callable[[], object]) -> None:
+    """Call this in each process that is forked from this one; without `fork` there is none."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=call)
+
+
+def lock(file: int) -> None:
+    """Lock an open file for this process. Raises `OSError`; where the system has no such locks, with `ENOSYS`."""
+    try:
+        import fcntl
+    except ImportError:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)) from None
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def allow_open_files(needed: int, why: str) -> None:
+    """Let this process have so many files open. `why` begins the `OSError` that is raised if that is impossible."""
+    try:
+        import resource
+    except ImportError:
+        raise OSError(f"{why} files without names, which this system lacks: keep models in memory") from None
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if resource.RLIM_INFINITY != hard < needed:
+        raise OSError(f"{why} {needed} open files, and this process may have {hard} (ulimit -Hn)")
+    if resource.RLIM_INFINITY != soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+def peak_memory() -> int | None:
+    """The largest resident memory of this process so far, in bytes; None if the system does not tell it."""
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def half_of_memory() -> int:
+    """Half of the machine's memory in bytes, or `UNKNOWN_MEMORY` if the system does not tell it."""
+    if not hasattr(os, "sysconf"):
+        return UNKNOWN_MEMORY
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

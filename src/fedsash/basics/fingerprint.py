@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from numbers import Number
-from os.path import commonprefix
 from pathlib import Path
 from types import CodeType, FunctionType, MethodType
 from typing import Any
@@ -70,11 +69,14 @@ def _unlike(old: str, new: str) -> tuple[str, str]:
     olds, news = old.split(", "), new.split(", ")
     if len(olds) != len(news):
         return old, new
-    unlike = [(a, b) for a, b in zip(olds, news, strict=True) if a != b]
-    starts = [commonprefix(pair).rfind("(") + 1 for pair in unlike]
-    parts = ([text[start:] for text, start in zip(texts, starts, strict=True)] for texts in zip(*unlike, strict=True))
-    first, second = map(", ".join, parts)
-    return first, second
+    unlike = [_inside(a, b) for a, b in zip(olds, news, strict=True) if a != b]
+    return ", ".join(a for a, _ in unlike), ", ".join(b for _, b in unlike)
+
+
+def _inside(a: str, b: str) -> tuple[str, str]:
+    """The texts without what both have before the last bracket."""
+    (head, _, tail), (other, _, rest) = a.rpartition("("), b.rpartition("(")
+    return (tail, rest) if head == other else (a, b)
 
 
 def _function(value: Any, depth: int) -> str:

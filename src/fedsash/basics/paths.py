@@ -49,7 +49,8 @@ def check_folder(path: Path | str) -> None:
     path = Path(path).absolute()
     there = next(place for place in (path, *path.parents) if place.exists() or place.is_symlink())
     if not there.is_dir():
-        raise NotADirectoryError(f"{there} is a file, and must be a folder")
+        found = "a file" if there.exists() else "a link to nothing"
+        raise NotADirectoryError(f"{there} is {found}, and must be a folder")
     if not os.access(there, os.W_OK | os.X_OK):
         raise PermissionError(f"{there} can't be written")
 

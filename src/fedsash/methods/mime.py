@@ -27,7 +27,7 @@ class Mime(Method):
                   y <- y - eta * ((1 - beta) * g + beta * m)
         server    x <- x + eta_s * mean (y_i - x),    m <- beta * m + (1 - beta) * c
 
-    `beta = 0` is Mime-SGD, without m. `damped = False` leaves out the factors (1 - beta), as FedJAX does; steps are
+    `beta = 0` is Mime-SGD, without m. Without `damped` it leaves out the factors (1 - beta), as FedJAX does; steps are
     then 1/(1 - beta) times as long in the long run. Weight decay is added to the step and is in neither c nor m. The
     paper's `weighting` is uniform, FedJAX's is by samples; it affects c as well.
     """

@@ -15,9 +15,11 @@ from ..basics.errors import check
 class MLP(nn.Sequential):
     """Multi-layer perceptron with ReLU for inputs of any shape, which are flattened.
 
-    The number of inputs is the product of `shape`. `hidden` holds the widths of the hidden layers; `hidden = ()` gives
-    multinomial logistic regression. PyTorch's default initialisation. Raises `SettingError` if a width is not a
-    positive integer.
+    The number of inputs is the product of `shape`. PyTorch's default initialisation.
+
+    - `hidden`: the widths of the hidden layers; without any it is multinomial logistic regression
+
+    Raises `SettingError` if a width is not a positive integer.
     """
 
     def __init__(self, shape: Sequence[int], classes: int, hidden: Sequence[int] = (64,)) -> None:

@@ -13,6 +13,7 @@ from fedsash.lab.config import Experiment, load, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.registry import options
 from fedsash.lab.config.template import OPEN
+from support.limits import short_files
 
 ENGINE = ["--set", "engine.kind=sequential", "--set", "engine.workers=1", "--set", "engine.threads=1"]
 DATA = REGISTRIES["datasets"].things
@@ -109,6 +110,26 @@ def test_a_file_that_is_there_is_never_changed(capsys: pytest.CaptureFixture[str
     Path("experiment.toml").write_text("mine")
     assert "experiment.toml is there already: name another file" in refused(capsys, "init")
     assert Path("experiment.toml").read_text() == "mine"
+
+
+def test_a_link_that_leads_nowhere_is_left_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("experiment.toml").symlink_to("gone")
+    assert "experiment.toml is there already" in refused(capsys, "init")
+    assert not Path("gone").exists()
+
+
+def test_a_full_disk_leaves_no_half_file(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with short_files(1000):
+        assert "experiment.toml" in refused(capsys, "init")
+    assert not list(here.iterdir())
+    assert main(["init"]) == 0
+
+
+def test_the_command_in_the_file_can_be_pasted_whatever_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", "my first.toml"]) == 0
+    assert "fedsash run 'my first.toml'\n" in Path("my first.toml").read_text().splitlines(keepends=True)[0]
+    assert main(["init", "two\nlines.toml"]) == 0
+    assert load("two\nlines.toml") == load("my first.toml")
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,17 @@ def test_what_is_refused_leaves_no_folder(capsys: pytest.CaptureFixture[str]) ->
     assert capsys.readouterr().err.count("\n") == 3 and folders() == []
 
 
+def test_runs_that_cannot_be_a_folder_is_one_line(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Such as a link to a disk that is not there: the search for a free name must end."""
+    for name in ("file", "gone"):
+        Path("runs").symlink_to(here / name)
+        Path("file").touch()
+        assert main(["run", "small.toml"]) == 2
+        what = "a file" if name == "file" else "a link to nothing"
+        assert capsys.readouterr().err == f"fedsash: {here / 'runs'} is {what}, and must be a folder\n"
+        Path("runs").unlink()
+
+
 @pytest.mark.slow
 def test_the_same_sweep_goes_on_in_the_same_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep", "seeds.toml", "--only", "seed=0", "--no-progress", "--jobs", "1"]) == 0

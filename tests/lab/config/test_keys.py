@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import pytest
@@ -92,6 +93,12 @@ def test_the_meaning_of_a_key_is_what_a_docstring_says_of_it(name: str, said: st
 
 def test_what_stands_at_the_top_of_a_file_is_explained() -> None:
     assert not [key.path for key in KEYS if "." not in key.path and not key.meaning]
+
+
+def test_a_setting_in_a_meaning_can_be_pasted_into_a_file() -> None:
+    """Of the classes' docstrings, which Python's readers read as well."""
+    python = re.compile(r"`\w+ = (\(\)|True|False|None)")
+    assert not [(key.path, key.meaning) for key in KEYS if python.search(key.meaning)]
 
 
 def test_a_key_that_has_no_default_says_so() -> None:

@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from ...basics.paths import check_folder
 from .. import terminal
 
 if TYPE_CHECKING:
@@ -55,7 +56,6 @@ def check_out(out: Path, new: bool) -> None:
     A command asks before it loads data.
     """
     from ...basics.lock import check_free
-    from ...basics.paths import check_folder
     from ..runs.folder import RunFolder
 
     check_folder(out)
@@ -87,6 +87,7 @@ def new_folder(given: argparse.Namespace) -> Iterator[None]:
 
 def _made(name: str) -> Path:
     """The first folder of that name, or of one with a number, that is not there yet; it is made."""
+    check_folder(RUNS)  # else a link to nothing looks like a name that is taken, and so does every other name
     for number in count(1):
         folder = RUNS / (name if number == 1 else f"{name}-{number}")
         with suppress(FileExistsError):

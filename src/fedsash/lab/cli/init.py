@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from ...basics.errors import RunError
+from ...basics.errors import RunError, printable
 from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, Commands
@@ -25,16 +25,16 @@ def add(commands: Commands) -> None:
 
 def _init(given: argparse.Namespace) -> int:
     from ..config.template import template
+    from ..files import replace_file
 
+    if given.file.exists() or given.file.is_symlink():
+        raise RunError(f"{given.file} is there already: name another file, such as fedsash init mine.toml")
     check_folder(given.file.parent)
-    text = template(given.data, given.path, str(given.file))
+    quoted = printable(shlex.quote(str(given.file)))
+    text = template(given.data, given.path, quoted)
     given.file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with given.file.open("x", encoding="utf-8") as new:
-            new.write(text)
-    except FileExistsError:
-        raise RunError(f"{given.file} is there already: name another file, such as fedsash init mine.toml") from None
-    terminal.say(f"{given.file} is written; look at it, then train it: fedsash run {shlex.quote(str(given.file))}")
+    replace_file(given.file, text.encode())
+    terminal.say(f"{given.file} is written; look at it, then train it: fedsash run {quoted}")
     return OK
 
 

@@ -39,8 +39,9 @@ MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
 
 
 def template(data: str, path: str = "", file: str = "experiment.toml") -> str:
-    """The text of an experiment file for a data set of that name, at `path` if it has files. The file is called `file`.
+    """The text of an experiment file for a data set of that name, at `path` if it has files.
 
+    `file` is its name as a shell takes it.
     Raises `ConfigError` if there is no such data set, and `SettingError` unless `path` fits it.
     """
     registry = REGISTRIES["datasets"]

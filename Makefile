@@ -3,14 +3,15 @@
 # make check  lint, types and format
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
-# make torture  the campaign: kills, damage, hostile files (two hours); docs/reliability.md
+# make site   the documentation as static pages in site/; every link is checked
+# make torture  the campaign: kills, damage, hostile files (two hours); docs/design/reliability.md
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check bench bench-peers bench-gpu torture clean
+.PHONY: run test slow check site bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -25,6 +26,9 @@ check: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
+
+site: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.peers --peers plain,fastest,fedsash

@@ -2,7 +2,7 @@
 
 FEDSASH_DATA=FOLDER python -m benchmarks.centralised [transformer] [resnet]
 
-It prints the tables of docs/tracker.md and writes its pictures into docs/tracker/.
+It prints the tables of docs/how-to/tracker.md and writes its pictures into docs/how-to/tracker/.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fedsash.lab.pictures.picture import Axis, Line, Panel, Picture
 from fedsash.lab.pictures.styles import QUIET, look
 
 DATA = Path(os.environ.get("FEDSASH_DATA", "data"))
-PLACE = Path(__file__).parents[1] / "docs" / "tracker"
+PLACE = Path(__file__).parents[1] / "docs" / "how-to" / "tracker"
 SEEDS = (0, 1, 2)
 POINTS = 8
 """How often the averages are evaluated in a training."""

@@ -1,4 +1,4 @@
-"""The page of partitions, docs/partitions.md, with a picture of each rule. Synthetic labels: it needs no data.
+"""The page of partitions, docs/how-to/partitions.md, with a picture of each rule. Synthetic labels: it needs no data.
 
 python -m benchmarks.gallery
 """
@@ -40,7 +40,7 @@ from fedsash.lab.pictures.partition import partition
 
 Ints = NDArray[np.int64]
 
-DOCS = Path(__file__).parents[1] / "docs"
+HOW_TO = Path(__file__).parents[1] / "docs" / "how-to"
 COLOURS = 32
 """How many colours a picture keeps, so that it is small."""
 
@@ -150,7 +150,7 @@ GALLERY: dict[str, tuple[Any, Source, str]] = {
 def section(file: str, rule: Any, samples: Source, text: str) -> str:
     """Draw a rule's picture, and write what the page says about it."""
     data = samples.partition(rule)
-    path = DOCS / "partitions" / f"{file}.png"
+    path = HOW_TO / "partitions" / f"{file}.png"
     draw(partition(record(data)), path)
     with Image.open(path) as image:
         image.convert("RGB").quantize(COLOURS).save(path, optimize=True)
@@ -180,10 +180,10 @@ def held(make: Any, alpha: float) -> str:
 
 
 def main() -> None:
-    (DOCS / "partitions").mkdir(exist_ok=True)
+    (HOW_TO / "partitions").mkdir(exist_ok=True)
     sections = "".join(section(file, *entry) for file, entry in GALLERY.items())
     page = PAGE.format(seeds=len(SEEDS), skews=skews(), sections=sections, flwr=summary(Flwr))
-    (DOCS / "partitions.md").write_text(page, encoding="utf-8")
+    (HOW_TO / "partitions.md").write_text(page, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How the cost of a round grows: with clients, models and averages, as in docs/speed.md.
+"""How the cost of a round grows: with clients, models and averages, as in docs/design/speed.md.
 
     python -m benchmarks.growth [AXIS ...]          # AXIS: asked, clients, model, window, averages
 
@@ -30,7 +30,7 @@ from fedsash.lab.pictures.paper import draw
 from fedsash.lab.pictures.picture import Axis, Line, Panel, Picture
 from fedsash.lab.pictures.styles import look
 
-PLACE = Path("docs/speed")
+PLACE = Path("docs/design/speed")
 STACKED = LocalEngine("vectorised", 1, 10, False, "contiguous", 1)
 ONE_BY_ONE = LocalEngine("sequential", 1, 1, False, "contiguous", 1)
 SECONDS = 3.0

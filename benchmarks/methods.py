@@ -1,6 +1,6 @@
 """Every method on real data, with and without WiMA and IMA.
 
-    python -m benchmarks.methods DATA --out docs/results/methods.md
+    python -m benchmarks.methods DATA --out methods.md
 
 DATA holds the folders `mnist10k` and `cifar10` with `train.parquet` and `test.parquet` (see examples/cifar10.toml).
 Takes about 20 minutes on 2 cores, a run on each; runs that are in `runs/methods` already are not trained again.

@@ -1,4 +1,4 @@
-"""Epsilon in the settings of docs/privacy.md: what the sampling costs, and how loose Renyi's bound is.
+"""Epsilon in the settings of docs/how-to/privacy.md: what the sampling costs, and how loose Renyi's bound is.
 
 python -m benchmarks.privacy
 """

@@ -1,4 +1,4 @@
-"""A sweep as one more axis: the rounds of several runs, jointly and one after another, as in docs/speed.md.
+"""A sweep as one more axis: the rounds of several runs, jointly and one after another, as in docs/design/speed.md.
 
     python -m benchmarks.sweeps [WORK ...]          # WORK: mlp, convolution
 

@@ -1,4 +1,4 @@
-"""The code keeps to docs/architecture.md: who may use whom, how long a file is, what an import costs."""
+"""The code keeps to docs/design/architecture.md: who may use whom, how long a file is, what an import costs."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from support.places import ROOT
+from support.places import DOCS, ROOT
 
 PACKAGE = ROOT / "src" / "fedsash"
-PAGE = (ROOT / "docs" / "architecture.md").read_text()
-PICTURE = (ROOT / "docs" / "architecture.svg").read_text()
+PAGE = (DOCS / "design" / "architecture.md").read_text()
+PICTURE = (DOCS / "design" / "architecture.svg").read_text()
 
 
 def rows(heading: str) -> list[list[str]]:

@@ -11,14 +11,20 @@ import fedsash as fs
 from fedsash.methods import METHODS
 from support.places import DOCS, ROOT
 
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
 PLACES = [ROOT, ROOT / "src", ROOT / "src" / "fedsash", ROOT / "src" / "fedsash" / "lab", DOCS]
 PATH = r"`((?:[\w-]+/)+[\w.-]*|[\w-]+\.py)`"
 OF_A_RUN = ("state/", "models/", "analyses/", "trajectory/", "runs/", "pictures/", "tables/", "figures/", "sweeps/")
-MADE_ON_THE_PAGE = ("src/fedsash/methods/fedvarp.py", "tests/methods/test_fedvarp.py", "lengths.py")
+MADE_ON_THE_PAGE = (
+    "src/fedsash/methods/fedvarp.py",
+    "tests/methods/test_fedvarp.py",
+    "lengths.py",
+    "mine.py",
+    "check.py",
+)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_files_that_a_page_names_exist(page: Path) -> None:
     named = {
         name for name in re.findall(PATH, page.read_text()) if name.endswith((".py", ".toml")) and "NAME" not in name
@@ -28,9 +34,9 @@ def test_the_files_that_a_page_names_exist(page: Path) -> None:
 
 
 def test_the_page_on_methods_names_the_file_of_each_method() -> None:
-    page = (DOCS / "methods.md").read_text()
+    page = (DOCS / "reference" / "methods.md").read_text()
     for method in METHODS.values():
         file = f"methods/{method.__module__.rpartition('.')[2]}.py"
         rows = [row for row in page.splitlines() if row.startswith("|") and f"`{file}`" in row]
-        assert rows, f"{method.__name__} is in {file}, which docs/methods.md does not name"
+        assert rows, f"{method.__name__} is in {file}, which docs/reference/methods.md does not name"
     assert fs.FedSAM.__module__ == "fedsash.methods.fedsam"

@@ -2,7 +2,7 @@
 
 Each kind does its cases and counts what must not be: wrong results that were accepted, tracebacks, hangs, crashes,
 files left behind, refusals that take long or say nothing. It writes OUT/figures-SCALE.json and, at full scale, the
-table in docs/reliability.md. The exit code is 1 if there is any finding.
+table in docs/design/reliability.md. The exit code is 1 if there is any finding.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .server import Server
 KINDS = (
     *("kills", "file_operations", "damage", "sharing", "full_disk", "endurance", "settings", "data_files", "pages"),
 )
-PAGE = Path(__file__).parents[1] / "docs" / "reliability.md"
+PAGE = Path(__file__).parents[1] / "docs" / "design" / "reliability.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->"
 
 

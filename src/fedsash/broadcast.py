@@ -43,10 +43,12 @@ class Broadcast:
     Two choices may be left to an evaluation on held-out samples (`evaluation.held_out`), every `evaluation.every`
     rounds. They need the order `"after"`. Both are ours; IMA names them as future work:
 
-    - `start = "auto"`: the broadcast begins after `patience` successive evaluations in which the average was better
-      than the model;
-    - several names in `average`: the average that was best in the last evaluation is sent (the first of equal
-      ones).
+    - `start`: "auto" begins the broadcast after `patience` successive evaluations in which the average was better than
+      the model; a number r: from the model after r finished rounds on
+    - `average`: the average that is sent; of several names, the one that was best in the last evaluation (the first of
+      equal ones)
+    - `order`: where the average acts, after or before the server optimiser, or as in IMA's code
+    - `patience`: how many evaluations in a row must favour the average before "auto" begins
     """
 
     average: str | tuple[str, ...]

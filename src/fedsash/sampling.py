@@ -164,6 +164,8 @@ class FixedClients(Sampling):
     """A list of client ids for each round; after the last list it starts again with the first.
 
     So a single list holds for every round.
+
+    - `rounds`: the lists, one a round
     """
 
     rounds: tuple[tuple[int, ...], ...]
@@ -191,6 +193,8 @@ class Function(Sampling):
 
     It must be a pure function of its arguments; otherwise a resumed run differs from an uninterrupted one. It may
     return any sequence of distinct client ids, in any order, also an empty one. Raises `ValueError` otherwise.
+
+    - `function`: the function, or its place as "package.module:function"
     """
 
     function: str | DrawFunction

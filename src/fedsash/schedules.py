@@ -43,7 +43,10 @@ class Constant(Schedule):
 
 @dataclass(frozen=True)
 class Exponential(Schedule):
-    """Exponential decay, `lr * decay^t`: 0.99 in IMA, 0.998 in FedSWA."""
+    """Exponential decay, `lr * decay^t`: 0.99 in IMA, 0.998 in FedSWA.
+
+    - `decay`: the factor of each round
+    """
 
     decay: float
 
@@ -75,7 +78,10 @@ class Cosine(Schedule):
 
 @dataclass(frozen=True)
 class StepDecay(Schedule):
-    """Step decay, `lr * factor^(t // every)`: one drop after every `every` rounds."""
+    """Step decay, `lr * factor^(t // every)`: one drop after every `every` rounds.
+
+    - `factor`: what the rate is multiplied by at a drop
+    """
 
     every: int
     factor: float
@@ -136,6 +142,8 @@ class Chained(Schedule):
 
     So schedules that multiply are a product, and `[exponential, cyclic]` has cycles on a base that decays. A warm-up
     comes last, so that it lowers what the others give.
+
+    - `schedules`: the schedules, in order
     """
 
     schedules: tuple[Schedule, ...]
@@ -185,6 +193,10 @@ class Mild(Schedule):
     `start` is IMA's t_s. The paper counts rounds from 1, and in its round t_s it sends an average that is not computed
     yet. This class follows the code, where t_s is a 0-based index: round t_s has mild steps and begins from the model,
     and the average is sent after it (`Broadcast` with `start = t_s + 1`).
+
+    - `decay`: the factor of each round before `start`
+    - `late_decay`: the factor of each round from `start` on, in the exponential scheme
+    - `variant`: how the cyclic and the epoch scheme are read: as in the paper, or as in FedIMA's code
     """
 
     start: int

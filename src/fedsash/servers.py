@@ -23,7 +23,12 @@ from .basics.typed import typed
 
 @typed
 class Server:
-    """The base class of server optimisers."""
+    """The base class of server optimisers.
+
+    - `lr`: the server's learning rate
+    - `beta1`, `beta2`: the shares of the moments m and v that are kept in a step
+    - `tau`: what keeps the divisor above 0
+    """
 
     def init(self, w: Tensor) -> Vectors:
         """The state before the first step, for models like `w` [D]."""
@@ -43,6 +48,9 @@ class ServerSGD(Server):
 
     The momentum is undamped, as in Flower and FedJAX: with a constant `delta` the step grows to
     `lr / (1 - momentum) * delta`. The defaults are FedAvg: `sent + delta`, without a state.
+
+    - `lr`: the length of the step; above 1 it extrapolates
+    - `momentum`: the share of the last step that goes on; 0 is FedAvg
     """
 
     lr: float = 1.0

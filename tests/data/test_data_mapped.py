@@ -18,7 +18,7 @@ from fedsash.data import IID, NpyFiles, OwnTransform, Transform, Users
 from fedsash.data.inputs import Inputs
 from fedsash.data.mapped import MappedTensor
 from fedsash.executors import Engine
-from fedsash.lab.config import load, parse
+from fedsash.lab.config import ConfigError, load, parse
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
@@ -238,8 +238,26 @@ def test_what_is_wrong_in_a_folder_is_named(tmp_path: Path) -> None:
         with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: "):
             NpyFiles(str(tmp_path)).load()
     np.save(tmp_path / "y.npy", np.array([{"a": 1}] * N), allow_pickle=True)
-    with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: "):
+    with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: it must be a whole array of numbers"):
+        NpyFiles(str(tmp_path)).load()
+    np.save(tmp_path / "y.npy", Y + 1j)
+    with pytest.raises(SettingError, match=r"^y = 'complex128 .*: must be real numbers"):
         NpyFiles(str(tmp_path)).load()
     np.save(tmp_path / "y.npy", Y[:-1])
     with pytest.raises(SettingError, match=rf"must be one number for each of {N}"):
         NpyFiles(str(tmp_path)).load()
+
+
+def test_labels_that_are_numbers_need_a_task_and_users_that_nobody_asks_for_are_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write(tmp_path / "some", users=np.arange(N) % 4)
+    given = {"data": {"name": "npy", "path": str(folder)}, "partition": {"name": "iid", "clients": 5}}
+    parse(given).federated_data()
+    assert "the data name each sample's user, and this partition does not use it" in caplog.text
+    caplog.clear()
+    parse({**given, "partition": {"name": "users"}}).federated_data()
+    assert caplog.text == ""
+    np.save(folder / "y.npy", Y + 0.5)
+    with pytest.raises(ConfigError, match=r'^task.name is missing: .*float64.*, such as task.name = "regression"'):
+        parse(given).federation()

@@ -1,4 +1,4 @@
-"""What docs/data.md says of one's own data runs as it stands there."""
+"""What docs/how-to/data.md says of one's own data runs as it stands there."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ import fedsash as fs
 from fedsash.data import FederatedData, Transform
 from fedsash.lab.config import parse
 from support.forms import pixels
-from support.places import DOCS
+from support.places import HOW_TO
 
 pd = pytest.importorskip("pandas", reason="fedsash[data] is not installed")
 pillow = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
 pytestmark = pytest.mark.usefixtures("cache")
 
-PAGE = (DOCS / "data.md").read_text().partition("## Named data sets")[0]
+PAGE = (HOW_TO / "data.md").read_text().partition("## Named data sets")[0]
 LINES = re.findall(r"^\|[^|]*\| `(.*)` \|$", PAGE, re.MULTILINE)
 IN_PYTHON = [line for line in LINES if line.startswith("fs.")]
 IN_FILES = [line for line in LINES if line.startswith("data =")]

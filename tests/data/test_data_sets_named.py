@@ -26,9 +26,9 @@ from support.forms import (
     prepared,
     write_cifar10,
 )
-from support.places import ROOT, real
+from support.places import HOW_TO, real
 
-PAGE = (ROOT / "docs" / "data.md").read_text()
+PAGE = (HOW_TO / "data.md").read_text()
 
 
 # The page and the experiment file.

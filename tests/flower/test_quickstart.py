@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.places import ROOT
+from support.places import HOW_TO, ROOT
 
 pytest.importorskip("flwr")
 
@@ -45,6 +45,6 @@ def test_with_the_line_the_averages_are_better_than_the_model_and_without_it_the
 
 
 def test_the_page_shows_the_line() -> None:
-    page = (ROOT / "docs" / "flower.md").read_text()
+    page = (HOW_TO / "flower.md").read_text()
     (line,) = (line.strip() for line in SERVER.read_text().splitlines() if "fs." in line and "import" not in line)
     assert line in page

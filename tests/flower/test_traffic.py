@@ -1,4 +1,4 @@
-"""The bytes of messages to nodes and back, against the table of docs/federation.md."""
+"""The bytes of messages to nodes and back, against the table of docs/how-to/federation.md."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ pytest.importorskip("flwr")
 from fedsash.flower.nodes import wire
 from fedsash.methods import METHODS, Method
 from support.flower import grid, here, there
-from support.places import DOCS
+from support.places import HOW_TO
 
-ROWS = re.findall(r"^\| (.*`.*) \| (\d) \| (\d) \|.*\|$", (DOCS / "federation.md").read_text(), re.M)
+ROWS = re.findall(r"^\| (.*`.*) \| (\d) \| (\d) \|.*\|$", (HOW_TO / "federation.md").read_text(), re.M)
 CLIENTS = 4
 
 

@@ -12,7 +12,7 @@ from fedsash.lab.partition import record, table
 from fedsash.lab.pictures import Bars, Dots
 from fedsash.lab.pictures.paper import draw
 from fedsash.lab.pictures.partition import DRAWN, partition
-from support.places import DOCS
+from support.places import HOW_TO
 
 
 def some_data(clients: int, classes: int = 10, names: tuple[str, ...] = ()) -> FederatedData:
@@ -107,9 +107,9 @@ def test_a_client_must_have_a_count_for_each_class(counts: list[list[int]]) -> N
 
 
 def test_the_page_of_partitions_shows_every_rule_in_small_pictures() -> None:
-    page = (DOCS / "partitions.md").read_text(encoding="utf-8")
+    page = (HOW_TO / "partitions.md").read_text(encoding="utf-8")
     assert {*re.findall(r"## `(\w+)`", page)} == {*PARTITIONS}
-    shown = {DOCS / file for file in re.findall(r"\]\((partitions/\w+.png)\)", page)}
-    assert shown == {*(DOCS / "partitions").iterdir()}
+    shown = {HOW_TO / file for file in re.findall(r"\]\((partitions/\w+.png)\)", page)}
+    assert shown == {*(HOW_TO / "partitions").iterdir()}
     sizes = [file.stat().st_size for file in shown]
     assert max(sizes) < 60_000 and sum(sizes) < 500_000

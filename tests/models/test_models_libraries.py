@@ -16,7 +16,7 @@ from torch import nn
 from fedsash.basics.layout import Layout
 from fedsash.lab.config import ConfigError, parse
 from fedsash.models import MODELS, batch_norms, is_own
-from support.places import ROOT
+from support.places import HOW_TO, ROOT
 
 
 def needs(library: str) -> None:
@@ -140,7 +140,7 @@ def test_every_model_with_its_options_can_be_written_to_a_file_and_read_again(na
 
 def test_the_table_of_the_page_is_what_its_command_prints() -> None:
     """But for the rows of models whose libraries are missing here."""
-    page = (ROOT / "docs" / "models.md").read_text()
+    page = (HOW_TO / "models.md").read_text()
     command = [sys.executable, "-m", "benchmarks.models"]
     printed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     rows = [line for line in page.split("\n## ")[0].splitlines() if line.startswith("| `")]

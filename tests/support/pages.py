@@ -87,6 +87,10 @@ ANALYSES: dict[str, dict[str, Any]] = {
     "decomposition": {term: [3.0, 1.0] for term in TERMS} | {"rounds": [6, 12], "covariance": [None, None], "runs": 1},
     "ensemble": {"split": "test", "rounds": [6], "cka": [0.5], "mean": [[0.5, 0.4]], "ensemble": [[0.5, 0.3]]}
     | {"gap": [[0.0, 0.1]], "distance": [[0.0, 2.0]]},
+    "variance": {"rounds": [6], "ids": [[0, 1]], "variances": [[0.2, 0.1]], "distances": [[0.9, 0.5]], "runs": 2}
+    | {name: [[0.5, 0.4]] for name in ("squared_error", "bias", "variance", "equal", "covariance", "bound")},
+    "coverage": {"sizes": [1, 2], "rounds": [1, 2], "expected": [0.5, 0.75]}
+    | {"share": [[0.5, 0.5], [0.5, 1.0]], "distance": [[0.2, 0.2], [0.2, 0.0]]},
     "flatness": {"models": {"model": {"eigenvalues": [4, 1], "sharpness": {"0.05": 0.2}}}},
     "window": {"average": "window3", "round": 12, "rounds": [1, 2], "weights": [1, 0.5], "clients": [0.5, 1.0]}
     | {"distance_rounds": [10, 12], "distances": [0.5, 0.25]},
@@ -94,6 +98,8 @@ ANALYSES: dict[str, dict[str, Any]] = {
     | {"metric": asdict(ACCURACY)}
     | {"windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]}}
     | {"emas": {"decay": [0.33, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]}},
+    "map": {"split": "test", "metric": asdict(ACCURACY), "ends": [4, 8, 12], "model": [0.3, None, 0.5]}
+    | {"sizes": [[4], [4, 8], [4, 8, 12]], "value": [[0.4], [0.5, 0.45], [0.6, 0.65, 0.55]]},
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 TESTS = Path(__file__).parents[1]
 ROOT = TESTS.parent
 DOCS = ROOT / "docs"
+HOW_TO = DOCS / "how-to"
 
 
 def real(name: str) -> str:

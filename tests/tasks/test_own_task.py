@@ -14,16 +14,16 @@ from torch import Tensor, nn
 import fedsash as fs
 from fedsash.basics.arrays import Floats
 from fedsash.tasks import Metric, Scored
-from support.places import ROOT
+from support.places import HOW_TO
 from support.problems import TABLE, N, Y, judged, output, world
 
-PAGE = (ROOT / "docs" / "tasks.md").read_text()
+PAGE = (HOW_TO / "tasks.md").read_text()
 (SNIPPET,) = re.findall(r"^```python\n(@dataclass.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def ordinal() -> Any:
     names: dict[str, Any] = {"__name__": __name__, "fs": fs, "dataclass": dataclass}
-    exec(compile(SNIPPET, "docs/tasks.md", "exec"), names)
+    exec(compile(SNIPPET, "docs/how-to/tasks.md", "exec"), names)
     return names["Ordinal"]()
 
 

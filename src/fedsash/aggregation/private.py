@@ -30,6 +30,9 @@ class Adaptive:
         b = 1/2 + (sum_i (b_i - 1/2) + N(0, noise^2)) / m,    S <- S * exp(-rate * (b - quantile))
 
     with m the expected number of clients of a round. `noise` is sigma_b; None: the paper's m/20.
+
+    - `quantile`: the share of updates that shall be shorter than S
+    - `rate`: how fast S moves
     """
 
     quantile: float = 0.5

@@ -12,33 +12,33 @@ class LazyNames:
     """The names that a package's stub, `__init__.pyi`, imports. Type checkers read the same list.
 
     `from .averages import EMA as EMA` makes `EMA` of the module `averages` a public name. `from . import data as data`
-    does so for a module. Nothing is imported before `load`.
+    does so for a module. Nothing is imported before `load`. `homes` has each name's module, empty for a module.
     """
 
     def __init__(self, package: str, file: str) -> None:
         self._package = package
-        self._homes = dict(_imported(Path(file).with_suffix(".pyi")))
+        self.homes = dict(_imported(Path(file).with_suffix(".pyi")))
 
     @property
     def public(self) -> list[str]:
         """The names of `from package import *`: all names that are not modules of the package."""
-        return sorted(name for name, module in self._homes.items() if module)
+        return sorted(name for name, module in self.homes.items() if module)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._homes))
+        return iter(sorted(self.homes))
 
     def load(self, name: str) -> object:
         """The object or module of this name. Raises `AttributeError`, with a similar name, if there is none."""
-        if name not in self._homes:
+        if name not in self.homes:
             raise AttributeError(f"module {self._package!r} has no attribute {name!r}{self._hint(name)}", name=name)
-        home = self._homes[name]
+        home = self.homes[name]
         module = import_module(f".{home or name}", self._package)
         return getattr(module, name) if home else module
 
     def _hint(self, name: str) -> str:
         from difflib import get_close_matches
 
-        close = [] if name.startswith("_") else get_close_matches(name, self._homes, n=1)
+        close = [] if name.startswith("_") else get_close_matches(name, self.homes, n=1)
         return "".join(f"; did you mean {match}?" for match in close)
 
 

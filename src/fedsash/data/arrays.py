@@ -59,6 +59,7 @@ def numbers(values: Any, name: str) -> Tensor:
         except ValueError as error:
             raise DataError(f"{name}: the samples have different shapes: give all of them one shape") from error
         kind = f"{array.dtype} {list(array.shape)}"
+        check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
         check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
         values = torch.from_numpy(array)
     found: Tensor = values

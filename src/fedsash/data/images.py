@@ -124,9 +124,13 @@ class Images:
 
     `path` is the name of a data set on the hub, or a folder. A folder may hold Parquet files as on the hub
     (`train.parquet`, or `train-00000-of-00002.parquet` and so on), what `save_to_disk` of `datasets` wrote, idx files,
-    CIFAR's pickles, LEAF's JSON, or one folder of images for each class (see docs/data.md). `image`, `label`, `domain`,
-    `user` and `coarse` name columns of Parquet files and of saved data sets. By default the images are in the column
-    `image` or `img`, and a column `domain` is used if there is one.
+    CIFAR's pickles, LEAF's JSON, or one folder of images for each class (see docs/how-to/data.md).
+
+    - `image`, `label`: the columns of images and labels in Parquet files and in saved data sets; by default the images
+      are in the column `image` or `img`
+    - `domain`, `user`, `coarse`: the columns of domains, users and coarse labels; by default a column `domain` is used
+      if there is one
+    - `train_split`, `test_split`: the names of the two splits
 
     `channels` (1 or 3) converts all images to grey or RGB. With `size` the shorter side is scaled to that many pixels,
     and the middle square is used. `mean`, `std`, `crop` and `flip` are those of `Transform`. The test set is the split

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..basics.errors import check
+from ..basics.errors import DataError, check, one_line
 from ..basics.paths import plain_file, similar
 from ..basics.typed import typed
 from ..tasks import chosen_task
@@ -28,6 +28,8 @@ class NpyFiles:
     `y.npy` their labels. `users.npy` may name each sample's user, by numbers or texts. `x_test.npy` and `y_test.npy`
     are the test set; without them there is none. Files of other types than uint8, int64, bool and floating-point
     numbers are read into memory.
+
+    - `path`: the folder
 
     Raises `SettingError` if `x.npy` or `y.npy` is missing, and `DataError` for a damaged file.
     """
@@ -55,4 +57,8 @@ def _samples(folder: Path, ending: str) -> Samples:
 def _mapped(file: Path) -> Any:
     check(file.exists(), "NpyFiles.path", str(file.parent), f"must hold {file.name}")
     with damages(file):
-        return np.load(plain_file(file), mmap_mode="r")
+        try:
+            return np.load(plain_file(file), mmap_mode="r")
+        except (ValueError, EOFError) as error:
+            right = "must be a whole array of numbers, for users also of texts, as numpy.save writes it"
+            raise DataError(f"{file} can't be read: it {right} ({one_line(error)})") from error

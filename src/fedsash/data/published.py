@@ -30,6 +30,8 @@ class PublishedImages:
     """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub.
 
     `unpacked` is that of `Images`.
+
+    - `unpacked`: how many GB of memory a packed file may take, as of `Images`
     """
 
     path: str = ""
@@ -80,7 +82,7 @@ class FashionMNIST(PublishedImages):
 class CIFAR10(PublishedImages):
     """CIFAR-10: 50,000 + 10,000 colour images of 32x32, 10 classes (Krizhevsky 2009; IMA, WiMA, FedWindow).
 
-    `path` is a folder with its pickles (`data_batch_1` ... `test_batch`), or in the hub's form. With `augment` clients
+    `path` is a folder with its pickles (`data_batch_1` to `test_batch`), or in the hub's form. With `augment` clients
     train on random crops (with a border of 4 pixels) and mirrored images, as in WiMA; IMA does not augment. Normalised
     as in IMA.
     """
@@ -141,6 +143,8 @@ class Landmarks(PublishedImages):
     the columns `image`, `class` and `user_id`. The middle square of each image is scaled to `size x size` pixels; the
     paper does not state its input size. With `augment` clients also train on mirrored images. Normalised as for
     ImageNet.
+
+    - `decode`: when images are decoded, as of `Images`
     """
 
     size: int = 224
@@ -206,6 +210,8 @@ class PACS(PublishedImages):
     `path` is a folder with one folder for each domain and in it one for each class, or in the hub's form. The shorter
     side is scaled to `256 / 224 * size` pixels, and the middle `size x size` pixels are used. Normalised as for
     ImageNet. The share `test` of each domain becomes the test set.
+
+    - `decode`: when images are decoded, as of `Images`
     """
 
     size: int = 224
@@ -230,6 +236,8 @@ class TinyImageNet(PublishedImages):
     `path` is the unpacked folder `tiny-imagenet-200`, or in the hub's form. Its validation images are the test set.
     Images are scaled to `size x size` pixels (a vision transformer needs 224). With `augment` clients train on random
     crops (with a border of 4 pixels) and mirrored images. Normalised as for ImageNet.
+
+    - `decode`: when images are decoded, as of `Images`
     """
 
     size: int = 64

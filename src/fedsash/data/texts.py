@@ -30,6 +30,7 @@ class Texts:
     - `tokenizer`: `"bytes"` (257 ids, of UTF-8), `"words"` (the `vocabulary` most frequent words of the training texts,
       with 0 for padding and 1 for other words), a `tokenizer.json` of the library tokenizers, or your own function from
       a text to a list of ids, `"package.module:function"`;
+    - `vocabulary`: how many words `"words"` knows;
     - `length`: the number of tokens in a sample. Longer texts are cut; for next tokens they become several samples;
     - `mask`: whether the model takes `input_ids` and `attention_mask` by name, as those of transformers do. Otherwise
       it takes the ids alone, int64 `[n, length]`;

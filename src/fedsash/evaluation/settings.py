@@ -58,20 +58,21 @@ class FineTuning:
 class Evaluation:
     """When and on what the model and all averages are evaluated.
 
-    Models are evaluated after every `every` rounds, and after each of the `last` last rounds. Means and standard
-    deviations are reported over these last rounds. An adaptive broadcast decides after every `every` rounds. `metric`
-    names the metric that decides: by default the first one that is given, or the task's first one. The first round
-    that reaches its `target` is reported; an accuracy has the target 0.8 by default. `batch` samples pass through the
-    model at once. An average with `buffers = "re-estimate"` gets the statistics of `calibration` training samples,
-    evenly spaced.
-
-    Clients score models on samples of their own. `held_out` is the fraction of each client's samples on which no client
-    trains; models are compared on these samples, to choose between them. `client_test` adds the metrics on each
-    client's own test samples, `clients` those on its training samples. With `fine_tuning`, results on held-out and on
-    clients' test samples are there twice: also for each client's fine-tuned copy of the model.
-
-    The best model of each name so far is kept as `NAME-best` if it can be chosen on `best_on`: by default only on
-    held-out samples. With `"test"` it is chosen on the test set, and its own value there is too good.
+    - `every`: after how many rounds models are evaluated, and an adaptive broadcast decides
+    - `last`: after each of so many last rounds they are evaluated, too; means and standard deviations are over these
+    - `metric`: the metric that decides; by default the first one that is given, or the task's first one
+    - `target`: the value of this metric whose first round is reported; an accuracy has the target 0.8 by default
+    - `clients`: whether clients score models on the samples on which they train
+    - `client_test`: whether clients score models on test samples of their own
+    - `fine_tuning`: gives results on held-out and on clients' test samples twice, also for each client's own
+      fine-tuned copy of the model
+    - `batch`: how many samples pass through the model at once
+    - `held_out`: the fraction of each client's samples on which no client trains; models are compared on these samples,
+      to choose between them
+    - `calibration`: how many training samples, evenly spaced, give an average with `buffers = "re-estimate"` its
+      statistics
+    - `best_on`: where the best model of each name so far is chosen, which is kept as `NAME-best`: by default only on
+      held-out samples. With "test" it is chosen on the test set, and its own value there is too good
     """
 
     every: int = 10

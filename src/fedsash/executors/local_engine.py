@@ -38,8 +38,10 @@ class LocalEngine(Engine):
     """Trains the clients of a round on this machine.
 
     - `kind`: `"sequential"` trains one client at a time, `"vectorised"` stacks `block` clients;
+    - `block`: how many clients are stacked;
     - `workers`: the number of processes, one thread each (on the CPU). With 1 this process trains, with `threads`
       threads. At most 8 for each core are started, since the results do not depend on their number;
+    - `threads`: those of one process that trains alone;
     - `compile`: whether stacked steps become one compiled function;
     - `memory_format`: that of images;
     - `start`: how worker processes begin. `"fork"` (Linux) is immediate, and workers share this process's data.

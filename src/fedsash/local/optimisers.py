@@ -23,7 +23,12 @@ from ..methods.base import Scalar
 @dataclass(frozen=True)
 @typed
 class Optimiser:
-    """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients."""
+    """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients.
+
+    - `weight_decay`: times w, it is added to the direction: an L2 term
+    - `momentum`: the share of the last step that goes on; 0 for none
+    - `epsilon`: what keeps the divisor above 0
+    """
 
     @property
     def counted(self) -> bool:
@@ -48,8 +53,10 @@ class Optimiser:
 class SGD(Optimiser):
     """Stochastic gradient descent, with momentum and weight decay (as `torch.optim.SGD`).
 
-    v <- momentum * v + (1 - dampening) * g        v <- g in the first step
-    w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
+        v <- momentum * v + (1 - dampening) * g        v <- g in the first step
+        w <- w - lr * v                                with `nesterov`: w <- w - lr * (g + momentum * v)
+
+    - `dampening`: the share of g that momentum leaves out
     """
 
     momentum: float = 0.0
@@ -84,8 +91,10 @@ class SGD(Optimiser):
 class Adam(Optimiser):
     """Adam (Kingma & Ba 2015), both moments corrected (as `torch.optim.Adam`).
 
-    m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
-    w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
+        m <- beta1 * m + (1 - beta1) * g,    v <- beta2 * v + (1 - beta2) * g^2               0 at first
+        w <- w - lr * m / (1 - beta1^n) / (sqrt(v / (1 - beta2^n)) + epsilon)
+
+    - `beta1`, `beta2`: the shares of the moments m and v that are kept in a step
     """
 
     beta1: float = 0.9
@@ -125,7 +134,9 @@ class Adam(Optimiser):
 class AdamW(Adam):
     """Adam with decoupled weight decay (Loshchilov & Hutter 2019; as `torch.optim.AdamW`).
 
-    w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
+        w <- w - lr * weight_decay * w,    then the step of `adam` along g, without weight decay
+
+    - `weight_decay`: times lr and w, it is taken from w beside the step
     """
 
     weight_decay: float = 0.01
@@ -136,8 +147,10 @@ class AdamW(Adam):
 class Adagrad(Optimiser):
     """Adagrad: steps divided by the root of all squared gradients (Duchi et al. 2011; as `torch.optim.Adagrad`).
 
-    v <- v + g^2                                                                          `initial` at first
-    w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
+        v <- v + g^2                                                                          `initial` at first
+        w <- w - lr / (1 + (n - 1) * lr_decay) * g / (sqrt(v) + epsilon)
+
+    - `lr_decay`: how fast the rate falls with the number of steps
     """
 
     lr_decay: float = 0.0
@@ -171,6 +184,8 @@ class RMSprop(Optimiser):
         w <- w - lr * d                                    with momentum: b <- momentum * b + d,  w <- w - lr * b
 
     If `centered`, v - a^2 takes the place of v in d, with the mean gradient a <- alpha * a + (1 - alpha) * g.
+
+    - `alpha`: the share of v that is kept in a step
     """
 
     alpha: float = 0.99

@@ -27,18 +27,22 @@ Amount: TypeAlias = int | tuple[int, int]
 @dataclass(frozen=True)
 @typed
 class LocalTraining:
-    """The local training of every client: `optimiser` with learning rate `lr` and batches of `batch` samples.
+    """The local training of every client: steps of an optimiser on its own samples.
 
-    In each step the method gives a direction. It is clipped to the norm `clip`, and the optimiser moves the model along
-    it. The optimiser's moments begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA. With
-    `keep_moments` they are client state, so a client continues from those of its last round.
-
-    A round has `epochs` passes over the client's samples, or else `steps` steps. A range such as `epochs = [2, 5]` is
-    drawn from, uniformly, for each client and round (FedNova's study). Each client is a straggler of a round with
-    probability `stragglers`, and then takes a number that is drawn from 1 to the one that it would take (FedProx's
-    study, in which they are an exact share). The last, smaller batch of a pass is kept unless `drop_last`.
-
-    `schedule` changes the rate by round, `local_schedule` within a round.
+    - `lr`: the learning rate
+    - `batch`: how many samples a step takes, or "full"
+    - `epochs`: how many passes a round has over the client's samples. A range such as [2, 5] is drawn from, uniformly,
+      for each client and round (FedNova's study)
+    - `steps`: how many steps a round has, in place of `epochs`; a number or a range
+    - `stragglers`: the probability that a client is a straggler of a round. Then it takes a number that is drawn from 1
+      to the one that it would take (FedProx's study, in which they are an exact share)
+    - `optimiser`: how a step moves the model along the direction that the method gives
+    - `keep_moments`: whether the optimiser's moments are client state, so a client continues from those of its last
+      round. Otherwise they begin anew in every round, as in the codes of FedJAX, FedDyn and FedIMA
+    - `clip`: the norm to which the direction is clipped
+    - `drop_last`: whether the last, smaller batch of a pass is left out
+    - `schedule`: how the rate changes by round
+    - `local_schedule`: how the rate changes within a round
     """
 
     lr: float = 0.1

@@ -29,6 +29,8 @@ class FedDyn(Method):
     So `h` is the mean of all N `g_i` after every round. The model w_{t+1} is evaluated; the published code plots the
     mean of all clients' last models instead. That code also scales alpha by each client's size, which is neither in
     the paper nor here. The paper's `weighting` is uniform; `"samples"` weights the model only.
+
+    - `alpha`: the strength of the regulariser
     """
 
     alpha: float = 0.01
@@ -83,6 +85,9 @@ class AdaBest(Method):
     mu * E * m / n_i. E is the number of local epochs, n_i that of samples, and m the mean number of samples in a step,
     over all uploads so far (0 in the first round). The factor is about mu / K_i for K_i steps, so the paper's form
     needs a mu that is about K_i times smaller. The paper's `weighting` is uniform.
+
+    - `mu`: the strength of the estimates of the clients' bias
+    - `beta`: how far the server extrapolates
     """
 
     mu: float = 0.02

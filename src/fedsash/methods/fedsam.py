@@ -45,6 +45,9 @@ class FedASAM(Method):
     All operations but the norm are element-wise. Weights are parameters whose name contains "weight", including those
     of norm layers. The defaults are IMA's for its CNNs: its table prints rho = 0, its code has 0.7. For its other
     models they are rho = 0.2 and eta = 0.05.
+
+    - `rho`: the length of the perturbation
+    - `eta`: the least scale of a weight
     """
 
     rho: float = 0.7

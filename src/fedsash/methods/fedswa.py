@@ -26,6 +26,9 @@ class FedSWA(Method):
     optimiser ServerSGD with `lr = alpha`. The later version of the published code has rho = 0 and twice the learning
     rate. The values of the published table are unknown; the defaults are those that the paper is said to use.
     `rho = alpha = 1` is uniform FedAvg. The paper's `weighting` is uniform.
+
+    - `rho`: the share of the rate that is left at the end of a client's steps
+    - `alpha`: the length of the server's step; above 1 it extrapolates
     """
 
     rho: float = 0.1
@@ -59,6 +62,10 @@ class FedMoSWA(Method):
     The mean of the variates is over the round's clients (SCAFFOLD's is over all N). This is the paper's Algorithm 1;
     both published versions of its code differ from it. With rho = alpha = gamma = 1 and all clients it is SCAFFOLD
     (which compares the options). `weighting` affects the model only; the paper's is uniform.
+
+    - `rho`, `alpha`: those of FedSWA
+    - `gamma`: the share of the running mean m that a round renews
+    - `option`: how a client's variate is made: "I", "II" or "raw"
     """
 
     rho: float = 0.1

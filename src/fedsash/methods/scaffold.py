@@ -33,6 +33,8 @@ class Scaffold(Method):
     With local momentum m its (x - y) / (K_i * eta) is up to 1/(1-m) times the mean gradient, with weight decay it
     contains the decay, and it needs SGD. Option I and the raw gradients have none of these effects. For plain SGD
     "raw" equals option II. `weighting` affects the model only; the paper's is uniform.
+
+    - `option`: how a client's variate is made: "I", "II" or "raw"
     """
 
     option: Literal["I", "II", "raw"] = "II"

@@ -32,6 +32,9 @@ def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, wid
     Each layer has one bias vector. Initial values are those of Haiku: the embedding is standard normal, all other
     weights are normal with standard deviation 1/sqrt(fan in), where an LSTM's fan in counts x and h. Both are truncated
     at two standard deviations; biases are 0. Raises `SettingError` for inputs of another shape or sizes below 1.
+
+    - `embedding`: the length of a character's vector
+    - `width`: the length of each LSTM's state
     """
     check(len(shape) == 1, "shakespeare_lstm: shape of one input", tuple(shape), "must be (characters,)")
     for name, size in (("embedding", embedding), ("width", width)):

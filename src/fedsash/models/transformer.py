@@ -36,6 +36,12 @@ def vit(
     code, whose first three projections share one A). Only A, B and the classifier are trained, sent and averaged. So
     the model's vector has 8 r `width` entries for each layer, and those of the classifier.
 
+    - `layers`: how many layers the encoder has
+    - `width`: the length of a token's vector
+    - `heads`: how many heads an attention has
+    - `mlp`: the width of a layer's MLP
+    - `patch`: the side of a patch, in pixels
+
     Raises `LibraryError` without transformers or peft (`pip install 'fedsash[vit]'`), and `SettingError` for sizes that
     do not fit each other or the pretrained model.
     """

@@ -46,6 +46,8 @@ class SimulatedClients:
     every `step` seconds and one column for each client, which is repeated at its end. A client that goes away loses its
     current trip. `count` is the number of clients where there are no data (`learning = false`); otherwise the data
     determine it.
+
+    - `seconds`: how long a client of median speed trains on average, in simulated seconds
     """
 
     count: int = 0

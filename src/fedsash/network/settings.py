@@ -35,6 +35,8 @@ class Network:
     With `learning = false` there are no models, only events, for studies of time. With `gradients` each evaluation also
     measures the length of the training loss's gradient at the global model; this takes one pass over all clients'
     samples. A run ends after its rounds, or after `seconds` of simulated time.
+
+    - `clients`: how fast clients are, their links, and when they are present
     """
 
     link: Link = field(default_factory=lambda: Link(1e6))

@@ -22,6 +22,8 @@ class Classification(Task):
     The loss is the cross-entropy with label smoothing s, times the weight of the sample's class:
     `weight[y] * ((1 - s) * -log p[y] + s * mean_c -log p[c])`. Without `weights` each weight is 1. A batch's loss
     is the mean over its samples. (PyTorch divides by the sum of the weights, and weights the smoothed part by class.)
+
+    - `smoothing`: s, at least 0 and below 1
     """
 
     weights: tuple[float, ...] = ()

@@ -18,8 +18,9 @@ from .metrics import R2, MeanAbsoluteError, Metric, RootMeanSquaredError
 class Regression(Task):
     """Numbers: outputs `[B]`, `[B, 1]` or `[B, targets]`, `y` `[B]` or `[B, targets]` of floating-point type.
 
-    The loss of a sample is the mean over its targets of e^2 (`"squared"`), |e| (`"absolute"`), or Huber's loss
-    (`"huber"`: e^2 / 2 up to |e| = `delta`, then delta (|e| - delta / 2)), where e is the prediction minus the label.
+    `error` chooses the loss of a sample: the mean over its targets of e^2 (`"squared"`), |e| (`"absolute"`), or Huber's
+    loss (`"huber"`: e^2 / 2 up to |e| = `delta`, then delta (|e| - delta / 2)), where e is the prediction minus the
+    label.
     """
 
     error: Literal["squared", "absolute", "huber"] = "squared"

@@ -15,10 +15,8 @@ from pathlib import Path
 import pytest
 
 from fedsash import __version__
-from fedsash.lab import reproductions as reproductions
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
-from fedsash.lab.config.registries import REGISTRIES
 from support.places import ROOT
 
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
@@ -168,12 +166,10 @@ def test_a_folder_that_holds_a_run_is_left_alone(
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        ([], "the following arguments are required: COMMAND"),
         (["train"], "invalid choice: 'train'"),
-        (["run", "x.toml"], "the following arguments are required: --out"),
+        (["run"], "the experiment is missing: name its file, or a function of yours with --federation"),
         (["run", "x.toml", "--out", "a", "--fork", "runs/a"], "'runs/a' must be RUN@ROUND, such as runs/a@300"),
         (["run", "x.toml", "--out", "a", "--rounds", "many"], "invalid int value: 'many'"),
-        (["list", "rooms"], "there is no kind rooms; there are methods, aggregations, servers"),
         (["list", "servers", "adan"], 'server.name = "adan": must be one of'),
     ],
 )
@@ -259,25 +255,6 @@ def test_partition_shows_who_holds_what(experiment: Path, tmp_path: Path, capsys
     out = capsys.readouterr().out
     assert out.startswith("7 clients, 10 classes, 1,438 training samples\n") and str(picture) in out
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-def test_list_has_a_line_for_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    things = [*(name for room in REGISTRIES.values() for name in room.things), *reproductions.names()]
-    assert [line.split()[0] for line in lines if line.startswith("  ")] == things
-    assert all(len(line.split()) > 3 for line in lines if line.startswith("  "))
-
-
-@pytest.mark.parametrize("room", REGISTRIES)
-def test_list_tells_all_options_of_each_thing(room: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["list", room]) == 0
-    overview = capsys.readouterr().out
-    for name in REGISTRIES[room].things:
-        assert name in overview
-        assert main(["list", room, name]) == 0
-        table = capsys.readouterr().out.partition("Options and defaults:\n")[2]
-        assert [line.split()[0] for line in table.splitlines()] == ["name", *REGISTRIES[room].options(name)]
 
 
 def test_the_version(capsys: pytest.CaptureFixture[str]) -> None:

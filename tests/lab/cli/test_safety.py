@@ -215,7 +215,7 @@ def test_a_sweep_hands_the_permission_on_and_its_runs_keep_it(folder: Path, here
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    commands = re.findall(r"^fedsash (.*)$", (DOCS / "safety.md").read_text(), re.MULTILINE)
+    commands = re.findall(r"^fedsash (.*)$", (DOCS / "design" / "safety.md").read_text(), re.MULTILINE)
     assert [command.split()[0] for command in commands] == ["run", "resume"]
     shutil.copytree(ROOT / "examples", tmp_path / "folder" / "examples")
     answer = fedsash(tmp_path / "folder", *commands[0].replace("--own-code", "").split())

@@ -24,7 +24,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def tab(browser: Any, page: Path) -> Iterator[Any]:
-    """The page with all its pictures drawn; what it complains of is in `tab.said`."""
+    """The page with all its pictures drawn, without a scroll; what it complains of is in `tab.said`."""
     tab = browser.new_page(viewport={"width": 1280, "height": 900})
     tab.said, tab.asked = [], []
     tab.on("console", lambda message: message.type == "error" and tab.said.append(message.text))
@@ -32,7 +32,6 @@ def tab(browser: Any, page: Path) -> Iterator[Any]:
     tab.on("request", lambda asked: tab.asked.append(asked.url))
     tab.goto(page.as_uri())
     tab.wait_for_selector(".controls")
-    tab.evaluate("dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('afterprint'))")
     tab.wait_for_function("[...document.querySelectorAll('.plot')].every((plot) => plot._fullLayout)")
     yield tab
     tab.close()
@@ -52,17 +51,25 @@ def test_the_page_does_not_scroll_to_the_side(tab: Any, width: int) -> None:
     tab.wait_for_function(f"document.documentElement.scrollWidth === {width}")  # once the pictures have followed
 
 
-def test_the_pictures_show_the_numbers(tab: Any, page: Path) -> None:
-    text = page.read_text()
-    found = figure(text, "Accuracy over the rounds")
-    read = "[...document.querySelector('.plot').data].map((trace) => [trace.x, trace.y])"
+def picture(tab: Any, title: str) -> Any:
+    """The picture with this title."""
+    return tab.locator(".picture", has=tab.get_by_role("heading", name=title, exact=True))
+
+
+def drawn(picture: Any) -> Any:
+    """The points of the lines that a picture shows."""
+    return picture.evaluate("(e) => e.querySelector('.plot').data.map((trace) => [trace.x, trace.y])")
+
+
+def test_the_pictures_show_the_numbers_and_smooth_them_only_when_asked(tab: Any, page: Path) -> None:
+    found, shown = figure(page.read_text(), "Accuracy over the rounds"), picture(tab, "Accuracy over the rounds")
     for model in ("window3", "ema", "model"):
-        tab.select_option(".controls select >> nth=0", label=f"{model}, every run")
+        shown.locator("select").select_option(label=f"{model}, every run")
         lines = [traced(found, f"{model}, every run", name) for name in "ab"]
-        tab.check(".controls input >> nth=0")
-        assert tab.evaluate(read) == [[points["x"], points["smooth"]] for points in lines]
-        tab.uncheck(".controls input >> nth=0")
-        assert tab.evaluate(read) == [[points["x"], points["y"]] for points in lines]
+        assert drawn(shown) == [[points["x"], points["y"]] for points in lines]
+        shown.get_by_label("smoothed").check()
+        assert drawn(shown) == [[points["x"], points["smooth"]] for points in lines]
+        shown.get_by_label("smoothed").uncheck()
     titles = [title for title in tab.locator("h3").all_inner_texts() if HOSTILE in title]
     assert {f"{kind} {HOSTILE}" for kind in ANALYSES} <= set(titles)
     assert tab.evaluate("document.querySelectorAll('.plot canvas').length") > 0, "the surface is not drawn"
@@ -97,3 +104,73 @@ def test_the_legend_hides_a_line(tab: Any) -> None:
     assert tab.evaluate(read) is False
     box.check()
     assert tab.evaluate(read) is True
+
+
+def slide(tab: Any, name: str, value: int) -> None:
+    tab.locator(f"[name={name}]").evaluate("(e, to) => { e.value = to; e.dispatchEvent(new Event('input')); }", value)
+
+
+def test_the_sliders_show_a_window_and_its_curve_by_the_end(tab: Any) -> None:
+    """The windows of ANALYSES["map"]: sizes and ends are 4, 8 and 12."""
+    told, curve = tab.locator(".found"), picture(tab, "The chosen number of models, whenever it ends")
+    overview = picture(tab, f"map {HOSTILE}")
+    assert (
+        told.inner_text() == "The mean of the last 8 models after round 12: accuracy 65.00 %; the model itself 50.00 %."
+    )
+    assert drawn(curve)[0] == [[4, 8, 12], [None, 45, 65]] and drawn(overview)[1] == [[12], [8]]
+    slide(tab, "size", 0)
+    slide(tab, "end", 1)
+    assert told.inner_text().endswith(
+        "4 models after round 8: accuracy 50.00 %; the model itself was not evaluated there."
+    )
+    assert drawn(curve)[0] == [[4, 8, 12], [40, 50, 60]] and drawn(overview)[1] == [[8], [4]]
+    assert curve.evaluate("(e) => e.querySelector('.plot').layout.shapes[0].x0") == 8
+    slide(tab, "size", 2)
+    assert told.inner_text() == "No window of 12 models ends after round 8."
+    assert tab.locator("[name=size]").get_attribute("aria-valuetext") == "12"
+    overview.evaluate("(e) => e.querySelector('.plot').emit('plotly_click', { points: [{ x: 12, y: 4 }] })")
+    assert "4 models after round 12: accuracy 60.00 %" in told.inner_text()
+    assert [tab.locator(f"[name={name}]").input_value() for name in ("size", "end")] == ["0", "2"]
+
+
+def test_it_is_dark_where_the_system_is_and_the_switch_changes_it(tab: Any) -> None:
+    def is_on(paper: str) -> None:
+        tab.wait_for_function(
+            """(paper) => getComputedStyle(document.body).backgroundColor === paper
+            && [...document.querySelectorAll('.plot')].every((plot) => plot._fullLayout.paper_bgcolor === paper)""",
+            arg=paper,
+        )
+
+    light, dark = "rgb(255, 255, 255)", "rgb(21, 25, 30)"
+    is_on(light)
+    tab.emulate_media(color_scheme="dark")
+    is_on(dark)
+    tab.get_by_role("button", name="Light").click()
+    is_on(light)
+    tab.emulate_media(color_scheme="light")
+    tab.get_by_role("button", name="Dark").click()
+    is_on(dark)
+    tab.evaluate("dispatchEvent(new Event('beforeprint'))")
+    is_on(light)  # paper is
+    tab.evaluate("dispatchEvent(new Event('afterprint'))")
+    is_on(dark)
+    tab.get_by_role("button", name="Light").click()
+
+
+def test_a_table_that_scrolls_says_so_and_no_other_one(tab: Any) -> None:
+    for width in (390, 1280):
+        tab.set_viewport_size({"width": width, "height": 900})
+        tab.wait_for_timeout(300)
+        tables = """() => [...document.querySelectorAll('.scroll')].filter((e) => e.checkVisibility())
+            .map((e) => [e.scrollWidth > e.clientWidth, e.parentElement.querySelector('.hint').checkVisibility()])"""
+        found = tab.evaluate(tables)
+        assert all(scrolls == told for scrolls, told in found)
+        assert any(scrolls for scrolls, _ in found) or width == 1280
+
+
+def test_the_names_of_models_in_a_plane_are_dark_on_light(tab: Any) -> None:
+    notes = picture(tab, f"plane {HOSTILE}").evaluate(
+        "(e) => e.querySelector('.plot').layout.annotations.map((n) => [n.text, n.font.color, n.bgcolor])"
+    )
+    assert {text for text, *_ in notes} == {"model", "ema", "window3", "mean"}
+    assert {tuple(look) for _, *look in notes} == {("#1f2328", "rgba(255,255,255,0.85)")}

@@ -83,15 +83,17 @@ def test_every_line_of_every_run_is_in_some_view_and_no_two_of_a_view_look_alike
 def test_all_kinds_of_analyses_are_drawn_and_damaged_ones_are_named(page: Path) -> None:
     text = page.read_text()
     views = {kind: figure(text, f"{kind} {HOSTILE}")["views"] for kind in ANALYSES}
+    assert views["map"][0]["data"][0]["z"] == [[40, 50, 60], [None, 45, 65], [None, None, 55]]
     assert [view["data"][0]["type"] for view in views["surface"]] == ["surface", "surface", "contour", "contour"]
     assert views["plane"][0]["data"][0]["z"] == BOWL
     assert views["plane"][1]["data"][0]["z"] == [pytest.approx([10 * value for value in row]) for row in BOWL]
     assert views["line"][1]["data"][0]["y"] == [20, None, 30]
     assert len(views["decomposition"]) == 4 and len(views["flatness"]) == 2 and len(views["window"]) == 3
+    assert len(views["variance"]) == len(views["coverage"]) == 4
     assert [[trace["y"] for trace in view["data"]] for view in views["averages"]] == [
         [[50, 60], [50, 50], [50, 70]], [[1, None], [1, 1]],
     ]  # fmt: skip
-    assert len(specs(text)) == len(ANALYSES) + 2, "and the curves, and the partition"
+    assert len(specs(text)) == len(ANALYSES) + 4, "and the map's curve, the runs' curves and means, and the partition"
     for name in ("damaged.json", "short.json", "bare.json", "two.json"):
         assert re.search(rf"<li>[^<]*left out: [^<]*{name}", text), name
 
@@ -120,8 +122,25 @@ def test_the_page_says_how_a_sweep_stands_and_compares_its_seeds(page: Path) -> 
     assert "run d has not begun" in text
     cells = Outline(text).cells
     assert cells[cells.index("c") + 1] == f"lr {HOSTILE}"
-    assert "Over seeds" in text and "2" in cells
+    assert "Means over seeds" in text and "2" in cells
     assert all(cell in cells for cell in ("72.75 ?", "71.5"))
+
+
+def test_means_over_seeds_come_first_and_then_the_single_runs(page: Path, sweep: Path) -> None:
+    """The means are those of runs a and b, at each round."""
+    text = page.read_text()
+    heads = re.findall(r"<h2[^>]*>(.*?)</h2>", text)
+    assert heads.index("Means over seeds") < heads.index("What was run") < heads.index("Results")
+    means, runs = (figure(text, f"Accuracy over the rounds{more}") for more in (", mean over seeds", ""))
+    for model in ("window3", "ema", "model"):
+        a, b = (traced(runs, f"{name}, every model", model) for name in "ab")
+        mean = traced(means, "2 seeds", model)
+        known = {x: [y] for x, y in zip(a["x"], a["y"], strict=True)}
+        for x, y in zip(b["x"], b["y"], strict=True):
+            known.setdefault(x, []).append(y)
+        both = [(x, sum(ys) / 2) for x, ys in known.items() if len(ys) == 2]
+        drawn = dict(zip(mean["x"], mean["y"], strict=True))
+        assert both and all(drawn[x] == pytest.approx(y, rel=1e-4) for x, y in both)
 
 
 def test_it_is_one_small_file_in_good_order(page: Path) -> None:
@@ -130,8 +149,11 @@ def test_it_is_one_small_file_in_good_order(page: Path) -> None:
     assert len(text.encode()) < LIMIT
     assert outline.headings[0] == 1 and outline.headings.count(1) == 1
     assert all(after - before <= 1 for before, after in zip(outline.headings, outline.headings[1:], strict=False))
-    assert outline.tags.count("table") == outline.tags.count("caption")
-    assert outline.tags.count("figure") == outline.tags.count("figcaption")
+    assert (
+        outline.tags.count("figure")
+        == outline.tags.count("figcaption")
+        == outline.tags.count("table") + len(specs(text))
+    )
     assert {"header", "nav", "main", "footer"} <= set(outline.tags)
     assert not {"img", "link", "iframe"} & set(outline.tags), "and nothing of a hostile name is an element"
     packed = re.search(r'id="plotly">(.*?)</script>', text, re.S)

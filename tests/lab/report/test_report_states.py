@@ -12,7 +12,7 @@ import pytest
 from fedsash.lab.records import Records
 from fedsash.lab.report.page import collect, document
 from fedsash.lab.report.page.curves import MOST
-from support.pages import LIMIT, Outline, figure, put, traced, written
+from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
 
 
 def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
@@ -86,6 +86,40 @@ def test_forty_long_runs_stay_small(tmp_path: Path) -> None:
     found = figure(text, "Accuracy over the rounds")
     assert sum(len(points["y"]) for points in found["series"].values()) <= MOST
     assert "One evaluation in 2 is drawn" in text
+
+
+def test_the_best_average_is_drawn_first_and_the_model_last(tmp_path: Path) -> None:
+    curves: dict[str, list[float | None]] = {"model": [0.1, 0.9], "bad": [0.1, 0.2], "good": [0.1, 0.5]}
+    folders = [written(tmp_path / name, curves) for name in "ab"]
+    views = figure(document(collect(folders), ""), "Accuracy over the rounds")["views"]
+    assert [view["label"] for view in views[:3]] == ["good, every run", "bad, every run", "model, every run"]
+
+
+@pytest.mark.parametrize(
+    "configs, title",
+    [
+        (['[method]\nname = "fedavg"\n[data]\nname = "digits"\n'], "FedAvg on digits: r0"),
+        (['[scheduler]\nname = "fedwindow"\n[method]\nname = "fedavg"\n'], "FedWindow: r0"),
+        (['[scheduler]\nname = "synchronous"\n[method]\nname = "my.own:Method"\n'], "my.own:Method: r0"),
+        (['[method]\nname = "fedavg"\n', '[method]\nname = "fedprox"\n', ""], "r0, r1 and r2"),
+        (['[method]\nname = "fedprox"\n'] * 4, "FedProx: 4 runs"),
+    ],
+)
+def test_the_title_says_what_was_trained_as_far_as_it_is_the_same(
+    tmp_path: Path, configs: list[str], title: str
+) -> None:
+    folders = [written(tmp_path / f"r{i}", {"model": [0.5]}, config) for i, config in enumerate(configs)]
+    assert f"<h1>{title}</h1>" in document(collect(folders), "")
+
+
+def test_a_run_with_sums_but_no_map_says_which_command_makes_it(tmp_path: Path) -> None:
+    with_sums, mapped, plain = (written(tmp_path / name, {"model": [0.5]}) for name in ("sums", "mapped", "plain"))
+    for folder in (with_sums, mapped):
+        put(folder, "trajectory/00000010.safetensors", "")
+    put(mapped, "analyses/map.json", {"kind": "map", "title": "its map"} | ANALYSES["map"])
+    text = document(collect([with_sums, mapped, plain]), "")
+    assert f"<code>fedsash map {with_sums}</code>" in text and "its map" in text
+    assert "Any window, after the fact" not in document(collect([plain]), "")
 
 
 def test_each_of_forty_runs_has_a_look_of_its_own(tmp_path: Path) -> None:

@@ -27,6 +27,28 @@ def test_what_is_trained_is_said_before_the_engine(capsys: pytest.CaptureFixture
     assert lines[4] == "device: cpu, rounds 1 to 2"
 
 
+@pytest.mark.parametrize(
+    ("window", "models"),
+    [
+        (Window(5), 3),
+        (Window(3), None),
+        (Window(2, every=2), 1),
+        (Window(2, start=3), 1),
+        (Window(9, start=2, every=2), 1),
+        (Window(2, start=4), None),  # which a warning says already: it never begins
+        (EMA(0.9), None),
+    ],
+)
+def test_a_window_that_never_gets_full_is_said(
+    window: Window | EMA, models: int | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(federation(averages={"w": window}), 3)
+    said = [line for line in capsys.readouterr().out.splitlines() if line.startswith("averages.w.size")]
+    size = getattr(window, "size", 0)
+    line = f"averages.w.size = {size}: not full in this run, where it is the mean of at most {models}"
+    assert said == ([] if models is None else [line])
+
+
 def test_an_experiment_file_gives_data_and_model_their_names() -> None:
     experiment = parse({"partition": {"name": "iid", "clients": 10}, "model": {"name": "mlp", "hidden": [4]}})
     with experiment.driver() as driver:

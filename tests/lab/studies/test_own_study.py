@@ -15,7 +15,7 @@ from fedsash.lab.studies.opened import OpenRun
 from support.places import DOCS
 from support.studies import analysis, refused
 
-FILE, LINE = re.findall(r"```python\n(.*?)```", (DOCS / "analyses.md").read_text(), re.S)[-2:]
+FILE, LINE = re.findall(r"```python\n(.*?)```", (DOCS / "studies" / "index.md").read_text(), re.S)[-2:]
 """The code of the page."""
 
 

@@ -39,6 +39,17 @@ FOUND: dict[str, dict[str, Any]] = {
         "mean": [[0.5, 0.4], [0.3]], "ensemble": [[0.5, 0.3], [0.3]],
         "gap": [[0.0, 0.1], [0.0]], "distance": [[0.0, 2.0], [0.0]],
     },
+    "variance": {
+        "rounds": [10, 20], "ids": [[4, 7], [2]], "variances": [[0.1, 0.3], [0.2]], "distances": [[0.5, 1.0], [0.0]],
+        "correlation": [1.0, None],
+        **{name: [[0.5, 0.4], [0.3]] for name in ("squared_error", "bias")},
+        **{name: [[0.2, 0.1], [0.2]] for name in ("variance", "equal")},
+        **{name: [[0.0, 0.05], [0.0]] for name in ("covariance", "bound")},
+    },
+    "coverage": {
+        "sizes": [1, 2], "rounds": [1, 2, 3], "expected": [0.5, 0.75],
+        "share": [[0.5, 0.5, 0.5], [0.5, 0.5, 1.0]], "distance": [[0.2, 0.2, 0.2], [0.2, 0.2, 0.0]],
+    },
     "flatness": {
         "split": "train",
         "models": {name: {"eigenvalues": [9.0, -1.0], "sharpness": {"0.05": 0.1}} for name in ("model", "w")},
@@ -51,6 +62,9 @@ FOUND: dict[str, dict[str, Any]] = {
         "round": 6, "model": 0.5, "sizes": [2, 4], "chosen": 4, **METRIC,
         "windows": {"value": [0.5, 0.6], "loss": [1.0, None], "held_out": [0.5, 0.7]},
         "emas": {"decay": [1 / 3, 0.6], "error": [0.3, 0.2], "value": [0.5, 0.5], "loss": [1.0, 1.0]},
+    },
+    "map": {
+        "ends": [2, 4], "sizes": [[2], [2, 4]], "value": [[0.5], [None, 0.7]], "model": [0.25, None], **METRIC,
     },
     "bound": {
         "trips": [1, 2], "squared_norms": [4.0, 1.0], "mean": [4.0, 2.5],
@@ -121,7 +135,7 @@ def test_a_surface_is_a_relief_and_contours_of_the_same_numbers() -> None:
 
 def test_a_decomposition_shows_what_is_known() -> None:
     parts, distances, likeness, wrong = picture("decomposition").panels
-    names = ["squared error of the ensemble", "bias on own samples", "bias on others' samples"]
+    names = ["squared error", "train bias", "heterogeneous bias"]
     assert [line.name for line in of(parts, Line)] == names
     assert [values(line) for line in of(distances, Line)] == [[2], [2]] and likeness.layers == []
     assert [values(line) for line in of(wrong, Line)] == [[0.5]]
@@ -139,6 +153,34 @@ def test_a_window_shows_weights_of_rounds_and_of_clients_and_distances() -> None
     rounds, clients, away = picture("window").panels
     assert values(of(rounds, Line)[0]) == [1, 0.5] and values(of(away, Line)[0]) == [1, 1]
     assert of(clients, Bars)[0].heights == [[1.5, 0]], "the largest first"
+
+
+def test_a_map_has_a_row_for_each_size_and_a_curve_for_the_best_window_at_the_last_end() -> None:
+    every, curve = picture("map").panels
+    (field,) = of(every, Field)
+    assert (list(field.x), list(field.y)) == ([2, 4], [2, 4])
+    assert [list(row) for row in field.values] == [[50, None], [None, pytest.approx(70)]]
+    assert [(list(points.x), list(points.y)) for points in of(every, Points)] == [([4], [4])]
+    assert [values(line) for line in of(curve, Line)] == [[None, 70], [25, None]]
+    assert [(rule.axis, rule.at) for rule in of(curve, Rule)] == [("x", 4)]
+
+
+def test_variance_and_covariance_are_shown_beside_their_bounds_and_by_distance_for_the_last_round() -> None:
+    falls, held, whole, clients = picture("variance").panels
+    assert [line.name for line in of(held, Line)] == ["round 11", "round 11, bound", "round 21", "round 21, bound"]
+    assert [values(line) for line in of(falls, Line)][:2] == [[0.2, 0.1], [0.2, 0.1]]
+    assert [list(line.x) for line in of(whole, Line)] == [[1, 2], [1, 2], [1], [1]]
+    (points,) = of(clients, Points)
+    assert (points.names, points.x, points.y) == (["2"], [0.0], [0.2])
+
+
+def test_coverage_is_shown_by_size_over_full_windows_and_by_round_beside_what_is_expected() -> None:
+    by_size, by_round, labels, _ = picture("coverage").panels
+    measured, uniform = of(by_size, Line)
+    assert (values(measured), values(uniform)) == ([50, 75], [50, 75])
+    assert [values(line) for line in of(by_round, Line)] == [[50, 50, 50], [50, 50, 100]]
+    assert values(of(labels, Line)[0]) == [0.2, 0.1]
+    assert len(picture("coverage", expected=[None, None], distance=None).panels) == 2
 
 
 def test_averages_are_shown_by_their_size_beside_the_model_and_the_choice() -> None:

@@ -13,6 +13,7 @@ from fedsash.evaluation import Metrics
 from fedsash.lab.records import Records
 from fedsash.lab.studies.afterwards import Judged, best_of
 from fedsash.lab.studies.averages import AveragesStudy
+from fedsash.lab.studies.coverage import CoverageStudy
 from fedsash.lab.studies.landscape.study import LandscapeStudy
 from fedsash.lab.studies.opened import OpenRun, open_run
 from fedsash.tasks import Criterion
@@ -107,6 +108,12 @@ def test_the_landscape_is_that_of_the_metric_itself(run: Path, opened: OpenRun, 
     assert [panel.y.label for panel in LandscapeStudy.picture(found).panels] == ["loss", "rmse"]
     assert fedsash("landscape", run, "--models", "w4", "--points", 3) == 0
     assert "%" not in capsys.readouterr().out
+
+
+def test_coverage_has_no_distance_of_labels_that_are_numbers(opened: OpenRun) -> None:
+    found = CoverageStudy().make([opened])
+    assert found["distance"] is None and len(CoverageStudy.picture(found).panels) == 2
+    assert [row[-2:] for row in list(CoverageStudy.rows(found))[1:]] == [["-", "-"]] * len(found["sizes"])
 
 
 def test_where_more_is_better_the_error_is_the_negative_number_or_what_a_share_lacks() -> None:

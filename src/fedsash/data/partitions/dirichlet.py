@@ -31,6 +31,9 @@ class Dirichlet:
     `alpha = 0` is the limit: `q_i` is a single class, drawn by the prior. Then each client holds one class if class
     sizes are multiples of a client's size. Otherwise a client that uses up a class continues with another one.
 
+    - `clients`: how many there are
+    - `alpha`: the concentration; the smaller, the fewer classes a client holds
+
     Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """
 
@@ -71,6 +74,9 @@ class DirichletClasses:
     all samples are left out. (A Dirichlet without some components, renormalised, is a Dirichlet over the others, and is
     drawn as one.) All classes are drawn again until every client has `min_size` samples, by default the number of
     classes. Every sample is used once.
+
+    - `clients`: N, how many there are
+    - `alpha`: the concentration; the smaller, the fewer clients hold a class
 
     Raises `SettingError` if `alpha` is out of range or there are fewer than `clients * min_size` samples, and
     `DataError` if none of `tries` draws gives every client enough; a small `alpha` can need tens of thousands.
@@ -128,6 +134,9 @@ class DirichletReuse:
     from `q_i`. Samples of a class are taken in one random order. When the class is used up, they are taken again from
     the start. So several clients may hold the same sample, and some samples are never used (CIFAR-100, 100 clients,
     alpha = 0.1: 11 %).
+
+    - `clients`: N, how many there are
+    - `alpha`: the concentration; the smaller, the fewer classes a client holds
 
     Raises `SettingError` if `alpha` is out of range or there are more clients than samples.
     """

@@ -19,6 +19,8 @@ class IID:
     """IID: equal parts of a random order of all samples.
 
     Sizes differ by at most one. Raises `SettingError` if there are more clients than samples.
+
+    - `clients`: how many there are
     """
 
     clients: int
@@ -41,6 +43,8 @@ class Shards:
     `N` clients get `classes` shards each, at random. The sizes of the `N * classes` shards differ by at most one. If
     the borders of shards and classes coincide (CIFAR-10, 100 clients, 2 shards), a client holds at most `classes`
     classes, otherwise a few more. The sort is stable: samples of one class keep their order.
+
+    - `clients`: N, how many there are
 
     Raises `SettingError` if there are more shards than samples.
     """

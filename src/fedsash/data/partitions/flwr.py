@@ -26,6 +26,10 @@ class Flwr:
     samples are partitioned by the label. It gets the samples in a random order, because some partitioners do not
     shuffle and have no seed.
 
+    - `clients`: how many parts there must be
+    - `partitioner`: the name of its class
+    - `options`: its other arguments
+
     Raises `SettingError` if there is no such partitioner or it does not make `clients` parts, `DataError` if it refuses
     its options or the data, and `LibraryError` without flwr-datasets.
     """

@@ -29,6 +29,11 @@ class Pachinko:
 
     It needs each sample's coarse label. Raises `SettingError` if alpha or beta is out of range or there are fewer than
     `clients * samples` samples, and `DataError` if samples of one label have several coarse labels.
+
+    - `clients`: how many there are
+    - `samples`: how many each of them has
+    - `alpha`: the concentration over coarse labels
+    - `beta`: the concentration over the labels of each coarse label
     """
 
     clients: int = 500

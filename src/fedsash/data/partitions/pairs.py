@@ -23,6 +23,8 @@ class ClassPairs:
     and sizes differ, because some classes have more clients than others. With at least `C` clients every sample is used
     once. With fewer, classes without a client are not used.
 
+    - `clients`: how many there are
+
     Raises `SettingError` if there are fewer than two classes, or if a client would hold no sample.
     """
 

@@ -16,7 +16,12 @@ from .wandb import WandB
 @dataclass(frozen=True)
 @typed
 class Track:
-    """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`."""
+    """Where a run's numbers also go: `[track.wandb]` is short for `[callbacks.wandb]` with `name = "wandb"`.
+
+    - `tensorboard`: files for TensorBoard in the run's folder
+    - `wandb`: Weights & Biases
+    - `mlflow`: MLflow
+    """
 
     tensorboard: TensorBoard | None = None
     wandb: WandB | None = None

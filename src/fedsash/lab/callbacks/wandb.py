@@ -22,6 +22,8 @@ class WandB(Callback):
     the run's name there; empty: that of its folder. Its files lie in the run's folder, if there is one. A resumed run
     goes on in the same run of W&B. Entity, key and address come from W&B's own settings: `wandb login`, `WANDB_ENTITY`
     and so on.
+
+    - `project`: the project of W&B in which the run lies
     """
 
     project: str = "fedsash"

@@ -6,18 +6,19 @@ import argparse
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout
 from importlib.metadata import version
 from typing import Any, NoReturn
 
 from ...basics.errors import FedsashError, one_line, shortened
 from .. import terminal
-from . import compare, flower, listing, network, partition, report, reproduce, studies, sweep, train
-from .common import CLOSED, WRONG, stopped
+from . import compare, completion, flower, init, listing, network, partition, report, reproduce, studies, sweep, train
+from .common import CLOSED, OK, WRONG, Commands, stopped
 
-COMMANDS = (train, network, flower, sweep, compare, reproduce, studies, report, partition, listing)
-"""The groups of commands, in the order of `fedsash --help`."""
+GROUPS = (init, train, network, flower, sweep, compare, reproduce, studies, report, partition, listing, completion)
+COMMANDS = tuple(group.add for group in GROUPS)
+"""What adds the commands of each group, in the order of `fedsash --help`."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -31,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with _quiet_where_nobody_reads():
         given = argparse.Namespace()
         try:
-            code: int = _parser().parse_args(arguments, given).command(given)
-            return code
+            return _carried_out(parser().parse_args(arguments, given))
         except KeyboardInterrupt as stop:
             return stopped(given, getattr(stop, "number", signal.SIGINT), filter(None, [str(stop), *_notes(stop)]))
         except BrokenPipeError:
@@ -40,6 +40,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (FedsashError, OSError) as error:
             terminal.complain("; ".join([f"fedsash: {one_line(error)}", *_notes(error)]))
             return WRONG
+
+
+def _carried_out(given: argparse.Namespace) -> int:
+    """The exit code of a command. With --json its answer goes to standard output, and all that it says elsewhere."""
+    if not getattr(given, "json", False):
+        code: int = given.command(given)
+        return code
+    from ..files import json_of
+
+    with redirect_stdout(sys.stderr):
+        code = given.command(given)
+    terminal.say(json_of(given.answer).decode().rstrip())
+    return code
 
 
 @contextmanager
@@ -64,10 +77,10 @@ class _Layout(argparse.RawDescriptionHelpFormatter):
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog)
-        self._action_max_length = len("    landscape")  # argparse forgets that commands are indented once more
+        self._action_max_length = len("    completion")  # argparse forgets that commands are indented once more
 
 
-class _Parser(argparse.ArgumentParser):
+class Parser(argparse.ArgumentParser):
     """A parser that keeps the line breaks of its help and reports an error in one line.
 
     `later` adds its options when the parser is used for the first time.
@@ -77,10 +90,14 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=_Layout, **settings)
         self._later = later
 
+    def fill(self) -> None:
+        """Add the options that come later, if they are not there yet."""
+        later, self._later = self._later, None
+        if later is not None:
+            later(self)
+
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
-        if self._later is not None:
-            self._later(self)
-            self._later = None
+        self.fill()
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
@@ -88,24 +105,44 @@ class _Parser(argparse.ArgumentParser):
         self.exit(WRONG)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
+def parser(commands: Iterable[Callable[[Commands], None]] = COMMANDS) -> argparse.ArgumentParser:
+    """The parser of all commands, which `commands` add."""
+    parser = Parser(prog="fedsash", description=DESCRIPTION, epilog=EXAMPLES)
     parser.add_argument("--version", action="version", version=f"fedsash {version('fedsash')}")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in COMMANDS:
-        module.add(commands)
+    places = parser.add_subparsers(title="commands", metavar="COMMAND")
+    for add in commands:
+        add(places)
+    parser.set_defaults(command=_first)
     return parser
+
+
+def _first(given: argparse.Namespace) -> int:
+    """What one can do first: the answer to `fedsash` alone."""
+    terminal.say(FIRST)
+    return OK
 
 
 DESCRIPTION = "Federated learning with averages of global models over rounds."
 
+FIRST = f"""\
+{DESCRIPTION} To begin:
+
+  fedsash init                                      write experiment.toml: a small experiment on handwritten digits
+  fedsash run experiment.toml                       train it into runs/experiment; prints a table, draws a picture
+  fedsash report runs/experiment                    one page with all that came out
+  fedsash init mine.toml --data images --path DIR   the same for data of your own: images, table, texts, npy
+  fedsash list                                      all that an experiment file can say
+  fedsash --help                                    all commands"""
+
 EXAMPLES = """\
 examples:
-  fedsash run examples/digits.toml --out runs/a     train; prints a table of the model and its averages
-  fedsash resume runs/a --rounds 500                continue it up to round 500
-  fedsash partition examples/digits.toml            which client holds which labels
-  fedsash list                                      all that an experiment file can name
-  fedsash list averages window                      what one of them does, and its options
+  fedsash init                                      write experiment.toml, with every setting and what it means
+  fedsash run experiment.toml                       train; prints a table of the model and its averages
+  fedsash resume runs/experiment --rounds 500       continue it up to round 500
+  fedsash partition experiment.toml                 which client holds which labels
+  fedsash list                                      all that an experiment file can say
+  fedsash list averages window                      what one thing does, and its options
+  fedsash completion bash                           completion of commands in your shell: how to switch it on
 
 exit codes:
   0    all is done

@@ -1,10 +1,12 @@
-"""What the commands share: exit codes, `--set`, `--own-code`, and the line of a command that was stopped."""
+"""What the commands share: exit codes, folders, common options, and the line of a command that was stopped."""
 
 from __future__ import annotations
 
 import argparse
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -18,6 +20,9 @@ Commands: TypeAlias = "argparse._SubParsersAction[Any]"
 OK, WRONG, STUCK, STOPPED, CLOSED = 0, 2, 3, 128, 141
 """The exit codes: all is done; the command, a file or a run is wrong; the run is stuck; stopped by a signal, whose
 number is added; nobody reads the output. A bug has 1, from Python."""
+
+RUNS = Path("runs")
+"""Where the folders lie that commands without `--out` write to."""
 
 
 def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterable[str] = ()) -> int:
@@ -57,6 +62,51 @@ def check_out(out: Path, new: bool) -> None:
     check_free(out)
     if new:
         RunFolder(out).check_new()
+
+
+@contextmanager
+def new_folder(given: argparse.Namespace) -> Iterator[None]:
+    """Give a command without `--out` a new folder, called after its experiment, and say which.
+
+    It is `runs/NAME`, or `runs/NAME-2` and so on if that is there. It is made at once, so that commands that begin at
+    the same time have different ones. If nothing was written into it, it is removed again.
+    """
+    if given.out is not None:
+        yield
+        return
+    name = given.experiment.stem if given.experiment else given.federation.replace(":", "-").replace(".", "-")
+    given.out = out = _made(name)
+    if given.progress:
+        terminal.say(f"folder: {out}")
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # it is not empty
+            out.rmdir()
+
+
+def _made(name: str) -> Path:
+    """The first folder of that name, or of one with a number, that is not there yet; it is made."""
+    for number in count(1):
+        folder = RUNS / (name if number == 1 else f"{name}-{number}")
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            break
+    return folder
+
+
+def add_out(parser: argparse.ArgumentParser) -> None:
+    """Add `--out`, the folder of a new run, for `new_folder`."""
+    line = (
+        "folder for the run; must not hold a run already (default: runs/NAME, after the file; runs/NAME-2 if need be)"
+    )
+    parser.add_argument("--out", type=Path, metavar="DIR", help=line)
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add `--json`. The command puts its answer, plain data, into `given.answer`, and says the rest as always."""
+    line = "print the answer as JSON on standard output, and all else on standard error"
+    parser.add_argument("--json", action="store_true", help=line)
 
 
 def add_set(parser: argparse.ArgumentParser) -> None:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, WRONG, Commands
+from .common import OK, WRONG, Commands, add_json
 
 
 def add(commands: Commands) -> None:
@@ -17,6 +17,7 @@ def add(commands: Commands) -> None:
     compare.add_argument("--against", metavar="AXIS=LABEL", help=line)
     line = "compare a number over clients, such as client_test/worst_tenth or held_out/client_mean"
     compare.add_argument("--of", default="", metavar="SPLIT/NUMBER", help=line)
+    add_json(compare)
     compare.set_defaults(command=_compare)
 
 
@@ -25,7 +26,9 @@ def _compare(given: argparse.Namespace) -> int:
     from ..report.page.collect import collect
 
     found = collect(given.folders)
-    terminal.show(table(compare(found.runs, given.against, given.of)))
+    rows = compare(found.runs, given.against, given.of)
+    given.answer = [row.plain() for row in rows]
+    terminal.show(table(rows))
     notes = [
         *found.notes,
         *found.damaged,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import LibraryError, RunError, check_count, library, one_line
 from .. import terminal
-from .common import OK, WRONG, Commands, add_set, check_out, finished, load_given
+from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
 
 if TYPE_CHECKING:
     from ..config import Experiment
@@ -34,7 +34,8 @@ def add(commands: Commands) -> None:
 
     serve = group.add_parser("serve", help="serve the experiment in a file to the nodes, or go on with its run")
     serve.add_argument("experiment", type=Path, help="experiment file (TOML)")
-    serve.add_argument("--out", type=Path, required=True, help="folder for the run, on the SuperLink's machine")
+    line = "folder for the run, on the SuperLink's machine (default: runs/NAME-flower, after the file)"
+    serve.add_argument("--out", type=Path, metavar="DIR", help=line)
     serve.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
     serve.add_argument("--superlink", default="", metavar="NAME", help="the SuperLink's name in ~/.flwr/config.toml")
     line = "seconds that a round waits for answers (default: 600)"
@@ -76,6 +77,7 @@ def _served(given: argparse.Namespace) -> int:
     from ..config import ConfigError
     from ..served.apps import write_app
 
+    given.out = given.out or RUNS / f"{given.experiment.stem}-flower"  # always the same: the same command goes on
     check_out(given.out, new=False)
     check_count("--clients", given.clients)
     experiment = load_given(given)

@@ -3,102 +3,120 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .. import terminal
-from .common import OK, Commands
+from .common import OK, Commands, add_json
 
-if TYPE_CHECKING:
-    from ..config.registry import Make, Registry
+REPRODUCTIONS = ("reproductions", "reproduction")
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
-    listing = commands.add_parser("list", help="what an experiment file can name, one line each", epilog=LIST)
-    listing.add_argument(
-        "kind", nargs="?", help="methods, servers, averages, samplings, ..., reproductions (default: all)"
-    )
+    listing = commands.add_parser("list", help="what an experiment file can say, one line each", epilog=LIST)
+    line = "a table, a key or a name: methods, scaffold, local, local.lr, ... (default: all)"
+    listing.add_argument("word", nargs="?", help=line)
     listing.add_argument("name", nargs="?", help="one of these: what it does, its options and their defaults")
+    add_json(listing)
     listing.set_defaults(command=_list)
 
 
 def _list(given: argparse.Namespace) -> int:
-    if given.kind == "reproductions":
-        terminal.say(_reproductions() if given.name is None else _reproduction(given.name))
-        return OK
-    from ..config.errors import check_known
-    from ..config.registries import REGISTRIES, find
+    words = [word for word in (given.word, given.name) if word is not None]
+    if words and words[0] in REPRODUCTIONS:
+        given.answer = [_of_reproductions() if len(words) == 1 else _reproduction(words[1])]
+    else:
+        from ..config.catalogue import everything, found
 
-    if given.kind is not None:
-        check_known(given.kind, [*REGISTRIES, "reproductions"], "there is no kind")
-    if given.name is not None:
-        registry = REGISTRIES[given.kind]
-        terminal.say(_details(given.name, find(registry, given.name, registry.key), registry))
-        return OK
-    overviews = [_overview(registry) for title, registry in REGISTRIES.items() if given.kind in (None, title)]
-    terminal.say("\n\n".join(overviews + ([_reproductions()] if given.kind is None else [])))
+        given.answer = found(words) if words else [*everything(), _of_reproductions()]
+    terminal.say(("\n" if "takes" in given.answer[0] else "\n\n").join(map(_text, given.answer)))
     return OK
 
 
-def _overview(registry: Registry) -> str:
-    """All things of a kind, one line each, below the key that chooses one of them."""
-    from ..config.words import summary
-
-    width = max(len(name) for name in registry.things)
-    lines = [f"  {name:<{width}}  {summary(make)}" for name, make in registry.things.items()]
-    return "\n".join([f"{registry.key}.name", *lines])
-
-
-def _details(name: str, make: Make, registry: Registry) -> str:
-    """A thing's docstring, and its options with their defaults."""
-    from inspect import getdoc
-
-    from ..config.registry import REQUIRED
-    from ..config.words import describe, show
-
-    rows = [("name", "a string", show(name))]
-    for option in registry.options(name).values():
-        default = "(required)" if option.default is REQUIRED else show(option.default)
-        rows.append((option.name, describe(option.kind), "(not set)" if option.default is None else default))
-    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-    table = [f"  {key:<{widths[0]}}  {kind:<{widths[1]}}  {default}" for key, kind, default in rows]
-    return "\n".join(
-        [f"{registry.key}.name = {show(name)}", "", getdoc(make) or "", "", "Options and defaults:", *table]
-    )
+def _text(entry: Mapping[str, Any]) -> str:
+    """An entry of the catalogue, or a reproduction, as text."""
+    if "things" in entry:
+        return "\n".join([entry["key"], *_columns(entry["things"].items())])
+    if "takes" in entry:
+        return _key(entry)
+    return _reproduced(entry) if "scales" in entry else _table(entry)
 
 
-def _reproductions() -> str:
-    """All reproductions, one line each."""
-    from ..reproductions import names, titles
+def _columns(rows: Iterable[Sequence[str]]) -> list[str]:
+    """Rows of texts below each other."""
+    rows = list(rows)
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  " + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
-    width = max(map(len, names()))
-    return "\n".join(["fedsash reproduce", *(f"  {name:<{width}}  {title}" for name, title in titles().items())])
+
+def _table(entry: Mapping[str, Any]) -> str:
+    """A table, or a thing that a table chooses by its name: its docstring, its keys and their defaults."""
+    from ..config.words import show
+
+    name, rows = entry.get("name"), [(_last(key["key"]), key["takes"], key["default"]) for key in entry["keys"]]
+    head = f"[{entry['key']}]" if name is None else f"{entry['key']}.name = {show(name)}"
+    rows = rows if name is None else [("name", "a string", show(name)), *rows]
+    return "\n".join([head, "", entry["about"], "", "Options and defaults:", *_columns(rows)])
 
 
-def _reproduction(name: str) -> str:
+def _key(entry: Mapping[str, Any]) -> str:
+    """One key: its default, what it takes, and what it means."""
+    of = f"{', '.join(entry['of'])}: " if entry["of"] else ""
+    means = wrap(entry["meaning"], 100, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join([f"{entry['key']} = {entry['default']}  ({of}{entry['takes']})", *means])
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2]
+
+
+def _of_reproductions() -> Mapping[str, Any]:
+    """All reproductions and their titles."""
+    from ..reproductions import titles
+
+    return {"key": "fedsash reproduce", "things": titles()}
+
+
+def _reproduction(name: str) -> Mapping[str, Any]:
     """What a reproduction shows, what is doubtful about it, and its number of rounds at each scale."""
     from ..reproductions import load
     from ..sweeps import plan
 
-    reproduction = load(name)
-    lines = [reproduction.title, "", reproduction.shows, "", reproduction.note, "", "Scales:"]
-    lines += [f"  {scale}: {plan(reproduction.plan(scale).runs)}" for scale in reproduction.scales]
-    lines += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in reproduction.axes.items())]
+    found = load(name)
+    scales = {scale: str(plan(found.plan(scale).runs)) for scale in found.scales}
+    axes = {axis: list(labels) for axis, labels in found.axes.items()}
+    return {
+        "name": name,
+        "title": found.title,
+        "shows": found.shows,
+        "note": found.note,
+        "scales": scales,
+        "axes": axes,
+    }
+
+
+def _reproduced(entry: Mapping[str, Any]) -> str:
+    lines = [entry["title"], "", entry["shows"], "", entry["note"], "", "Scales:"]
+    lines += [f"  {scale}: {rounds}" for scale, rounds in entry["scales"].items()]
+    lines += ["", "Axes:", *(f"  {axis}: {', '.join(labels)}" for axis, labels in entry["axes"].items())]
     return "\n".join(
         line for text in lines for line in wrap(text, 100, subsequent_indent="    " if text[:1] == " " else "") or [""]
     )
 
 
 LIST = """\
-kinds: methods, aggregations, servers, averages, samplings, schedules, local_schedules, partitions, models, datasets,
-transforms, tasks, metrics, engines; schedulers and client_windows, for fedsash network; and reproductions, for
-fedsash reproduce
+A word is the name of a table (local, data, evaluation), of a key (local.lr, every), of anything that a key can name
+(scaffold, window), or of a group of these: methods, aggregations, servers, averages, samplings, optimisers, schedules,
+local_schedules, partitions, models, datasets, transforms, tasks, metrics, engines, callbacks; schedulers and
+client_windows, for fedsash network; and reproductions, for fedsash reproduce.
 
 examples:
-  fedsash list
-  fedsash list servers
-  fedsash list servers adam
-  fedsash list schedulers fedwindow
+  fedsash list                                  everything
+  fedsash list methods                          or: fedsash list method
+  fedsash list methods scaffold                 or: fedsash list scaffold
+  fedsash list local
+  fedsash list evaluation.every                 or: fedsash list every
   fedsash list reproductions ima-table-1
 """

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import Commands, add_set, check_out, finished, stopped
+from .common import Commands, add_json, add_out, add_set, check_out, finished, new_folder, stopped
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -22,24 +22,26 @@ def add(commands: Commands) -> None:
         "network", help="train on a simulated network: time, congestion, failures", epilog=NETWORK
     )
     network.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
-    network.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold a run already")
+    add_out(network)
     add_set(network)
     network.add_argument("--no-progress", dest="progress", action="store_false", help="print no progress")
+    add_json(network)
     network.set_defaults(command=_network)
 
 
 def _network(given: argparse.Namespace) -> int:
     from ..config import ConfigError, NetworkExperiment, load
 
-    check_out(given.out, new=True)
     experiment = load(given.experiment, given.set, given.own_code)
     if not isinstance(experiment, NetworkExperiment):
         raise ConfigError(
             "this experiment has neither [network] nor [scheduler]: start it with fedsash run",
             file=str(given.experiment),
         )
-    go = experiment.study if experiment.stateless else experiment.run
-    return simulate(given, experiment, given.experiment, go)
+    with new_folder(given):
+        check_out(given.out, new=True)
+        go = experiment.study if experiment.stateless else experiment.run
+        return simulate(given, experiment, given.experiment, go)
 
 
 def simulate(
@@ -51,6 +53,7 @@ def simulate(
 
     with prefixed(file):
         result = go(given.out, progress=given.progress)
+    given.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:
@@ -82,9 +85,9 @@ def _lines(result: Result | TimeStudy) -> list[str]:
 
 NETWORK = """\
 examples:
-  fedsash network examples/network/fedwindow.toml --out runs/window
-  fedsash network examples/network/fedwindow.toml --out runs/w4 --set scheduler.window=4
-  fedsash network examples/network/fedwindow.toml --out runs/async --set scheduler.name=fedasync
+  fedsash network fedwindow.toml                        into runs/fedwindow, or runs/fedwindow-2 if that is there
+  fedsash network fedwindow.toml --out runs/w4 --set scheduler.window=4
+  fedsash network fedwindow.toml --out runs/async --set scheduler.name=fedasync
 
 The folder will hold the files of any run, timeline.json, and three pictures: who trains, uploads and waits
 (timeline.png), the use of the link and the size of the client window (link.png), the metric against time and client

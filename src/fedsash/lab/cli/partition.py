@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, Commands, add_federation, add_set, load_given
+from .common import OK, Commands, add_federation, add_json, add_set, load_given
 
 
 def add(commands: Commands) -> None:
@@ -16,6 +16,7 @@ def add(commands: Commands) -> None:
     add_set(partition)
     add_federation(partition)
     partition.add_argument("--out", dest="picture", type=Path, help="also draw a picture into this file (.png, .svg)")
+    add_json(partition)
     partition.set_defaults(command=_partition)
 
 
@@ -28,6 +29,7 @@ def _partition(given: argparse.Namespace) -> int:
     experiment = load_given(given)
     with prefixed(given.experiment or given.federation):
         data = experiment.federated_data()
+    given.answer = record(data)
     terminal.say(table(data))
     if given.picture is not None:
         draw(partition(record(data)), given.picture)

@@ -10,12 +10,17 @@ from ...basics.paths import check_folder
 from .. import terminal
 from .common import OK, WRONG, Commands
 
+PAGE = "report.html"
+"""What a page without `--out` is called. It lies in the first of the folders that it shows."""
+
 
 def add(commands: Commands) -> None:
     """Add the command."""
     report = commands.add_parser("report", help="make an HTML page of runs and sweeps", epilog=REPORT)
     report.add_argument("folders", nargs="+", type=Path, metavar="RUN_OR_SWEEP", help="folders of runs and sweeps")
-    report.add_argument("--out", dest="page", type=Path, required=True, help="the page: one HTML file")
+    report.add_argument(
+        "--out", dest="page", type=Path, metavar="FILE", help=f"the page (default: {PAGE} in the first folder)"
+    )
     report.add_argument("--figures", type=Path, metavar="DIR", help="also write pictures for a paper: PDF and PNG")
     report.set_defaults(command=_report)
 
@@ -25,16 +30,17 @@ def _report(given: argparse.Namespace) -> int:
     from ..report.page import collect, document
     from ..report.page.papers import draw
 
-    check_folder(given.page.parent)
+    file = given.page or given.folders[0] / PAGE
+    check_folder(file.parent)
     found = collect(given.folders)
     figures = [] if given.figures is None else ["--figures", str(given.figures)]
-    command = ["fedsash", "report", *map(str, given.folders), "--out", str(given.page), *figures]
+    command = ["fedsash", "report", *map(str, given.folders), "--out", str(file), *figures]
     page = document(found, shlex.join(command)).encode(errors="backslashreplace")
-    given.page.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(given.page, page)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    replace_file(file, page)
     for note in (*found.notes, *found.damaged):
         terminal.say(f"note: {note}")
-    terminal.say(f"page: {given.page} ({len(page) / 1e6:.1f} MB)")
+    terminal.say(f"page: {file} ({len(page) / 1e6:.1f} MB)")
     if given.figures is not None:
         terminal.say(f"pictures: {draw(found, given.figures)} files in {given.figures}")
     return WRONG if found.damaged else OK
@@ -42,7 +48,7 @@ def _report(given: argparse.Namespace) -> int:
 
 REPORT = """\
 examples:
-  fedsash report runs/a --out a.html
+  fedsash report runs/a
   fedsash report runs/a runs/b --out both.html --figures figures
   fedsash report sweeps/lr --out lr.html
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import terminal
-from .common import Commands, add_set, add_sharing, ended
+from .common import RUNS, Commands, add_json, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,6 +29,7 @@ def add(commands: Commands) -> None:
     )
     add_set(reproduce)
     add_sharing(reproduce)
+    add_json(reproduce)
     reproduce.set_defaults(command=_reproduce)
 
 
@@ -37,11 +38,12 @@ def _reproduce(given: argparse.Namespace) -> int:
     from ..reproductions.reproduce import reproduce
 
     reproduction = load(given.reproduction)
-    out = given.out or Path("runs") / f"{reproduction.name}-{given.scale}"
+    out = given.out or RUNS / f"{reproduction.name}-{given.scale}"
     settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
     settings["own_code"] = given.own_code
     settings |= {"jobs": given.jobs, "cluster": given.cluster}
     done = reproduce(reproduction, out, **settings, progress=given.progress, command=_command(given))
+    given.answer = {"folder": str(out), "tables": done.tables, "missing": done.missing, "failed": done.failed}
     for filled in done.tables:
         terminal.say()
         terminal.show(_table(filled))
@@ -89,6 +91,6 @@ examples:
   fedsash reproduce ima-figure-6 --scale tiny
   fedsash reproduce fedswa-table-3 --scale small --set 'data={name="cifar10"}' --out runs/fedswa-cifar10
 
-The folder of a data set is DIR/NAME (see docs/data.md). Runs without their data are left out. If the command was
+The folder of a data set is DIR/NAME (see docs/how-to/data.md). Runs without their data are left out. If the command was
 stopped, the same command continues and trains nothing twice.
 """

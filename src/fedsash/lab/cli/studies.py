@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_h
 from ...basics.errors import SettingError, shortened
 from .. import terminal
 from ..studies import STUDIES
-from .common import OK, Commands, add_federation, add_own_code
+from .common import OK, Commands, add_federation, add_json, add_own_code
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -53,6 +53,7 @@ def _fill(name: str, parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name", help="of the files in RUN/analyses/ (default: from the models or rounds)")
     add_own_code(parser)
     add_federation(parser)
+    add_json(parser)
     parser.set_defaults(command=partial(_carry_out, study), verb=name)
 
 
@@ -105,14 +106,17 @@ def _value(kind: Any, text: str) -> Any:
 def _carry_out(kind: type[Study], given: argparse.Namespace) -> int:
     """Make the study and show its findings."""
     finished: dict[Path, Found] = {}
+    answers: list[Mapping[str, Any]] = []
     with _naming_options(kind):
         study = kind(**{field.name: getattr(given, field.name) for field in fields(kind)})
         for folders in [given.runs] if kind.takes == "together" else [[folder] for folder in given.runs]:
             with _opened(folders, given) as runs:
-                if lines := study.answer(runs):
-                    terminal.say("\n".join(lines))
+                if answer := study.answer(runs):
+                    answers.append(answer.data)
+                    terminal.say("\n".join(answer.lines))
                 else:
                     finished |= _found(study, runs, given)
+    given.answer = [*answers, *({"file": f"{place}.json", **found} for place, found in finished.items())]
     _show(finished)
     return OK
 

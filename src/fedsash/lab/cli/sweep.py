@@ -6,22 +6,23 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...basics.errors import RunError
 from .. import terminal
-from .common import OK, Commands, add_set, add_sharing, ended
+from .common import OK, RUNS, Commands, add_json, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
-    from ..sweeps import Sweep
+    from ..sweeps import Plan
 
 
 def add(commands: Commands) -> None:
     """Add the command."""
     sweep = commands.add_parser("sweep", help="train many runs; shared rounds are trained once", epilog=SWEEP)
     sweep.add_argument("sweep", type=Path, help="sweep file (TOML)")
-    sweep.add_argument("--out", type=Path, help="folder for the runs; runs that it already holds are continued")
+    line = "folder for the runs; runs that it already holds are continued (default: runs/NAME, after the file)"
+    sweep.add_argument("--out", type=Path, metavar="DIR", help=line)
     add_set(sweep)
     add_sharing(sweep)
     sweep.add_argument("--plan", action="store_true", help="print what would be trained, without training")
+    add_json(sweep)
     sweep.set_defaults(command=_sweep)
 
 
@@ -29,25 +30,25 @@ def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
-    terminal.say(str(plan(sweep.runs)))
+    planned = plan(sweep.runs)
+    terminal.say(str(planned))
     if given.plan:
-        _show_legs(sweep)
+        _show_legs(planned)
+        given.answer = [{key: getattr(leg, key) for key in ("folder", "first", "last", "runs")} for leg in planned.legs]
         return OK
-    if given.out is None:
-        raise RunError("--out is missing: the folder for the runs (or --plan, to train nothing)")
+    given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
     executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
+    given.answer = {"folder": str(given.out), "runs": [run.name for run in sweep.runs], "failed": executed.failed}
     code = ended(executed.failed, executed.signal)
     if not executed.signal:
         terminal.say(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
     return code
 
 
-def _show_legs(sweep: Sweep) -> None:
+def _show_legs(planned: Plan) -> None:
     """Print every leg with its rounds, below the leg that it continues."""
-    from ..sweeps import plan
-
     depth: dict[str, int] = {}
-    for leg in plan(sweep.runs).legs:
+    for leg in planned.legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
         terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
@@ -71,7 +72,8 @@ The results are those of separate runs, but for rounding where runs are trained 
 
 examples:
   fedsash sweep sweep.toml --plan                    print what would be trained
-  fedsash sweep sweep.toml --out runs/s              train; after Ctrl-C or a crash, the same command continues
+  fedsash sweep sweep.toml                           train into runs/sweep; after Ctrl-C or a crash, the same command
+                                                     continues there
   fedsash sweep sweep.toml --out runs/s --only method=FedAvg --set rounds=50
   fedsash sweep sweep.toml --out runs/s --cluster auto           on all machines of a Ray cluster
   fedsash compare runs/s                             mean and deviation over seeds, gains

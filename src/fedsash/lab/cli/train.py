@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING
 
 from ...basics.errors import shortened
 from .. import terminal
-from .common import Commands, add_federation, add_set, check_out, finished, load_given, stopped
+from .common import (
+    Commands,
+    add_federation,
+    add_json,
+    add_out,
+    add_set,
+    check_out,
+    finished,
+    load_given,
+    new_folder,
+    stopped,
+)
 from .network import simulate
 
 if TYPE_CHECKING:  # a command imports the heavy modules that it needs itself, so that --help is fast
@@ -23,7 +34,7 @@ def add(commands: Commands) -> None:
     run = commands.add_parser("run", help="train the experiment in a file", epilog=RUN)
     line = "experiment file (TOML); an empty file trains on digits"
     run.add_argument("experiment", type=Path, nargs="?", help=line)
-    run.add_argument("--out", type=Path, required=True, help="folder for the run; must not hold a run already")
+    add_out(run)
     add_set(run)
     add_federation(run)
     run.add_argument("--seed", type=int, help="the same as --set seed=SEED")
@@ -40,13 +51,13 @@ def add(commands: Commands) -> None:
     for command in (run, resume):
         line = "print neither progress nor notes"
         command.add_argument("--no-progress", dest="progress", action="store_false", help=line)
+        add_json(command)
 
 
 def _run(given: argparse.Namespace) -> int:
     from .. import runs
     from ..config import ConfigError
 
-    check_out(given.out, new=True)
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load_given(given, overrides)
@@ -55,7 +66,9 @@ def _run(given: argparse.Namespace) -> int:
             "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
         )
     file = given.experiment or given.federation
-    return _train(given, experiment, file, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
+    with new_folder(given):
+        check_out(given.out, new=True)
+        return _train(given, experiment, file, partial(runs.run, fork=given.fork and runs.Fork(*given.fork)))
 
 
 def _resume(given: argparse.Namespace) -> int:
@@ -84,6 +97,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, 
         driver = experiment.driver()
         settings = experiment.settings(driver)
     result = train(driver, experiment.rounds, out=given.out, progress=given.progress, **settings)
+    given.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
     if result.interrupted:
         return stopped(given, result.signal)
     for shown in tables(result.summary, driver.evaluation):
@@ -102,11 +116,13 @@ def _fork(text: str) -> tuple[Path, int]:
 
 RUN = """\
 examples:
-  fedsash run experiment.toml --out runs/a
+  fedsash run experiment.toml                           into runs/experiment, or runs/experiment-2 if that is there
   fedsash run experiment.toml --out runs/b --seed 1 --set local.lr=0.05 --set method.name=scaffold
   fedsash run experiment.toml --out runs/c --set 'averages.w50={name="window", size=50}' --set broadcast=w50
   fedsash run experiment.toml --out runs/d --fork runs/a@300 --set broadcast=w50
   fedsash run --federation mine:build --rounds 100 --out runs/e   a federation of your own, made by a function
+  fedsash run experiment.toml --set engine.kind=ray     on the machines of a Ray cluster: docs/how-to/cluster.md
+  fedsash run experiment.toml --json > result.json      the summary, for a script
 
 A VALUE is written as in TOML; a bare word is a string. The folder will hold config.toml (the complete experiment),
 metrics.jsonl, summary.json, curves.png, models/ and state/. After Ctrl-C the round is finished and the state saved.
@@ -120,6 +136,7 @@ examples:
   fedsash resume runs/a --set callbacks.stop.patience=50          with other callbacks, checkpoints or tracking
   fedsash resume runs/mine --federation mine:build                a run made in Python: its function, once
 
+A run over a Ray cluster goes on over one; docs/how-to/cluster.md says how it goes on without.
 SIGTERM (a queue) and SIGHUP (a closed terminal) stop a run as Ctrl-C does: the round is finished and the state saved.
 A job script for SLURM, which kills a job that is still there some seconds after SIGTERM:
   #SBATCH --signal=TERM@300             five minutes, so that a round can be finished

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from ...basics.sharing import Buffers, Personal
 from ...basics.typed import typed
 from ...broadcast import Broadcast
 from ...data import Digits, Dirichlet, FederatedData, Transform
-from ...data.partitions.common import Partition, assigned
+from ...data.partitions.common import Partition, assigned, fields_of
 from ...data.source import Dataset, Source
 from ...evaluation import Evaluation
 from ...executors import Engine, LocalEngine
@@ -26,12 +27,14 @@ from ...local import LocalTraining
 from ...methods import FedAvg, Method
 from ...sampling import Sampling, Uniform
 from ...servers import Server, ServerSGD
-from ...tasks import Metric, Task
+from ...tasks import Metric, OnlyLoss, Task
 from ..callbacks import Track
 from ..runs import Callback, Checkpoint, Driver, RunningSums
 from . import tables
-from .errors import located
+from .errors import ConfigError, located
 from .model import Model
+
+log = logging.getLogger("fedsash")
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,32 @@ from .model import Model
 class Experiment:
     """An experiment file as an object, with every default. Its tables are objects, too.
 
-    All random draws depend on `seed`. With a `partition_seed`, the partition depends on that seed instead, so runs with
-    different seeds can have the same clients.
+    - `seed`: all random draws depend on it
+    - `partition_seed`: the partition depends on it in place of `seed`, so runs can differ in `seed` and have the same
+      clients
+    - `rounds`: how many rounds are trained
+    - `device`: where models are trained and evaluated: cpu, cuda, mps, or auto, which takes a GPU if there is one
+    - `broadcast`: the average that clients receive in place of the model (IMA), by its name in `averages`
+    - `data`: the samples
+    - `transform`: how samples are normalised and augmented, in place of what the data set does itself
+    - `task`: what is learned, in place of what the data say
+    - `partition`: the rule that gives each client its samples
+    - `model`: the network that is trained
+    - `local`: what a client does in a round
+    - `method`: the federated algorithm, as a change of FedAvg
+    - `aggregation`: how the clients' updates become one
+    - `server`: how that update moves the model
+    - `sampling`: which clients take part in a round
+    - `averages`: means of the models of several rounds, each under a name of your own; they change nothing
+    - `metrics`: more numbers in evaluations, each under a name of your own
+    - `evaluation`: when and on what the model and all averages are evaluated
+    - `engine`: how the work is done on this machine, or on a cluster
+    - `buffers`: what becomes of the running statistics of BatchNorm: refuse, average, local or local_norm
+    - `personal`: the part of the model that stays with each client
+    - `checkpoint`: when the state is saved
+    - `trajectory`: whether sums of models are kept, for any average after the run
+    - `callbacks`: what is called during a run and may stop it, each under a name of your own
+    - `track`: where the numbers of a run also go: TensorBoard, W&B, MLflow
 
     Raises `ValueError` if settings contradict each other. `federation` raises errors that depend on the data.
     """
@@ -114,6 +141,8 @@ class Experiment:
 
     def divided(self, source: Source) -> FederatedData:
         """The samples of `source`, divided over the clients."""
+        if source.train.user is not None and "user" not in fields_of(self.partition):
+            log.warning("the data name each sample's user, and this partition does not use it: partition.name = users")
         with located("partition"):
             seed = self.seed if self.partition_seed is None else self.partition_seed
             clients = assigned(self.partition, source.train, seed)
@@ -123,6 +152,9 @@ class Experiment:
     def federation(self) -> Federation:
         """The federation to train. Raises `ConfigError` if its parts do not fit together."""
         data = self.federated_data()
+        if isinstance(data.problem.task, OnlyLoss):
+            found = f"labels of {data.train.y.dtype} {list(data.train.y.shape)} are not one class for each sample"
+            raise ConfigError(f'task.name is missing: {found}: name a task, such as task.name = "regression"', "task")
         return self.around(self.model.build(data, self.seed), data)
 
     def around(self, model: nn.Module, data: FederatedData | Clients) -> Federation:

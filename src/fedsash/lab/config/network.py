@@ -25,7 +25,11 @@ EVERYBODY = Uniform(fraction=1.0)
 
 @dataclass(frozen=True)
 class NetworkExperiment(Experiment):
-    """An experiment on a simulated network: what is trained, the network, and the scheduler."""
+    """An experiment on a simulated network: what is trained, and two tables more.
+
+    - `network`: the link of the server, and the clients' speeds and links
+    - `scheduler`: who trains when, and when the server moves
+    """
 
     sampling: Sampling = field(default_factory=lambda: EVERYBODY)
     network: Network = field(default_factory=Network)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import is_dataclass
 from typing import Any, get_origin
 
@@ -16,6 +17,30 @@ from ...basics.typed import in_words
 def summary(make: object) -> str:
     """The first line of a thing's docstring."""
     return (inspect.getdoc(make) or "(no description)").splitlines()[0]
+
+
+def meaning(make: object, name: str) -> str:
+    """What the docstring of a class, of a class that it extends, or of a function says of its key `name`.
+
+    This is the item of a list that begins with the key, or else the first sentence with the key between backticks.
+    Empty if there is none.
+    """
+    named = re.compile(rf"`{re.escape(name)}\b[^`]*`")
+    parts = [part for one in _with_bases(make) for part in _parts(one.__doc__ or "")]
+    for head, colon, rest in (part.removeprefix("- ").partition(": ") for part in parts if part.startswith("- `")):
+        if colon and named.search(head):
+            return rest
+    sentences = (one for part in parts if not part.startswith("- `") for one in re.split(r"(?<=\.)\s+(?=[A-Z`])", part))
+    return next((sentence for sentence in sentences if named.search(sentence)), "")
+
+
+def _with_bases(make: object) -> Sequence[object]:
+    return inspect.getmro(make) if inspect.isclass(make) else [make]
+
+
+def _parts(docstring: str) -> list[str]:
+    """The paragraphs of a docstring and the items of its lists, each on one line."""
+    return [" ".join(part.split()) for part in re.split(r"\n\s*\n|\n(?=- )", inspect.cleandoc(docstring))]
 
 
 def describe(kind: Any) -> str:

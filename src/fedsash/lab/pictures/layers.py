@@ -143,8 +143,9 @@ def _contours(axes: Axes, field: Field) -> None:
     from matplotlib.colors import BoundaryNorm
 
     levels, values = list(field.levels), numbers(field.values)
-    norm = BoundaryNorm(levels, 256, extend="max")
-    filled = axes.contourf(field.x, field.y, values, levels, cmap=_ramp(), norm=norm, extend="max")
+    beyond: Any = "both" if np.nanmin(values, initial=levels[0]) < levels[0] else "max"
+    norm = BoundaryNorm(levels, 256, extend=beyond)
+    filled = axes.contourf(field.x, field.y, values, levels, cmap=_ramp(), norm=norm, extend=beyond)
     axes.contour(field.x, field.y, values, levels, colors="white", linewidths=0.4, alpha=0.6)
     drawn: Any = axes.figure
     bar = drawn.colorbar(filled, ax=axes, ticks=levels[::3], pad=0.02, format=lambda v, _: f"{v:.3g}")

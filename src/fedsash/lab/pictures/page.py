@@ -55,7 +55,7 @@ def _view(panel: Panel, series: dict[tuple[Any, ...], str]) -> Json:
     rules = [layer for layer in panel.layers if isinstance(layer, Rule)]
     layout = {
         "shapes": [_shape(rule) for rule in rules],
-        "annotations": [_note(rule, panel) for rule in rules if rule.note],
+        "annotations": [_note(rule, panel) for rule in rules if rule.note] + _name_tags(panel),
     }
     return {"label": panel.name, "data": data, "layout": layout | _axes(panel) | _bar_mode(panel)}
 
@@ -150,12 +150,10 @@ def _points(points: Points) -> Trace:
         marker = {"symbol": "x-thin", "size": 13, "line": {"color": "white", "width": 3}}
     return {
         "type": "scatter",
-        "mode": "markers+text",
+        "mode": "markers",
         "x": numbers(points.x),
         "y": numbers(points.y),
         "text": [_plain(name) for name in points.names],
-        "textposition": "top center",
-        "textfont": {"color": "white", "size": 13, "shadow": "auto"},
         "marker": marker,
         "hoverinfo": "text",
     }
@@ -267,6 +265,15 @@ def _note(rule: Rule, panel: Panel) -> Json:
     place = {"y": at, "x": 0, "xref": "paper"} if rule.axis == "y" else {"x": at, "y": 0, "yref": "paper"}
     look = {"showarrow": False, "xanchor": "left", "yanchor": "bottom", "font": {"size": 12}}
     return look | place | {"text": _plain(rule.note)}
+
+
+def _name_tags(panel: Panel) -> list[Json]:
+    """The names of points, dark on light, so that they can be read on any colour."""
+    look: Json = {"showarrow": False, "yshift": 18, "bgcolor": "rgba(255,255,255,0.85)", "borderpad": 2}
+    look |= {"font": {"color": "#1f2328", "size": 12}}
+    points = [layer for layer in panel.layers if isinstance(layer, Points)]
+    places = [place for of in points for place in zip(of.names, numbers(of.x), numbers(of.y), strict=True)]
+    return [look | {"x": x, "y": y, "text": _plain(name)} for name, x, y in places if name]
 
 
 def _named(name: str) -> Trace:

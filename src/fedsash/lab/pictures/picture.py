@@ -61,7 +61,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Points:
-    """White marks that can be seen on any colour, each with its name beside it. Raises `ValueError` as `Line` does."""
+    """White marks that can be seen on any colour, each with its name above it. Raises `ValueError` as `Line` does."""
 
     names: Sequence[str]
     x: Numbers
@@ -152,7 +152,7 @@ class Dots:
 class Field:
     """Numbers over a plane, as contours seen from above or as a `relief` in three dimensions.
 
-    `levels` are the levels of the contours, ascending; values beyond the last level are cut off. They may be left out:
+    `levels` are the levels of the contours, ascending; values beyond an end take its colour. They may be left out:
     `scales.common` gives the same levels to all fields with the same `label`, in one or several pictures.
     Raises `ValueError` unless the values have a row for each y and a column for each x.
     """

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 CONFIDENCE = 0.95
+GAIN = f"gain ({CONFIDENCE:.0%} interval)"
+"""The head of the gains in a table."""
 MISSING = "-"
 
 
@@ -63,6 +65,12 @@ class Row:
         defined = _defined(self.values)
         return stdev(defined) if len(defined) > 1 else None
 
+    def plain(self) -> dict[str, Any]:
+        """The row as plain data."""
+        numbers = {name: getattr(self, name) for name in ("values", "mean", "std", "gain", "interval")}
+        decided = {"metric": self.decided.criterion.name, "split": self.decided.split}
+        return {"labels": self.labels, "model": self.model, **decided, **numbers}
+
     def mean_text(self, digits: int) -> str:
         """The mean and its standard deviation as text."""
         return self.decided.criterion.spread(self.mean, self.std, digits)
@@ -87,7 +95,7 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     metric decides a run and another one those that it is compared with.
     """
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
-    for run, labels in zip(runs, _labels(runs), strict=True):
+    for run, labels in zip(runs, labels_of(runs), strict=True):
         rows, seed = groups.setdefault(tuple(labels.items()), {}), _seed(run.config)
         decided, values = _compared(run, of)
         for model, value in values.items():
@@ -130,7 +138,7 @@ def table(rows: Sequence[Row]) -> Table:
     several = len(captions) > 1
     for axis in (*axes, "model", *(["metric"] if several else [])):
         result.add_column(axis, overflow="fold")
-    for head in ("seeds", "mean ± std", f"gain ({CONFIDENCE:.0%} interval)"):
+    for head in ("seeds", "mean ± std", GAIN):
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         words = [
@@ -143,7 +151,7 @@ def table(rows: Sequence[Row]) -> Table:
     return result
 
 
-def _labels(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+def labels_of(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     """Each run's labels on all axes except the seed."""
     first: dict[str, str] = {}
     found = []

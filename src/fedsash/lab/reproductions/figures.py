@@ -16,10 +16,24 @@ from ..studies.study import Study
 from .pick import AxisLabels, Pick, listed, mapping, several, text
 from .statements import Statement
 
-OWN = {
-    "curves": ("lines", "smooth", "by"),
-    "values": ("lines", "x", "label"),
+KEYS = {
+    "name": "the name of its files; by default that of the reproduction",
+    "title": "what stands above it",
+    "kind": "curves, values, or what a study finds: line, plane, decomposition, ...",
+    "where": "a pick that all its lines or runs share",
+    "statements": "what the paper says about it",
+    "lines": "an axis, a list of axes, or a table with a pick for each line",
+    "smooth": "whether curves are filtered as in IMA",
+    "by": "what curves are drawn against: round or trips, client trips on a network",
+    "x": "an axis or a table of picks: the points of values",
+    "label": "the name of x in the picture",
+    "panels": "tables with other settings of the study, or another `where`, one for each panel",
+    "shows": "the panels of a study's pictures that are put together in one picture",
+    "overlay": "whether the lines of all runs are in one panel",
+    "over": "the axis in which the runs differ that a study takes together",
 }
+"""The keys of a figure, and what they mean. A figure of a study also has the study's settings as keys."""
+OWN = {"curves": ("lines", "smooth", "by"), "values": ("lines", "x", "label")}
 """The kinds of figures that are made from recorded accuracies, and their keys. All other kinds are studies."""
 STUDIED = ("panels", "shows", "overlay")
 """The keys of figures that show findings of a study."""

@@ -26,7 +26,12 @@ STATISTICS = {
 }
 SPEED_UPS = {"speed_up": "rounds_to_target", "trips_speed_up": "trips_to_target"}
 """The statistic whose quotient each speed-up is."""
-OWN = ("model", "statistic")
+OWN = {
+    "model": "a model of the run by its name, or `sent`: what clients receive, the model until a broadcast begins and "
+    "the average from then on",
+    "statistic": f"the number of this model: {', '.join(STATISTICS)}",
+}
+"""The keys of a pick beside the names of axes, and what they mean."""
 
 
 @dataclass(frozen=True)

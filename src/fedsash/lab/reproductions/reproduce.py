@@ -136,7 +136,7 @@ def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:
             found = replace(data, path=str(place))  # type: ignore[type-var]
             runs.append(replace(run, experiment=replace(run.experiment, data=found)))
         else:
-            missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/data.md says how)"
+            missing[run.name] = f"{name} is not there: put it into {folder / name} (docs/how-to/data.md says how)"
     return replace(sweep, runs=runs), missing
 
 

@@ -15,6 +15,7 @@ from ..config.files import merged, read
 from ..config.words import show, shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
+from ..sweeps.axes import KEYS as SWEEP
 from .figures import Figure
 from .pick import OWN, AxisLabels, Pick, listed, mapping, text
 from .tables import Table
@@ -24,8 +25,20 @@ SCALES = {
     "small": "the same runs, fewer and shorter: an hour or so on two cores",
     "tiny": "a check of the structure on scikit-learn's digits: about a minute",
 }
-SWEEP = ("title", "base", "axes", "zip")
-KEYS = (*SWEEP, "paper", "shows", "note", "without", "changes", "scales", "tables", "figures")
+KEYS = {
+    **SWEEP,
+    "paper": "the paper's name",
+    "shows": "what the table or figure shows",
+    "note": "what the paper states, what is doubtful, and what is assumed here",
+    "without": "picks of runs that the paper does not have; they are left out",
+    "changes": "settings for the runs that a pick selects, after all axes, in order",
+    "scales": f"how the reproduction is made smaller, by scale: {', '.join(SCALES)}",
+    "tables": "the tables that are made from the runs",
+    "figures": "the figures that are made from the runs",
+}
+"""The keys of a reproduction's file, and what they mean."""
+CHANGE = {"where": "a pick: the runs that are changed", "set": "settings, as in an experiment file"}
+"""The keys of one of `changes`, and what they mean."""
 
 
 @dataclass(frozen=True)
@@ -39,15 +52,20 @@ class Change:
     def of(cls, table: Any, axes: AxisLabels, place: str) -> Change:
         given = mapping(table, place)
         for key in given:
-            check_known(key, ("where", "set"), f"{place}: unknown key")
+            check_known(key, CHANGE, f"{place}: unknown key")
         settings = mapping(given.get("set", {}), f"{place}.set")
         return cls(Pick.of(given.get("where", {}), axes, f"{place}.where"), settings)
 
 
 @dataclass(frozen=True)
 class Scale:
-    """How a reproduction is made smaller: the labels that stay (`only`), other `values` of axes, further changes of the
-    runs, and other settings of its `figures`, by name."""
+    """How a reproduction is made smaller.
+
+    - `only`: the labels that stay on an axis; all labels of other axes stay
+    - `values`: other values of an axis
+    - `changes`: further changes of the runs, after those of the file
+    - `figures`: other settings of a figure, by its name
+    """
 
     only: Mapping[str, list[str]] = field(default_factory=dict)
     values: Mapping[str, list[Any]] = field(default_factory=dict)

@@ -17,7 +17,16 @@ from ..config.words import shown
 from .pick import listed, mapping, text
 
 Place = float | str
-KEYS = ("says", "place", "number", "at", "lines", "less", "between")
+KEYS = {
+    "says": "what the paper says, in words of ours",
+    "place": "where it says so",
+    "number": "what is taken of a line: end, value, change, ratio, peak, lowest or spread; by default end",
+    "at": "the places on the axis that the number needs",
+    "lines": "the lines that are compared, the highest first; a list among them holds lines that are not compared",
+    "less": "a line whose number is subtracted from the others",
+    "between": "the lowest and the highest number that agree; without it, each line is above those that follow",
+}
+"""The keys of a statement, and what they mean."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,19 @@ from .pick import SPEED_UPS, AxisLabels, Pick, mapping, several, text
 from .published import PrintedNumber, read_cell
 from .results import Measurement, Results
 
-KEYS = ("name", "title", "where", "rows", "columns", "cells", "form", "against", "best_over", "published")
+KEYS = {
+    "name": "the name of its files; by default that of the reproduction",
+    "title": "what stands above it",
+    "where": "a pick that all its numbers share",
+    "rows": "an axis, a list of axes, or a table with a pick for each row",
+    "columns": "the same for its columns",
+    "cells": "the picks of the numbers in one cell; by default there is one number",
+    "form": "how the paper prints the numbers of a cell, such as `{} ({})`",
+    "against": "a pick: the runs over which speed-ups are counted",
+    "best_over": "an axis, a grid of settings: each number is that of the label which is best at it",
+    "published": "what the paper prints: a row's cells, in the order of the columns",
+}
+"""The keys of a table, and what they mean."""
 START = Pick(model="model", statistic="last_mean")
 
 

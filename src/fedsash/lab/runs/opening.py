@@ -25,7 +25,7 @@ ALWAYS = ("lr", "batch")
 
 
 def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]) -> Iterator[str]:
-    """The lines that say what is trained: data and clients, model, method, averages, device and rounds.
+    """The lines that say what is trained: data and clients, model, method, averages, device and rounds, short windows.
 
     The `config` of an experiment file gives the data and the model their names.
     """
@@ -39,6 +39,17 @@ def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]
         yield f"averages: {', '.join(f'{name} {_told(average)}' for name, average in driver.averages.items())}"
     if state.round < rounds:
         yield f"device: {_device(state.w.device)}, rounds {state.round + 1:,} to {rounds:,}"
+    for name, average in driver.averages.items():
+        size, models = getattr(average, "size", 0), _models(average, rounds)
+        if 0 < models < size:
+            yield f"averages.{name}.size = {size}: not full in this run, where it is the mean of at most {models}"
+
+
+def _models(average: object, rounds: int) -> int:
+    """How many models a window has observed after `rounds` rounds; 0 for other averages."""
+    every, start = getattr(average, "every", 0), getattr(average, "start", 0)
+    numbers = isinstance(every, int) and isinstance(start, int) and every > 0 and start > 0
+    return rounds // every - (start - 1) // every if numbers else 0
 
 
 def _named(config: Mapping[str, Any], table: str) -> str:

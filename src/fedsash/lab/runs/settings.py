@@ -11,9 +11,10 @@ from ...basics.typed import typed
 @dataclass(frozen=True)
 @typed
 class Checkpoint:
-    """When the state is saved: every `every` rounds, and when the run ends, is stopped or fails. The last two are kept.
+    """When the state is saved, besides the end of a run, a stop and a failure. The last two states are kept.
 
-    The states after the rounds in `keep` are also saved, and never removed, so that other runs can start from them.
+    - `every`: after how many rounds
+    - `keep`: rounds after which it is saved, too, and never removed, so that other runs can start from there
     """
 
     every: int = 50

@@ -38,9 +38,16 @@ STUDIES = {
         f"{__name__}.ensemble:EnsembleStudy",
         "the mean of 1, 2, ... client models, beside the ensemble of their answers",
     ),
+    "variance": Entry(
+        f"{__name__}.variance:VarianceStudy", "variance and covariance of 1, 2, ... client models, and their bounds"
+    ),
     "flatness": Entry(f"{__name__}.flatness:FlatnessStudy", "the Hessian's largest eigenvalues, and sharpness"),
     "window": Entry(f"{__name__}.window:WindowStudy", "the weight of every round and client in a window's mean"),
+    "coverage": Entry(
+        f"{__name__}.coverage:CoverageStudy", "the share of the samples that the rounds in a window have seen"
+    ),
     "average": Entry(f"{__name__}.averages:AveragesStudy", "any window or EMA of a finished run"),
+    "map": Entry(f"{__name__}.window_map:MapStudy", "every window of a finished run, by its size and its end"),
     "bound": Entry(f"{__name__}.bound:BoundStudy", "FedWindow's bound on the gradient's norms, beside them"),
 }
 """The studies by their commands, in the order of the page. A module is imported when it is used."""

@@ -80,10 +80,10 @@ class Afterwards:
         """The mean `[D]` of the last `size` models. It equals `Window(size)` after this round."""
         return self._sum(self.round).mean_since(self._sum(self.begins(size)), self._like)
 
-    def windows(self) -> Iterator[tuple[int, Tensor]]:
-        """All windows, by their size."""
+    def windows(self, sizes: Sequence[int] | None = None) -> Iterator[tuple[int, Tensor]]:
+        """The windows of these sizes (None: of all), each with its size."""
         newest = self._sum(self.round)
-        for size in self.sizes:
+        for size in self.sizes if sizes is None else sizes:
             yield size, newest.mean_since(self._sum(self.begins(size)), self._like)
 
     def weighted(self, of: Sequence[Profile]) -> Iterator[tuple[Tensor, float]]:

@@ -19,7 +19,7 @@ from ..pictures.styles import QUIET
 from ..records import Records
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
+from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, unseen
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,9 @@ Its error is the share of its weight that lies on another model of the same bloc
         right = "needs window, ema or power, which say what to write"
         check(self.out is None or bool(given), "AveragesStudy.out", str(self.out), right)
 
-    def answer(self, runs: Sequence[OpenRun]) -> Sequence[str]:
+    def answer(self, runs: Sequence[OpenRun]) -> Answer | None:
         if self.window is self.ema is self.power is None:
-            return ()
+            return None
         (run,) = runs
         what, judged = self._one(Afterwards(run, self.at))
         lines = [f"{run.folder.name}: {what}"]
@@ -92,7 +92,8 @@ Its error is the share of its weight that lies on another model of the same bloc
         if self.out is not None:
             replace_file(self.out, run.federation.export(judged.w))
             lines.append(f"model:    {self.out}")
-        return lines
+        numbers = {**judged.metrics.values, "loss": judged.metrics.loss, "error": judged.error}
+        return Answer(lines, {"run": str(run.folder), "average": what, "split": judged.metrics.split, **numbers})
 
     def _one(self, trail: Afterwards) -> tuple[str, Judged]:
         """The average that was asked for, in words, and its metrics."""

@@ -21,17 +21,17 @@ from ...data.transform import PLAIN, Transform
 from ...federation import Federation
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style
-from .client_models import client_models
 from .opened import OpenRun, spaced
 from .outputs import outputs
 from .similarity import Spread, pairwise_cka, spread
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .together import check_alike, shared_rounds, trained_alike
 
 HEADS = {
     "squared_error": "squared\nerror",
     "bias": "squared\nbias",
-    "train_bias": "own\nbias",
-    "heterogeneous_bias": "others'\nbias",
+    "train_bias": "train\nbias",
+    "heterogeneous_bias": "hetero-\ngeneous\nbias",
     "variance": "vari-\nance",
     "covariance": "covari-\nance",
     "locality_mean": "distance\nmean",
@@ -43,10 +43,10 @@ SEVERAL = ("bias", "variance", "covariance")
 """The numbers that need several runs."""
 
 TERMS = {
-    "squared_error": ("squared error of the ensemble", Style(INK)),
+    "squared_error": ("squared error", Style(INK)),
     "bias": ("squared bias", look(0)),
-    "train_bias": ("bias on own samples", look(2)),
-    "heterogeneous_bias": ("bias on others' samples", look(1)),
+    "train_bias": ("train bias", look(2)),
+    "heterogeneous_bias": ("heterogeneous bias", look(1)),
     "variance": ("variance", look(3)),
     "covariance": ("covariance", look(4)),
 }
@@ -200,10 +200,8 @@ class DecompositionStudy(Study):
     )
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
-        _check_alike(runs)
-        there = [round for round in runs[0].rounds if all(round in run.rounds for run in runs)]
-        rounds = there if self.rounds is None else list(self.rounds)
-        check(len(rounds) > 0, "rounds", rounds, "there is no round of which all runs have a state")
+        check_alike(runs)
+        rounds = shared_rounds(runs, self.rounds)
         found = []
         for done, round in enumerate(rounds, 1):
             found.append(self._taken_apart(runs, round))
@@ -219,11 +217,8 @@ class DecompositionStudy(Study):
 
     def _taken_apart(self, runs: Sequence[OpenRun], round: int) -> dict[str, float | None]:
         """All numbers of one round."""
-        first = client_models(runs[0].federation, runs[0].state(round))
-        trained = [first, *(client_models(run.federation, run.state(round), first.ids) for run in runs[1:])]
-        for models in trained:
-            right = "some clients' uploads can't be used in this round"
-            check(np.array_equal(models.ids, first.ids), "round", round, right)
+        trained = trained_alike(runs, round)
+        first = trained[0]
         federation, w = runs[0].federation, torch.stack([models.w for models in trained])
         f, targets, held = predictions(federation.module, w, federation.training_data, first.ids, self.samples)
         parts = decompose(f, targets, held, first.p.to(f))
@@ -258,7 +253,7 @@ class DecompositionStudy(Study):
             Axis("squared error"),
             Axis("distance from their mean", low=0),
             Axis("CKA", low=0, high=1),
-            Axis("share of wrong answers"),
+            Axis("test error"),
         )
         panels = [
             _by_round("parts of the squared error", squared, found, terms, width=5.6),
@@ -294,17 +289,3 @@ def _test_error(federation: Federation, w: Tensor) -> float | None:
         return None
     answers = outputs(federation.module, w, data.test, data.transform).argmax(-1)
     return float((answers != data.test.y).double().mean())
-
-
-def _check_alike(runs: Sequence[OpenRun]) -> None:
-    """Raise `ValueError` unless all runs have the same model and the same samples for each client."""
-    first = runs[0].federation
-    for run in runs:
-        y = run.federation.training_data.train.y
-        check(y.dim() == 1, str(run.folder), tuple(y.shape), "the decomposition needs one label a sample")
-        here, there = first.training_data.clients, run.federation.training_data.clients
-        same = len(here) == len(there) and all(map(np.array_equal, here, there))
-        same = same and torch.equal(first.training_data.train.y, y)
-        same = same and first.layout.shapes == run.federation.layout.shapes
-        right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
-        check(same, "decompose", str(run.folder), right)

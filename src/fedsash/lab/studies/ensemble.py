@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from ...basics.errors import check, check_count
-from ...basics.randomness import Purpose, generator
-from ..pictures import Axis, Line, Panel, Picture, look
-from ..pictures.styles import Style
+from ..pictures import Axis, Panel, Picture, look
+from .by_number import by_number, line, random_orders
 from .client_models import ClientModels, client_models
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
@@ -24,8 +23,6 @@ from .study import Found, OnProgress, Rows, Study, number, option, share, split_
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
-LINES = 4
-"""The most rounds that have a line of their own in the picture."""
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,9 @@ class EnsembleStudy(Study):
         """The numbers of one round: lists by K, and the CKA of all its clients."""
         models = client_models(run.federation, run.state(round))
         group = Group(run, models, self.split, self.samples)
-        size, orders = len(models.ids), [generator(self.seed, Purpose.DIRECTION, i) for i in range(self.orders)]
-        drawn = [order.permutation(size) for order in orders]
-        by_size = [np.mean([group.numbers(order[:k]) for order in drawn], axis=0) for k in range(1, size + 1)]
+        size = len(models.ids)
+        orders = random_orders(size, self.orders, self.seed)
+        by_size = [np.mean([group.numbers(order[:k]) for order in orders], axis=0) for k in range(1, size + 1)]
         numbers = dict(zip(NUMBERS, np.transpose(by_size).tolist(), strict=True))
         return numbers | {"cka": likeness(group.f) if size > 1 else None}
 
@@ -105,14 +102,15 @@ class EnsembleStudy(Study):
     def picture(found: Found) -> Picture:
         """The errors by the number of models; the error of all by their similarity; the gap by the distance."""
         error = Axis(f"error ({found['split']}, %)")
+        errors = by_number(found, "mean", "ensemble", "ensemble", scale=100)
         last = {name: [values[-1] for values in found[name]] for name in NUMBERS}
         similar = sorted((cka, 100 * e) for cka, e in zip(found["cka"], last["mean"], strict=True) if cka is not None)
         apart = sorted(zip(last["distance"], last["gap"], strict=True))
         far, gap = Axis("distance, the largest from their mean", log=True), Axis("gap", log=True)
         panels = [
-            Panel("error by the number of models", Axis("K, the number of models", whole=True), error, _lines(found)),
-            Panel("error by similarity", Axis("CKA of two clients"), error, [_line("", similar, look(2))]),
-            Panel("gap by distance", far, gap, [_line("", [(x, y) for x, y in apart if x * y > 0], look(4))]),
+            Panel("error by the number of models", Axis("K, the number of models", whole=True), error, errors),
+            Panel("error by similarity", Axis("CKA of two clients"), error, [line("", similar, look(2))]),
+            Panel("gap by distance", far, gap, [line("", [(x, y) for x, y in apart if x * y > 0], look(4))]),
         ]
         caption = (
             f"The mean of K of a round's client models and the ensemble of their answers, {split_in_words(found)}; "
@@ -156,20 +154,3 @@ class Group:
 
     def _error(self, f: Tensor) -> float:
         return float((f.argmax(-1) != self._seen.y).double().mean())
-
-
-def _lines(found: Found) -> list[Line]:
-    """The errors of the mean and, dashed, of the ensemble, for some rounds from the first to the last."""
-    places = np.unique(np.linspace(0, len(found["rounds"]) - 1, LINES).round().astype(int)).tolist()
-    lines = []
-    for i, place in enumerate(places):
-        style = look(i)
-        ensemble = Style(style.colour, "dash", style.symbol)
-        name = f"round {found['rounds'][place] + 1}"
-        for key, called, how in (("mean", name, style), ("ensemble", f"{name}, ensemble", ensemble)):
-            lines.append(_line(called, [(k, 100 * e) for k, e in enumerate(found[key][place], 1)], how))
-    return lines
-
-
-def _line(name: str, points: Sequence[tuple[float, float]], style: Style) -> Line:
-    return Line(name, [x for x, _ in points], [y for _, y in points], style)

@@ -57,6 +57,12 @@ class OpenRun(Shown):
         """The rounds whose states are saved, ascending."""
         return saved_rounds(self.folder / "state")
 
+    @property
+    def in_rounds(self) -> bool:
+        """Whether clients train in rounds. On a network with another scheduler, each trains in its own time."""
+        experiment = self.experiment
+        return not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
+
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
         if round not in self.rounds:
@@ -102,9 +108,7 @@ class OpenRun(Shown):
 
     def _client(self, client: int, round: int) -> Tensor:
         """The model of one client in the round after `round`. The whole round trains, and its models are cached."""
-        experiment = self.experiment
-        rounds = not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
-        check(rounds, "client", client, "must be of a run in rounds; here every client trains in its own time")
+        check(self.in_rounds, "client", client, "must be of a run in rounds; here every client trains in its own time")
         if self._round is None or self._round[0] != round:
             self._round = round, client_models(self.federation, self.state(round))
         clients = self._round[1]

@@ -26,6 +26,14 @@ Rows = Iterator[list[str]]
 UNKNOWN = "-"
 
 
+@dataclass(frozen=True)
+class Answer:
+    """An answer that is only printed: its `lines`, and the same as plain data."""
+
+    lines: Sequence[str]
+    data: Mapping[str, Any]
+
+
 def unseen(done: int, total: int) -> None:
     """A progress function that does nothing."""
 
@@ -64,9 +72,9 @@ class Study(ABC):
         """The part of its files' name that says what it examines, for example models."""
         return ()
 
-    def answer(self, runs: Sequence[OpenRun]) -> Sequence[str]:
-        """The lines of an answer that is only printed. Empty if the study makes findings, which are also drawn."""
-        return ()
+    def answer(self, runs: Sequence[OpenRun]) -> Answer | None:
+        """An answer that is only printed. None if the study makes findings, which are also drawn."""
+        return None
 
     @abstractmethod
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:

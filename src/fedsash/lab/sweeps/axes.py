@@ -18,7 +18,15 @@ from ..config.errors import check_known, prefixed
 from ..config.files import KEY, TomlTable, merged, put, read
 from ..config.words import show, shown
 
-KEYS = ("title", "base", "axes", "zip")
+KEYS = {
+    "title": "what tables and pages call the sweep",
+    "base": "the path of an experiment file, relative to this file, or the content of one as a table",
+    "axes": "what varies: a dotted key of the experiment with a list of its values, or a name with a table of settings "
+    "for each label; later axes override earlier ones",
+    "zip": "lists of axes that vary together: their first labels form one run, and so on; all other axes are combined "
+    "in every way",
+}
+"""The keys of a sweep file, and what they mean."""
 MOST_RUNS = 10_000
 LONGEST_NAME = 200
 """Bytes of a run's name, which is that of its folder; file systems take 255."""

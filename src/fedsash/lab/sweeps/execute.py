@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from ...basics.errors import check_count, library
+from ...basics.errors import RunError, check_count, library
 from ...basics.fingerprint import differences
 from ...basics.paths import check_folder
 from ..config import ConfigError, Experiment, load_run
 from ..config.words import shown
 from ..progress import Progress
+from ..runs.folder import RunFolder
 from . import index
 from .axes import Sweep
 from .foreman import Foreman, SweepReport, is_done
@@ -38,6 +39,8 @@ def execute(
     check_count("jobs", jobs)
     out = Path(out)
     check_folder(out)
+    if RunFolder(out).begun:
+        raise RunError(f"{out} holds a run, and no sweep: choose another folder with --out")
     legs = plan(sweep.runs)
     for leg in legs.legs:
         check_same(leg.experiment, out / leg.folder)

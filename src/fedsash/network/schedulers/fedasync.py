@@ -21,6 +21,10 @@ class FedAsync(Scheduler):
     depends on `weight`: "constant": 1; "polynomial": (x + 1)^(-a); "hinge": 1 if x <= b, else 1 / (a * (x - b) + 1).
     The client is sent the new model at once. For the paper's local term (rho/2) * ||w' - w_tau||^2 use the method
     fedprox.
+
+    - `alpha`: the share of a fresh model in the mixture
+    - `a`: how fast the share falls with staleness
+    - `b`: the staleness up to which "hinge" takes the whole share
     """
 
     alpha: float = 0.6

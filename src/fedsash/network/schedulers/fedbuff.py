@@ -19,6 +19,9 @@ class FedBuff(Scheduler):
 
     The sum is over the K updates. w_tau is the model that the client started from, and t - tau the number of steps that
     the server has made since then. The paper subtracts w_tau - w_i, which is the same. `a = 0` ignores staleness.
+
+    - `lr`: the server's learning rate
+    - `a`: how fast an update's weight falls with staleness; 0 ignores it
     """
 
     size: int = 10

@@ -32,7 +32,7 @@ class FedWindow(Scheduler):
     `"empty"` they have none, and w is the mean of the uploads in the window.
 
     Let the models from which clients train be d versions old, and m_t be the mean update of the last W clients. Then a
-    weighted mean z_t of the last models moves by exactly (docs/network.md)
+    weighted mean z_t of the last models moves by exactly (docs/papers/fedwindow.md)
 
         z_{t+1} - z_t = 2/(2d + W + 1) * m_t
 
@@ -44,6 +44,8 @@ class FedWindow(Scheduler):
     avoids congestion: W clients train at the same time, the next one enters when an upload has arrived, and the window
     moves by one. A client that is away or whose upload fails is skipped, and no client leaves for it. A client that has
     trained or was skipped goes to the end of the ring.
+
+    - `window`: the rule for W, the number of clients in the window; a number is a constant W
     """
 
     window: ClientWindow = field(default_factory=ConstantWindow)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
 from ...pictures import Line, Panel, Picture, look
@@ -12,15 +13,15 @@ from ...pictures.curves import capital, lines, panel
 from ...pictures.smoothing import ORDER, WINDOW
 from .collect import RunOnPage
 
-MOST = 200_000
-"""The most points on the page. With more, points of every curve are left out."""
+MOST = 120_000
+"""The most points in the picture. With more, points of every curve are left out."""
 
 
-def curves(runs: Sequence[RunOnPage]) -> Picture | None:
+def curves(runs: Sequence[RunOnPage], each: str = "run") -> Picture | None:
     """The curves of runs that one metric decides; None if no run was evaluated.
 
     With several runs there is a panel for each model, with one line for each run, and a panel for each run, with one
-    line for each model.
+    line for each model. `each` is the word for a run.
     """
     drawn = [run for run in runs if run.curves]
     if not drawn:
@@ -30,7 +31,9 @@ def curves(runs: Sequence[RunOnPage]) -> Picture | None:
     panels = [_of_run(run, drawn, f"{run.name}, every model" if several else run.name) for run in drawn]
     if several:
         found = by_model(drawn, smoothed=True)
-        of_models = [panel(f"{model}, every run", of, first.criterion, **_marks(having)) for model, having, of in found]
+        of_models = [
+            panel(f"{model}, every {each}", of, first.criterion, **_marks(having)) for model, having, of in found
+        ]
         panels = of_models + panels
     thinned = f" One evaluation in {step} is drawn." if step > 1 else ""
     caption = (
@@ -44,20 +47,28 @@ def curves(runs: Sequence[RunOnPage]) -> Picture | None:
 def by_model(
     runs: Sequence[RunOnPage], smoothed: bool = False, against: str = ""
 ) -> Iterator[tuple[str, list[RunOnPage], list[Line]]]:
-    """Each model, the averages first, with the runs that have it and a line for each of them.
+    """Each model, the best average first and the global model last, with the runs that have it and their lines.
 
     The lines are `against` a key of the network's rows, if one is given, else against rounds.
     """
     drawn = ((run.name, lines(run.curves, at=_moments(run, against), smoothed=smoothed)) for run in runs)
     of_runs = {run: {line.name: line for line in of_run} for run, of_run in drawn}
     models = dict.fromkeys(model for of_run in of_runs.values() for model in of_run)
-    for model in sorted(models, key=lambda model: model == "model"):
+    for model in sorted(models, key=lambda model: (model == "model", _error(model, runs))):
         having = [run for run in runs if model in of_runs[run.name]]
         yield (
             model,
             having,
             [replace(of_runs[run.name][model], name=run.name, style=look(place)) for place, run in enumerate(having)],
         )
+
+
+def _error(model: str, runs: Sequence[RunOnPage]) -> float:
+    """The mean over the runs of what should be low of a model; infinite if it is not defined in all that have it."""
+    means = [run.summary["models"][model]["last_mean"] for run in runs if model in run.summary["models"]]
+    if not means or None in means:
+        return math.inf
+    return fmean(map(runs[0].curves.criterion.error_of, means))
 
 
 def _moments(run: RunOnPage, key: str) -> Mapping[int, float] | None:

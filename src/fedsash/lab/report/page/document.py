@@ -14,17 +14,18 @@ from ....evaluation import NOT_EVALUATED
 from ...pictures import Field, Picture
 from ...pictures.curves import capital
 from ...pictures.page import plotly
-from ..comparison import compare
-from . import network, tables
+from . import network, seeds, tables, windows
 from .analyses import drawn
 from .clients import clients
 from .collect import Collection, RunOnPage, by_metric
 from .curves import curves
-from .markup import Html, code, data, definitions, folded, join, notes, some, table, tag
+from .heading import subtitle, title
+from .markup import MISSING, Html, code, data, definitions, folded, join, notes, some, table, tag
 from .missing import missing
 from .partition import partitions
 from .settings import common, differing
 
+SCRIPTS = ("picture.js", "windows.js", "page.js")
 FEW = 6
 """The most runs whose details are open. With more runs, details are folded."""
 
@@ -34,32 +35,33 @@ def document(found: Collection, command: str) -> str:
     pictures = _Pictures()
     wrong = [*found.notes, *found.damaged]
     sections = [
+        ("seeds", "Means over seeds", _seeds(found.runs, pictures, wrong)),
         ("what", "What was run", _what(found)),
         ("results", "Results", _results(found.runs, pictures)),
+        ("windows", "Any window, after the fact", _windows(found, pictures, wrong)),
         ("clients", "Each client's own results", _clients(found.runs, pictures, wrong)),
         ("missing", "Who was missing", missing(found.runs)),
         ("privacy", "Privacy of the clients", _privacy(found.runs)),
         ("network", "On the network", _network(found.runs, pictures, wrong)),
-        ("seeds", "Over seeds", _seeds(found.runs, wrong)),
         ("reproductions", "Published and measured", _reproductions(found, wrong)),
         ("analyses", "Analyses", _analyses(found, pictures, wrong)),
         ("data", "Who holds what", _data(found.runs, pictures, wrong)),
         ("cost", "Time and memory", tables.cost(found.runs) if found.runs else None),
         ("repeat", "How to repeat it", _repeat(found, command)),
     ]
-    shown = [(id, title, content) for id, title, content in sections if content]
-    links = tag("ul", *(tag("li", tag("a", title, href=f"#{id}")) for id, title, _ in shown))
+    shown = [(id, head, content) for id, head, content in sections if content]
+    links = tag("ul", *(tag("li", tag("a", head, href=f"#{id}")) for id, head, _ in shown))
     warnings = tag("section", tag("h2", "Notes"), notes(wrong), class_="warning") if wrong else None
-    main = [tag("section", tag("h2", title, id=id), content) for id, title, content in shown]
+    main = [tag("section", tag("h2", head, id=id), content) for id, head, content in shown]
     body = [
         tag("a", "Skip to the content", href="#main", class_="skip"),
-        tag("header", tag("h1", _title(found)), tag("p", _subtitle(found), class_="lead")),
+        tag("header", tag("h1", title(found)), tag("p", subtitle(found), class_="lead")),
         tag("nav", links, aria_label="Sections"),
         tag("main", warnings, *main, id="main", tabindex=-1),
         tag("footer", tag("p", f"Made by fedsash {_fedsash()}. This page is complete in itself; it asks for nothing.")),
         pictures.scripts(),
     ]
-    return f"<!doctype html>\n{tag('html', _head(_title(found)), tag('body', *body), lang='en-GB')}\n"
+    return f"<!doctype html>\n{tag('html', _head(title(found)), tag('body', *body), lang='en-GB')}\n"
 
 
 class _Pictures:
@@ -68,9 +70,9 @@ class _Pictures:
     def __init__(self) -> None:
         self.specs: dict[str, dict[str, Any]] = {}
 
-    def place(self, picture: Picture, source: str = "", command: str = "") -> Html:
-        """The element for a picture. A landscape is narrow, so that two fit side by side."""
-        half = any(isinstance(layer, Field) for panel in picture.panels for layer in panel.layers)
+    def place(self, picture: Picture, source: str = "", command: str = "", half: bool = False) -> Html:
+        """The element for a picture. A landscape is narrow, or `half` says it, so that two fit side by side."""
+        half = half or any(isinstance(layer, Field) for panel in picture.panels for layer in panel.layers)
         spec = plotly(picture)
         id = f"figure-{len(self.specs)}"
         self.specs[id] = spec
@@ -92,18 +94,18 @@ class _Pictures:
             [
                 data("figures", self.specs),
                 tag("script", Html(packed), type="application/gzip;base64", id="plotly"),
-                tag("script", Html(_resource("page.js"))),
+                *(tag("script", Html(_resource(name))) for name in SCRIPTS),
             ]
         )
 
 
-def _head(title: str) -> Html:
+def _head(named: str) -> Html:
     return tag(
         "head",
         tag("meta", charset="utf-8"),
         tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light"),
-        tag("title", title),
+        tag("meta", name="color-scheme", content="light dark"),
+        tag("title", named),
         tag("style", Html(_resource("style.css"))),
     )
 
@@ -118,23 +120,6 @@ def _fedsash() -> str:
     return version("fedsash")
 
 
-def _title(found: Collection) -> str:
-    if found.sweeps:
-        return ", ".join(sweep.title for sweep in found.sweeps)
-    return found.runs[0].name if len(found.runs) == 1 else f"{len(found.runs)} runs"
-
-
-def _subtitle(found: Collection) -> str:
-    runs, rounds = found.runs, sorted({run.rounds for run in found.runs})
-    span = f" of {' to '.join(map(str, dict.fromkeys([rounds[0], rounds[-1]])))} rounds" if rounds else ""
-    failed = sum(len(sweep.failed) for sweep in found.sweeps)
-    unfinished = sum(not run.finished for run in runs)
-    parts = [f"{len(runs)} run{'' if len(runs) == 1 else 's'}{span}"]
-    parts += [f"{unfinished} not finished"] if unfinished else []
-    parts += [f"{failed} failed"] if failed else []
-    return ", ".join(parts)
-
-
 def _what(found: Collection) -> Html:
     runs = found.runs
     states: dict[str, list[str]] = {}
@@ -143,21 +128,22 @@ def _what(found: Collection) -> Html:
             states.setdefault(text, []).append(run.name)
     said = [f"{some(names)}: {text}" for text, names in states.items()]
     reasons = [[name, reason] for sweep in found.sweeps for name, reason in sweep.failed.items()]
-    parts: list[str | None] = [definitions(common(runs)), notes(said)]
+    axes = [(axis, ", ".join(of)) for sweep in found.sweeps for axis, of in sweep.axes.items() if len(of) > 1]
+    parts: list[str | None] = [definitions([*common(runs), *axes]), notes(said)]
     if len(runs) > 1:
-        apart = differing(runs)
-        rows = [[run.name, *(values[i] for values in apart.values())] for i, run in enumerate(runs)]
-        shown = table(
-            "Each run's own settings; a dash is one that it does not have",
-            ["run", *apart],
-            [(None, rows)],
-            texts=len(apart) + 1,
-        )
-        parts += [tag("h3", "Settings that differ"), shown]
+        parts += [folded("Settings that differ", _apart(runs), opened=len(runs) <= FEW and not found.sweeps)]
     if reasons:
         shown = table("Why runs failed", ["run", "reason"], [(None, reasons)], texts=2)
         parts += [tag("h3", "Failed runs"), shown]
     return join(parts)
+
+
+def _apart(runs: Sequence[RunOnPage]) -> Html:
+    """The settings in which runs differ."""
+    apart = differing(runs)
+    rows = [[run.name, *(values[i] for values in apart.values())] for i, run in enumerate(runs)]
+    dash = f"; {MISSING} is a setting that a run does not have" if any(MISSING in row for row in rows) else ""
+    return table(f"Each run's own settings{dash}", ["run", *apart], [(None, rows)], texts=len(apart) + 1)
 
 
 def _results(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html | None:
@@ -204,20 +190,24 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
     return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
 
 
-def _seeds(runs: Sequence[RunOnPage], wrong: list[str]) -> Html | None:
-    """The comparison of runs that differ only in their seed. None if there are no such runs."""
+def _seeds(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+    """The means over runs that differ only in their seed. None if there are no such runs."""
     having = [run for run in runs if run.repeatable]
-    splits = [list(run.summary["over_clients"]) for run in having]
-    alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
-    try:
-        compared = {of: compare(having, of=of) for of in ("", *(f"{split}/worst_tenth" for split in alike))}
-    except RunError as error:
-        wrong.append(f"seeds are not compared: {error}")
+    compared = seeds.comparisons(having, wrong)
+    if not compared:
         return None
-    if not any(len(row.values) > 1 for row in compared[""]):
-        return None
-    more = [(rows[0].decided.title, tables.over_seeds(rows)) for of, rows in compared.items() if of]
-    return join([tables.over_seeds(compared[""]), *(folded(capital(title), shown) for title, shown in more)])
+    first, *more = map(tables.over_seeds, compared)
+    placed = [pictures.place(picture) for picture in seeds.pictures(having)]
+    titles = [capital(rows[0].decided.title) for rows in compared[1:]]
+    return join([first, *(folded(head, shown) for head, shown in zip(titles, more, strict=True)), *placed])
+
+
+def _windows(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html | None:
+    """The sliders over all windows of runs, or the command that makes their map. None if no run has saved its sums."""
+    shown, left_out = drawn([analysis for analysis in found.analyses if analysis.kind == windows.KIND])
+    wrong += left_out
+    maps = [windows.explorer(*one, pictures.place) for one in shown]
+    return join([*maps, windows.unmade(found.runs, found.analyses)]) or None
 
 
 def _reproductions(found: Collection, wrong: list[str]) -> Html | None:
@@ -240,7 +230,7 @@ def _reproductions(found: Collection, wrong: list[str]) -> Html | None:
 
 def _analyses(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html | None:
     several = len({analysis.source for analysis in found.analyses}) > 1
-    shown, left_out = drawn(found.analyses)
+    shown, left_out = drawn([analysis for analysis in found.analyses if analysis.kind != windows.KIND])
     wrong += left_out
     placed = [
         pictures.place(picture, analysis.source if several else "", str(analysis.content.get("command") or ""))

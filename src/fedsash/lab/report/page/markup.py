@@ -10,8 +10,11 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
-EMPTY = ("meta", "link", "br", "hr")
+EMPTY = ("meta", "link", "br", "hr", "input")
 MISSING = "\N{EN DASH}"
+LONG = 40
+"""Words in a table that are longer than this may be broken into lines."""
+SCROLLS = "More columns: scroll to the side \N{RIGHTWARDS ARROW}"
 
 
 class Html(str):
@@ -42,17 +45,21 @@ def data(id: str, value: Any) -> Html:
 def table(
     caption: str, heads: Sequence[str], groups: Iterable[tuple[str | None, Sequence[Sequence[str]]]], *, texts: int = 1
 ) -> Html:
-    """A table in a box that scrolls by itself. Each group of rows may have a name; a row's first cell is its head.
+    """A table below its caption, in a box that scrolls by itself and says so.
 
+    Each group of rows may have a name; a row's first cell is its head.
     The first `texts` columns are words, the others numbers.
     """
 
     def kind(column: int) -> str | None:
         return "number" if column >= texts else None
 
+    def long(cell: str) -> str | None:
+        return "long" if len(cell) > LONG else None
+
     def row(cells: Sequence[str]) -> Html:
         head = tag("th", cells[0], scope="row")
-        return tag("tr", head, *(tag("td", cell, class_=kind(i)) for i, cell in enumerate(cells[1:], 1)))
+        return tag("tr", head, *(tag("td", cell, class_=kind(i) or long(cell)) for i, cell in enumerate(cells[1:], 1)))
 
     def group(name: str | None, rows: Sequence[Sequence[str]]) -> Html:
         title = tag("tr", tag("th", name, scope="rowgroup", colspan=len(heads)), class_="group") if name else None
@@ -60,8 +67,9 @@ def table(
 
     columns = tag("tr", *(tag("th", head, scope="col", class_=kind(i)) for i, head in enumerate(heads)))
     bodies = [group(name, rows) for name, rows in groups]
-    inner = tag("table", tag("caption", tag("span", caption)), tag("thead", columns), *bodies)
-    return tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption)
+    inner = tag("table", tag("thead", columns), *bodies, aria_label=caption)
+    told = tag("figcaption", caption, tag("span", SCROLLS, class_="hint", hidden=True))
+    return tag("figure", told, tag("div", inner, class_="scroll", tabindex=0, role="region", aria_label=caption))
 
 
 def folded(title: str, *inside: str | None, opened: bool = False) -> Html:

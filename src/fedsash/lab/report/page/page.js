@@ -1,9 +1,16 @@
-// Draws the pictures of the page. Plotly lies in it, compressed; each picture is drawn when it comes near the screen.
+// Begins everything: unpacks Plotly, draws the pictures, and changes between light and dark.
+"use strict";
+
 (async () => {
-  "use strict";
-  const specs = JSON.parse(document.getElementById("figures").textContent);
   const places = [...document.querySelectorAll(".picture")];
-  const touch = matchMedia("(pointer: coarse)").matches;
+  const root = document.documentElement;
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const DEEP = 8; // browsers keep few scenes in three dimensions; further ones are drawn when they come near
+
+  for (const scroll of document.querySelectorAll(".scroll")) {
+    const hint = scroll.parentElement.querySelector(".hint");
+    new ResizeObserver(() => { hint.hidden = scroll.scrollWidth <= scroll.clientWidth; }).observe(scroll);
+  }
 
   async function unpack(element) {
     const bytes = Uint8Array.from(atob(element.textContent), (sign) => sign.charCodeAt(0));
@@ -14,230 +21,22 @@
     element.remove();
   }
 
-  function make(name, settings = {}, ...inside) {
-    const element = document.createElement(name);
-    for (const [key, value] of Object.entries(settings)) {
-      if (key in element) element[key] = value;
-      else element.setAttribute(key, value);
-    }
-    element.append(...inside);
-    return element;
-  }
+  const pictures = new Map(places.map((place) => [place, new Picture(place)]));
+  const redraw = () => pictures.forEach((picture) => { if (picture.drawn) picture.draw(); });
 
-  // A sample of a line: its dash and its marker, for those who do not see its colour; of bars their height.
-  const STROKES = { solid: "", dash: "7 4", dot: "2 3", dashdot: "7 3 2 3", longdash: "11 4" };
-  const MARKS = {
-    circle: "M13 6a4 4 0 1 0 8 0a4 4 0 1 0-8 0", square: "M13.5 2.5h7v7h-7z", diamond: "M17 1l5 5-5 5-5-5z",
-    "triangle-up": "M17 1.5l4.5 8h-9z", "triangle-down": "M17 10.5l4.5-8h-9z",
-    cross: "M15.5 2h3v2.5H21v3h-2.5V10h-3V7.5H13v-3h2.5z", x: "M14 1.5l3 3 3-3 1.5 1.5-3 3 3 3-1.5 1.5-3-3-3 3-1.5-1.5 3-3-3-3z",
+  // The switch offers the other of light and dark. Until it is used, the page follows the system.
+  const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : dark.matches);
+  const button = make("button", { type: "button", className: "theme" });
+  const name = () => { button.textContent = isDark() ? "Light" : "Dark"; };
+  const wear = (chosen) => {
+    if (chosen) root.dataset.theme = chosen;
+    else delete root.dataset.theme;
+    name();
   };
-  function swatch(trace) {
-    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
-    const attributes = { width: 34, height: 12, "aria-hidden": "true" };
-    for (const [key, value] of Object.entries(attributes)) svg.setAttribute(key, value);
-    const draw = (settings) => {
-      const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      for (const [key, value] of Object.entries(settings)) path.setAttribute(key, value);
-      svg.append(path);
-    };
-    if (trace.type === "bar") {
-      draw({ d: "M0 6H34", stroke: trace.marker.color, "stroke-width": 12 * (trace.width ?? 0.8) });
-      return svg;
-    }
-    const { color, dash, width } = trace.line;
-    draw({ d: "M0 6H34", stroke: color, "stroke-width": width, "stroke-dasharray": STROKES[dash] });
-    draw({ d: MARKS[trace.marker.symbol], fill: color });
-    return svg;
-  }
-
-  const INK = "#1f2328";
-  const AXIS = { automargin: true, gridcolor: "#e8ebee", zeroline: false, linecolor: "#8c959f", ticks: "" };
-  const BASE = {
-    autosize: true, showlegend: false, paper_bgcolor: "white", plot_bgcolor: "white",
-    margin: { l: 8, r: 8, t: 12, b: 8 }, font: { family: "system-ui, sans-serif", size: 13, color: INK },
-    hoverlabel: { bgcolor: "white", bordercolor: "#8c959f", font: { color: INK }, namelength: 40 },
-  };
-
-  class Picture {
-    constructor(place) {
-      this.place = place;
-      this.spec = specs[place.dataset.figure];
-      this.plot = place.querySelector(".plot");
-      this.current = 0;
-      this.title = place.querySelector("h3").textContent;
-      this.smoothable = Object.keys(this.spec.series).length > 0;
-      this.smoothed = this.smoothable;
-      this.shown = make("span", { className: "shown" });
-      place.querySelector("figcaption").prepend(this.shown);
-      this.hidden = new Set();
-      this.legend = make("fieldset", { className: "legend" });
-      this.place.querySelector("figure").before(this.controls());
-      this.place.querySelector("figcaption").before(this.legend);
-      this.name();
-    }
-
-    get view() { return this.spec.views[this.current]; }
-    get deep() { return this.view.data.some((trace) => trace.type === "surface"); }
-
-    controls() {
-      const row = make("div", { className: "controls" });
-      if (this.spec.views.length > 1) {
-        const options = this.spec.views.map((view, i) => make("option", { value: i }, view.label));
-        const choice = make("select", {}, ...options);
-        choice.addEventListener("change", () => { this.current = +choice.value; this.hidden.clear(); this.name(); this.draw(); });
-        row.append(make("label", {}, "Show ", choice));
-      }
-      if (this.smoothable) {
-        const box = make("input", { type: "checkbox", checked: true });
-        box.addEventListener("change", () => { this.smoothed = box.checked; this.name(); this.draw(); });
-        row.append(make("label", {}, box, "smoothed"));
-      }
-      const button = (text, label, action) => {
-        const made = make("button", { type: "button", title: label, "aria-label": label }, text);
-        made.addEventListener("click", action);
-        return made;
-      };
-      row.append(make("span", { className: "push" },
-        button("−", "zoom out", () => this.zoom(1.4)), button("+", "zoom in", () => this.zoom(1 / 1.4)),
-        button("Reset", "reset the view", () => this.draw()), button("Save", "save as SVG", () => this.save())));
-      return row;
-    }
-
-    // What a screen reader says of the picture, and the keys that move it.
-    name() {
-      const id = this.place.dataset.figure;
-      const settings = {
-        tabindex: 0, role: "img", "aria-roledescription": "interactive picture", "aria-describedby": `${id}-caption`,
-        "aria-label": `${this.title}: ${this.view.label}. Arrow keys move, plus and minus zoom, 0 resets.`,
-      };
-      for (const [key, value] of Object.entries(settings)) this.plot.setAttribute(key, value);
-      const told = [this.view.label, ...(this.smoothed ? ["smoothed"] : [])].join(", ");
-      this.shown.textContent = this.spec.views.length > 1 || this.smoothable ? `Shown: ${told}. ` : "";
-      this.plot.onkeydown = (event) => this.key(event);
-    }
-
-    key(event) {
-      if (event.ctrlKey || event.metaKey || event.altKey) return;
-      const actions = {
-        "+": () => this.zoom(1 / 1.4), "-": () => this.zoom(1.4), 0: () => this.draw(),
-        ArrowLeft: () => this.move(-1, 0), ArrowRight: () => this.move(1, 0),
-        ArrowUp: () => this.move(0, 1), ArrowDown: () => this.move(0, -1),
-      };
-      if (!(event.key in actions)) return;
-      event.preventDefault();
-      actions[event.key]();
-    }
-
-    zoom(factor) {
-      if (this.deep) {
-        const { x, y, z } = this.eye();
-        return this.turn({ x: x * factor, y: y * factor, z: z * factor });
-      }
-      const change = {};
-      for (const axis of ["xaxis", "yaxis"]) {
-        const [low, high] = this.plot._fullLayout[axis].range;
-        // Rounds are looked at more closely from the end: that is where runs differ.
-        const fixed = axis === "xaxis" && this.smoothable ? high : (low + high) / 2;
-        change[`${axis}.range`] = [fixed + (low - fixed) * factor, fixed + (high - fixed) * factor];
-      }
-      Plotly.relayout(this.plot, change);
-    }
-
-    move(right, up) {
-      if (this.deep) {
-        const { x, y, z } = this.eye(), angle = (right * Math.PI) / 18;
-        const [c, s] = [Math.cos(angle), Math.sin(angle)];
-        return this.turn({ x: c * x - s * y, y: s * x + c * y, z: z + up / 5 });
-      }
-      const change = {};
-      for (const [axis, by] of [["xaxis", right], ["yaxis", up]]) {
-        const [low, high] = this.plot._fullLayout[axis].range, step = (by * (high - low)) / 10;
-        change[`${axis}.range`] = [low + step, high + step];
-      }
-      Plotly.relayout(this.plot, change);
-    }
-
-    eye() { return this.plot._fullLayout.scene.camera.eye; }
-    turn(eye) { Plotly.relayout(this.plot, { "scene.camera.eye": eye }); }
-
-    data() {
-      return this.view.data.map((trace, i) => {
-        const shown = { ...trace, visible: !this.hidden.has(i) };
-        delete shown.label;
-        if (!("series" in trace)) return shown;
-        const { x, y, smooth } = this.spec.series[trace.series];
-        return { ...shown, x, y: this.smoothed ? smooth : y };
-      });
-    }
-
-    layout() {
-      const { xaxis, yaxis, scene, ...rest } = this.view.layout;
-      const lines = this.view.data.filter((trace) => "label" in trace).length;
-      const square = this.place.classList.contains("half");
-      const height = square ? Math.min(this.spec.height, this.plot.clientWidth + 40) : this.spec.height;
-      this.plot.style.height = `${height}px`;
-      const layout = { ...BASE, ...rest, height };
-      layout.hovermode ??= lines > 0 && lines <= 8 ? "x unified" : "closest";
-      if (scene) {
-        const far = this.plot.clientWidth < 420 ? 1.75 : 1.25;
-        const depth = (axis) => ({ gridcolor: "#d9dee3", zeroline: false, backgroundcolor: "white", ...axis });
-        layout.scene = {
-          xaxis: depth(scene.xaxis), yaxis: depth(scene.yaxis), zaxis: depth(scene.zaxis),
-          camera: { eye: { x: 1.15 * far, y: -1.35 * far, z: 0.75 * far }, center: { x: 0, y: 0, z: -0.12 } }, aspectmode: "manual", aspectratio: { x: 1, y: 1, z: 0.7 },
-        };
-      } else {
-        layout.dragmode = touch ? false : "zoom";
-        layout.xaxis = { ...AXIS, ...xaxis };
-        layout.yaxis = { ...AXIS, ...yaxis };
-      }
-      return layout;
-    }
-
-    draw() {
-      this.drawn = true;
-      this.plot.replaceChildren();
-      Plotly.purge(this.plot);
-      Plotly.newPlot(this.plot, this.data(), this.layout(), { responsive: true, displayModeBar: false, scrollZoom: false });
-      this.entries();
-    }
-
-    // The legend: a box to tick for each line.
-    entries() {
-      const lines = this.view.data.map((trace, i) => [trace, i]).filter(([trace]) => "label" in trace);
-      this.legend.hidden = lines.length < 2;
-      const entry = ([trace, i]) => {
-        const box = make("input", { type: "checkbox", checked: !this.hidden.has(i) });
-        box.addEventListener("change", () => this.show([i], box.checked));
-        const label = make("label", {}, box, swatch(trace), make("span", {}, trace.label));
-        for (const event of ["mouseenter", "focusin"]) label.addEventListener(event, () => this.stress(i));
-        for (const event of ["mouseleave", "focusout"]) label.addEventListener(event, () => this.stress(null));
-        return label;
-      };
-      const boxes = lines.map(entry);
-      const all = make("label", { className: "all" }, make("input", { type: "checkbox", checked: this.hidden.size === 0 }), "all lines");
-      all.firstChild.addEventListener("change", (event) => {
-        this.show(lines.map(([, i]) => i), event.target.checked);
-        for (const label of boxes) label.firstChild.checked = event.target.checked;
-      });
-      this.legend.replaceChildren(make("legend", { className: "unseen" }, "Lines"), ...(lines.length > 8 ? [all] : []), ...boxes);
-    }
-
-    show(lines, visible) {
-      for (const i of lines) this.hidden[visible ? "delete" : "add"](i);
-      Plotly.restyle(this.plot, { visible }, lines);
-    }
-
-    // One line before the others, while the pointer or the focus is on its name.
-    stress(line) {
-      const opacity = this.view.data.map((_, i) => (line === null || i === line ? 1 : 0.15));
-      Plotly.restyle(this.plot, { opacity });
-    }
-
-    save() {
-      const name = this.title.replace(/[^\w.-]+/g, "-");
-      Plotly.downloadImage(this.plot, { format: "svg", filename: name, width: 900, height: this.spec.height });
-    }
-  }
+  button.addEventListener("click", () => { wear(isDark() ? "light" : "dark"); redraw(); });
+  dark.addEventListener("change", () => { name(); redraw(); });
+  name();
+  document.querySelector("header").append(button);
 
   try {
     await unpack(document.getElementById("plotly"));
@@ -245,20 +44,27 @@
     for (const place of places) place.querySelector(".plot").textContent = `This browser cannot draw the picture: ${error}`;
     return;
   }
-  const pictures = new Map(places.map((place) => [place, new Picture(place)]));
+  for (const place of document.querySelectorAll(".explorer")) {
+    new Explorer(place, [...place.querySelectorAll(".picture")].map((of) => pictures.get(of)));
+  }
+
+  // Paper is light, and every picture is on it.
+  let worn;
+  const print = (onPaper) => pictures.forEach((picture) => { picture.onPaper = onPaper; picture.draw(); });
+  addEventListener("beforeprint", () => { worn = root.dataset.theme; wear("light"); print(true); });
+  addEventListener("afterprint", () => { wear(worn); print(false); });
+
   const near = new IntersectionObserver((entries) => {
-    for (const entry of entries) {
-      if (!entry.isIntersecting) continue;
-      near.unobserve(entry.target);
-      pictures.get(entry.target).draw();
+    for (const { isIntersecting, target } of entries) {
+      if (!isIntersecting) continue;
+      near.unobserve(target);
+      pictures.get(target).draw();
     }
   }, { rootMargin: "800px" });
-  places.forEach((place) => near.observe(place));
-
-  const all = (width) => pictures.forEach((picture) => {
-    if (!picture.drawn) picture.draw();
-    Plotly.relayout(picture.plot, width ? { width, autosize: false } : { width: null, autosize: true });
-  });
-  addEventListener("beforeprint", () => all(660));
-  addEventListener("afterprint", () => all(null));
+  let deep = 0;
+  for (const [place, picture] of pictures) {
+    if (picture.deep && ++deep > DEEP) near.observe(place);
+    else picture.draw();
+    await new Promise((resolve) => setTimeout(resolve)); // the page answers between two pictures
+  }
 })();

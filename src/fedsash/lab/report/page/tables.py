@@ -13,9 +13,10 @@ from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
 from ...summaries import stuck_text
 from ...table import leader
-from ..comparison import CONFIDENCE, Row
+from ..comparison import GAIN, Row
 from .collect import Analysis, RunOnPage
 from .markup import MISSING, Html, join, some, table, tag
+from .seeds import labels_text
 
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
@@ -61,18 +62,16 @@ def results(runs: Sequence[RunOnPage]) -> Html:
 
 def over_seeds(rows: Sequence[Row]) -> Html:
     """The comparison of runs that differ only in their seed."""
-    groups: dict[str, list[list[str]]] = {}
+    groups: dict[str, list[Row]] = {}
     for row in rows:
-        mean, gain = (signed(text) for text in (row.mean_text(2), row.gain_text(2)))
-        cells = [row.model, str(len(row.values)), mean, gain]
-        groups.setdefault(", ".join(f"{axis} {label}" for axis, label in row.labels.items()), []).append(cells)
-    interval = f"gain, {100 * CONFIDENCE:g} % interval"
+        groups.setdefault(labels_text(row.labels), []).append(row)
     caption = (
         "Mean over the seeds of each run's mean, with the sample's standard deviation. The gain is how much better it "
         "is than the global model of the same run, with Student's interval over the seeds. Shares are in per cent, "
-        "their gains in percentage points."
+        "their gains in percentage points; each setting's best mean is in bold."
     )
-    return table(caption, ["model", "seeds", "mean ± std", interval], groups.items())
+    shown = [(setting if len(groups) > 1 else None, _over_seeds(of)) for setting, of in groups.items()]
+    return table(caption, ["model", "seeds", "mean ± std", GAIN], shown)
 
 
 def cost(runs: Sequence[RunOnPage]) -> Html:
@@ -210,6 +209,15 @@ def duration(seconds: float | None) -> str:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
+
+
+def _over_seeds(rows: Sequence[Row]) -> list[list[str]]:
+    """The rows of one setting."""
+    lead = rows[0].decided.criterion.best({row.model: row.mean for row in rows}) if len(rows) > 1 else None
+    return [
+        [row.model, str(len(row.values)), _best(signed(row.mean_text(2)), row.model == lead), signed(row.gain_text(2))]
+        for row in rows
+    ]
 
 
 def _rows(run: RunOnPage) -> list[list[str]]:

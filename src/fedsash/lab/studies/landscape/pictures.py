@@ -16,7 +16,7 @@ STRIP = 0.4
 def of_line(found: Found) -> Picture:
     """Loss above error. The two models are marked."""
     a, b = (str(name) for name in found["models"])
-    below = Axis(f"beta:  beta * {a} + (1 - beta) * {b}")
+    below = Axis("beta")
     panels = []
     for place, (key, (label, factor)) in enumerate(_shown(found).items()):
         line = Line("", found["beta"], _times(factor, found[key]), look(place))
@@ -56,15 +56,15 @@ def of_surface(found: Found) -> Picture:
     """The loss and the error in three dimensions, and as contours."""
     x, y = Axis("a, along the first direction"), Axis("b, along the second")
     centre = Points([""], [0], [0])
-    panels = [Panel(f"{field.label}, in 3-D", x, y, [field]) for field in _fields(found, relief=True)]
-    panels += [
+    deep = [Panel(f"{field.label}, in 3-D", Axis("a"), Axis("b"), [field]) for field in _fields(found, relief=True)]
+    flat = [
         Panel(f"{field.label}, from above", x, y, [field, centre], width=5.4, square=True) for field in _fields(found)
     ]
     caption = (
-        f"Around {found['model']}, {split_in_words(found)}, along two random directions with its filters' norms."
-        f"{_measured(found)} Surfaces that are shown together have the same scales. {_cut()}"
+        f"Around {found['model']}, {split_in_words(found)}, along two random directions a and b with its filters' "
+        f"norms.{_measured(found)} Surfaces that are shown together have the same scales. {_cut()}"
     )
-    return Picture(found["title"], panels, columns=2, caption=caption)
+    return Picture(found["title"], deep + flat, columns=2, caption=caption)
 
 
 def _shown(found: Found) -> dict[str, tuple[str, float]]:

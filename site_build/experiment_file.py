@@ -1,0 +1,136 @@
+"""The page of all keys of experiment files, sweep files and reproduction files, from what reads these files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
+from functools import cache
+
+from fedsash.lab.config.keys import Key, keys, tables_in
+from fedsash.lab.config.registries import REGISTRIES, registry_of
+from fedsash.lab.config.registry import Registry
+from fedsash.lab.config.words import describe, meaning, show, summary
+from fedsash.lab.reproductions import figures, pick, reproduction, statements, tables
+from fedsash.lab.sweeps import axes
+
+from .limits import limits
+from .markdown import code, table
+
+TOP = """\
+# Experiment file
+
+An experiment file is TOML. Every key has a default; an empty file is a small experiment on digits. This page is made
+from the code that reads the file. The terminal says the same: `fedsash list`, `fedsash list methods fedprox`.
+
+A table with a `name` chooses one of several things, and its other keys are those of this thing. A thing of
+[your own](../how-to/extend.md) is named by its place, `"package.module:Class"`. `NAME` in a key stands for a name of
+your own choice.
+"""
+SWEEP_FILE = """\
+## Sweep files
+
+A sweep file is an experiment and what varies in it. [Many runs](../how-to/sweeps.md) has an example.
+"""
+REPRODUCTION_FILE = """\
+## Reproduction files
+
+A reproduction file is a sweep file, and the tables and figures that are made of its runs.
+[Reproductions](../how-to/reproductions.md#adding-one) has an example.
+"""
+PARTS = {
+    "`[[changes]]`": reproduction.CHANGE,
+    "`[scales.NAME]`": {f.name: meaning(reproduction.Scale, f.name) for f in fields(reproduction.Scale)},
+    "`[[tables]]`": tables.KEYS,
+    "`[[figures]]`": figures.KEYS,
+    "`[[figures.statements]]`": statements.KEYS,
+    "A pick: labels of axes, and": pick.OWN,
+}
+"""The tables of a reproduction file, with their keys and what they mean."""
+
+
+def page() -> str:
+    """The page: a section for each table, then sweep files and reproduction files."""
+    parts = [TOP, "## The file itself"]
+    for place, own in by_table().items():
+        if place:
+            parts.append(f"## `[{place}]` {{#{anchor(place)}}}")
+        registry = next((one for one in REGISTRIES.values() if one.key == place), None)
+        parts += _things(registry, own) if registry else [keys_table(own)]
+    parts += [SWEEP_FILE, meanings(axes.KEYS), REPRODUCTION_FILE, meanings(reproduction.KEYS)]
+    for heading, known in PARTS.items():
+        parts += [f"### {heading}", meanings(known)]
+    return "\n\n".join(parts) + "\n"
+
+
+@cache
+def by_table() -> dict[str, list[Key]]:
+    """The keys of each table, by its place; those of the file itself come first.
+
+    A table of things that stands in a second place, such as the partition inside another one, is told once.
+    """
+    places = [(registry, place) for key in keys() for registry, place in _tables(key)]
+    repeated = {place for registry, place in places if registry and place != registry.key}
+    found: dict[str, list[Key]] = {}
+    for key in keys():
+        place = key.path.rpartition(".")[0]
+        if place not in repeated:
+            found.setdefault(place, []).append(key)
+    return found
+
+
+def anchor(*names: str) -> str:
+    """The place of a section on the page."""
+    return "-".join(re.sub(r"\W+", "-", name.lower()).strip("-") for name in names)
+
+
+def keys_table(given: Iterable[Key]) -> str:
+    """A table of keys."""
+    rows = [(code(key.name), takes(key), code(default(key)), key.meaning.removesuffix(":")) for key in given]
+    return table(("key", "takes", "default", "meaning"), rows)
+
+
+def meanings(known: Mapping[str, str]) -> str:
+    """A table of keys that have a meaning only."""
+    return table(("key", "meaning"), [(code(key), what) for key, what in known.items()])
+
+
+def takes(key: Key) -> str:
+    """What the value of a key may be: its type with its limits, or the table that stands there."""
+    there = dict.fromkeys(registry.key if registry else place for registry, place in _tables(key))
+    if there:
+        known = by_table()
+        return ", or ".join(f"[`[{place}]`](#{anchor(place)})" if place in known else "a table" for place in there)
+    return "; ".join([describe(key.option.kind), *limits(key.make, key.option)])
+
+
+def default(key: Key) -> str:
+    """The default of a key; of a table that chooses a thing, the thing's name."""
+    if not (tables := _tables(key)):
+        return key.default
+    named, value = [registry for registry, _ in tables if registry], key.option.default
+    return f"name = {show(named[0].name_of(value))}" if named and value else ""
+
+
+def _tables(key: Key) -> list[tuple[Registry | None, str]]:
+    """The tables that the value of a key may be: the registry whose things each names, if any, and its place."""
+    return [(registry_of(kind), place) for kind, place in tables_in(key.option.kind, key.path)]
+
+
+def _things(registry: Registry, own: list[Key]) -> Iterator[str]:
+    """The things that a table chooses from, the keys that all of them have, and those of each."""
+    yield f"`{registry.key}.name` chooses one of these:"
+    yield table(("name", "what it is"), [(code(name), summary(make)) for name, make in registry.things.items()])
+    by_thing = {name: [key for key in own if key.thing == name] for name in registry.things}
+    common = set.intersection(*({_row(key) for key in given} for given in by_thing.values()))
+    if shared := [key for key in next(iter(by_thing.values())) if _row(key) in common]:
+        yield "All of them have these keys:"
+        yield keys_table(shared)
+    for name, given in by_thing.items():
+        if rest := [key for key in given if _row(key) not in common]:
+            yield f"### `name = {show(name)}` {{#{anchor(registry.key, name)}}}"
+            yield keys_table(rest)
+
+
+def _row(key: Key) -> tuple[str, str, str, str]:
+    return key.name, takes(key), default(key), key.meaning

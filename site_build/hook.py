@@ -1,0 +1,82 @@
+"""What mkdocs calls while it builds the site (see `hooks` in mkdocs.yml)."""
+
+from __future__ import annotations
+
+import logging
+import re
+from html import unescape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from latex2mathml.converter import convert
+from mkdocs.structure.files import File
+
+from site_build import commands, examples, experiment_file, plain, python_pages
+from site_build.links import relinked
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+    from mkdocs.structure.nav import Navigation
+    from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[1]
+FROM_ROOT = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+"""Pages that lie at the top of the repository."""
+FORMULA = re.compile(r'<(span|div) class="arithmatex">\\[(\[](.*?)\\[)\]]</\1>', re.DOTALL)
+
+# Stubs list the public names, and griffe reads them there.
+logging.getLogger("mkdocs.plugins.griffe").addFilter(lambda record: "__all__" not in record.getMessage())
+
+pages: dict[str, str] = {}
+"""The Markdown of every page of this build, by its place."""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what does not lie in docs/: pages that are made here, pages at the top of the repository, examples."""
+    pages.clear()
+    made = {
+        "reference/experiment-file.md": experiment_file.page(),
+        "reference/commands.md": commands.page(),
+        "examples/index.md": examples.page(ROOT),
+        **python_pages.pages(),
+    }
+    for place, content in made.items():
+        files.append(File.generated(config, place, content=content))
+    for place, source in FROM_ROOT.items():
+        files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
+    for file in examples.files(ROOT):
+        files.append(File.generated(config, file.as_posix(), abs_src_path=str(ROOT / file)))
+    return files
+
+
+def on_nav(nav: Navigation, **_: Any) -> None:
+    """The list of pages has the order of the navigation."""
+    pages.update((page.file.src_uri, "") for page in nav.pages)
+
+
+def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
+    """Give the page the links of the site, and remember its Markdown."""
+    place = page.file.src_uri
+    if place.endswith(".ipynb"):
+        pages[place] = plain.notebook(Path(page.file.abs_src_path or ""))
+        return markdown
+    source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
+    markdown = relinked(markdown, source)
+    of_python = place.startswith(python_pages.FOLDER)
+    pages[place] = python_pages.written_out(markdown) if of_python else plain.written(markdown)
+    return markdown
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Formulas as MathML, which browsers draw themselves."""
+    display = {"span": "inline", "div": "block"}
+    return FORMULA.sub(lambda found: convert(unescape(found[2]), display=display[found[1]]), html)
+
+
+def on_post_build(config: MkDocsConfig, **_: Any) -> None:
+    """Write the Markdown of all pages beside their HTML, and the list of them."""
+    site, found = Path(config.site_dir), {str(Path(place).with_suffix(".md")): text for place, text in pages.items()}
+    for place, text in found.items():
+        (site / place).write_text(text, encoding="utf-8")
+    (site / "llms.txt").write_text(plain.index(config.site_name, config.site_description or "", found), "utf-8")

@@ -1,0 +1,26 @@
+"""Pieces of Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def table(heading: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; `|` and line feeds in its cells do not end them."""
+    lines = [heading, ["---"] * len(heading), *rows]
+    return "\n".join(f"| {' | '.join(map(cell, line))} |" for line in lines)
+
+
+def cell(text: str) -> str:
+    """A text as the content of a table's cell."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def code(text: str) -> str:
+    """A text as code; empty if it is."""
+    return f"`{text}`" if text else ""
+
+
+def block(text: str) -> str:
+    """Lines as a block of plain text."""
+    return f"```text\n{text.rstrip()}\n```"

@@ -1,0 +1,102 @@
+"""The text of a new experiment file: the data that were asked for, and every other key with its default, commented."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterator
+from typing import Any
+
+from ...basics.errors import check
+from .errors import check_known
+from .experiment import Experiment
+from .keys import tables_in
+from .parsing import parse
+from .registries import REGISTRIES, registry_of
+from .registry import REQUIRED, Registry, options
+from .tables import plain
+from .words import meaning, show
+
+WIDTH, COLUMN, NAMES = 120, 32, 60
+"""The longest line, the column at which remarks begin where there is room, and the longest list of names in one."""
+
+OPEN = "..."
+"""Stands for a value that a key has no default for."""
+
+HEAD = f"""\
+# An experiment of fedsash. Train it with:  fedsash run FILE
+#
+# A line such as "# rounds = 300" shows a default: take its # away to change it. {OPEN} stands for a value of yours.
+# More: `fedsash list local` explains a table, `fedsash list local.lr` a key, `fedsash list methods` all that a name
+# can be. `fedsash partition FILE` shows who holds which samples.
+"""
+
+AVERAGES = {"window20": {"name": "window", "size": 20}}
+FEW = {"name": "iid", "clients": 10}
+"""The partition of one's own data, which may be few samples, and whose labels need not be classes."""
+
+MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
+"""The models of data that the default model can't learn."""
+
+
+def template(data: str, path: str = "", file: str = "experiment.toml") -> str:
+    """The text of an experiment file for a data set of that name, at `path` if it has files. The file is called `file`.
+
+    Raises `ConfigError` if there is no such data set, and `SettingError` unless `path` fits it.
+    """
+    registry = REGISTRIES["datasets"]
+    check_known(data, registry.things, "there are no data")
+    place = registry.options(data).get("path")
+    needed = place is not None and place.default in (REQUIRED, "")
+    check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
+    check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
+    given: dict[str, dict[str, Any]] = {"data": {"name": data} | ({"path": path} if path else {}), "averages": AVERAGES}
+    given |= {"partition": FEW} if needed else {}
+    given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
+    return HEAD.replace("FILE", file) + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
+
+
+def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """The lines of the file: first the keys that are no tables, which TOML wants there, then the tables."""
+    tables: list[str] = []
+    for option in options(Experiment).values():
+        value, remark = getattr(experiment, option.name), meaning(Experiment, option.name)
+        kind, place = next(tables_in(option.kind, option.name), (None, option.name))
+        if kind is None or not value:
+            yield _setting(place, value if kind is None else None, remark, registry_of(kind) is not None)
+        elif place == option.name:
+            tables += ["", *_table(place, value, kind, remark, given.get(place, ()))]
+        else:
+            for name, one in value.items():
+                tables += ["", *_table(f"{option.name}.{name}", one, kind, remark, given[option.name][name])]
+    yield from tables
+
+
+def _table(place: str, value: Any, kind: Any, remark: str, given: Collection[str]) -> Iterator[str]:
+    """The lines of a table; keys that are not `given` are commented."""
+    registry, table = registry_of(kind), plain(value, kind)
+    yield _remarked(f"[{place}]", remark)
+    make = type(value) if registry is None else registry.find(table["name"])
+    known = options(make) if registry is None else registry.options(table["name"])
+    if registry is not None:
+        yield _setting("name", table["name"], _names(registry), given="name" in given)
+    for name in known:
+        yield _setting(name, table.get(name), meaning(make, name), given=name in given)
+
+
+def _setting(name: str, value: Any, remark: str, thing: bool = False, given: bool = False) -> str:
+    """The line of one key. A `thing` without a value is a table with a name."""
+    text = show(value) if value is not None else f"{{ name = {OPEN} }}" if thing else OPEN
+    return _remarked(f"{name} = {text}" if given else f"# {name} = {text}", remark)
+
+
+def _names(registry: Registry) -> str:
+    """What a name can be."""
+    title = next(title for title, one in REGISTRIES.items() if one is registry)
+    names = ", ".join(registry.things)
+    return names if len(names) <= NAMES else f"fedsash list {title}"
+
+
+def _remarked(line: str, remark: str) -> str:
+    """A line with the first sentence of a remark behind it, which is cut where the line is full."""
+    begun, sentence = f"{line:<{COLUMN}}  # ", remark.partition(". ")[0].rstrip(".;")
+    return begun + textwrap.shorten(sentence, WIDTH - len(begun), placeholder=" ...") if remark else line

@@ -1,0 +1,63 @@
+"""Means over seeds: a table with intervals, and the mean curves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean
+
+from ....basics.errors import RunError
+from ...pictures import Picture
+from ..comparison import Row, compare, labels_of
+from .collect import RunOnPage, by_metric
+from .curves import curves
+
+
+def comparisons(runs: Sequence[RunOnPage], wrong: list[str]) -> list[list[Row]]:
+    """The rows of `compare`, first those of the metric that decides, then those of each split's worst tenth.
+
+    Empty if no two runs differ only in their seed. If runs can't be compared, `wrong` gets the reason.
+    """
+    splits = [list(run.summary["over_clients"]) for run in runs]
+    alike = splits[0] if splits and all(of_run == splits[0] for of_run in splits) else []
+    try:
+        compared = [compare(runs, of=of) for of in ("", *(f"{split}/worst_tenth" for split in alike))]
+    except RunError as error:
+        wrong.append(f"seeds are not compared: {error}")
+        return []
+    return compared if any(len(row.values) > 1 for row in compared[0]) else []
+
+
+def pictures(runs: Sequence[RunOnPage]) -> list[Picture]:
+    """The mean curves over the seeds of each setting, a picture for each metric that decides."""
+    settings: dict[str, list[RunOnPage]] = {}
+    for run, labels in zip(runs, labels_of(runs), strict=True):
+        if run.curves:
+            settings.setdefault(labels_text(labels), []).append(run)
+    means = [_mean(name if len(settings) > 1 else f"{len(of)} seeds", of) for name, of in settings.items()]
+    drawn = [curves(alike, each="setting") for alike in by_metric(means)]
+    return [_of_means(picture) for picture in drawn if picture is not None]
+
+
+def _of_means(picture: Picture) -> Picture:
+    """The picture, which says that it shows means."""
+    title, caption = f"{picture.title}, mean over seeds", f"Means over seeds. {picture.caption}"
+    return replace(picture, title=title, caption=caption)
+
+
+def labels_text(labels: dict[str, str]) -> str:
+    """The labels of a setting in words."""
+    return ", ".join(f"{axis} {label}" for axis, label in labels.items())
+
+
+def _mean(name: str, runs: Sequence[RunOnPage]) -> RunOnPage:
+    """One run in place of several: its curves are their means, at the rounds that all of them have."""
+    first = runs[0].curves
+    models, found = {}, {}
+    for model in first.models:
+        each = [run.curves.models.get(model, {}) for run in runs]
+        rounds = [round for round in each[0] if all(round in points for points in each)]
+        models[model] = {round: fmean(points[round] for points in each) for round in rounds}
+        means = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
+        found[model] = {"last_mean": None if None in means else fmean(means)}
+    return replace(runs[0], name=name, curves=replace(first, models=models), summary={"models": found})

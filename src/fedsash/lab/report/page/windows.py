@@ -1,0 +1,68 @@
+"""Every window of a run under two sliders: its size, and the round after which it ends."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from ....tasks import Criterion
+from ...pictures import Picture
+from ...runs import running_sums
+from ...studies.window_map import best_at_the_end, grid_of
+from .collect import Analysis, RunOnPage
+from .markup import Html, code, join, some, tag
+
+KIND = "map"
+EVERY = (
+    "Every window of the run. The ring is the chosen one, and a click chooses another. At first it is the window that "
+    "is best at the last end; this choice has seen these very samples."
+)
+CURVE = (
+    "Windows of the chosen number of models, and the model itself where it was evaluated. The line is the chosen end."
+)
+
+
+def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -> Html:
+    """The sliders over one map of windows, what the chosen window comes to, and the two pictures that follow them.
+
+    windows.js takes the numbers from the pictures.
+    """
+    found = analysis.content
+    every, by_end = picture.panels
+    overview = replace(picture, panels=[every], caption=EVERY)
+    curve = Picture("The chosen number of models, whenever it ends", [by_end], caption=CURVE)
+    sizes, criterion = grid_of(found)[0], Criterion(**found["metric"])
+    sliders = [
+        _slider("W, the number of models", "size", len(sizes), sizes.index(best_at_the_end(found))),
+        _slider("ends after round", "end", len(found["ends"]), len(found["ends"]) - 1),
+    ]
+    return tag(
+        "div",
+        tag("div", *sliders, class_="sliders"),
+        tag("p", class_="found", role="status"),
+        tag("div", place(overview), place(curve, half=True), class_="pictures"),
+        class_="explorer",
+        data_metric=criterion.name,
+        data_share=criterion.share,
+    )
+
+
+def unmade(runs: Sequence[RunOnPage], analyses: Sequence[Analysis]) -> Html | None:
+    """The command that makes the map of the runs that have saved sums, but no map. None if there is no such run."""
+    having = {analysis.file.parent.parent for analysis in analyses if analysis.kind == KIND}
+    without = [run for run in runs if run.folder not in having and running_sums.kept(run.folder / running_sums.FOLDER)]
+    if not without:
+        return None
+    told = (
+        f"The sums of the models are saved, but no map of the windows yet: {some([run.name for run in without])}. This "
+        "makes it; a new page then has sliders for the number of models and the end."
+    )
+    commands = "\n".join(f"fedsash map {shlex.quote(str(run.folder))}" for run in without)
+    return join([tag("p", told), code(commands)])
+
+
+def _slider(label: str, name: str, count: int, start: int) -> Html:
+    """A slider over the places 0, 1, ... of `count` values; its value stands beside the label."""
+    bar = tag("input", type="range", name=name, min=0, max=count - 1, value=start)
+    return tag("label", tag("span", f"{label}: ", tag("output")), bar)

@@ -1,0 +1,45 @@
+"""What studies share that take 1, 2, ... of a round's client models: random orders, and lines by their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ...basics.arrays import Ints
+from ...basics.randomness import Purpose, generator
+from ..pictures import Line, look
+from ..pictures.styles import Style
+from .study import Found
+
+LINES = 4
+"""The most rounds that have a line of their own in a picture."""
+
+
+def random_orders(size: int, count: int, seed: int) -> list[Ints]:
+    """`count` random orders of `size` clients."""
+    return [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(count)]
+
+
+def by_number(found: Found, solid: str, dashed: str, called: str, scale: float = 1.0) -> list[Line]:
+    """The numbers `solid` and, dashed, `dashed` by the number of models, for some rounds from the first to the last.
+
+    Both are keys of the findings, lists by round and number. `called` is what dashed lines are called.
+    """
+    places = np.unique(np.linspace(0, len(found["rounds"]) - 1, LINES).round().astype(int)).tolist()
+    lines = []
+    for i, place in enumerate(places):
+        style, name = look(i), f"round {found['rounds'][place] + 1}"
+        lines.append(line(name, _numbered(found[solid][place], scale), style))
+        other = Style(style.colour, "dash", style.symbol)
+        lines.append(line(f"{name}, {called}", _numbered(found[dashed][place], scale), other))
+    return lines
+
+
+def line(name: str, points: Sequence[tuple[float, float]], style: Style) -> Line:
+    """A line through points (x, y)."""
+    return Line(name, [x for x, _ in points], [y for _, y in points], style)
+
+
+def _numbered(values: Sequence[float], scale: float) -> list[tuple[float, float]]:
+    return [(k, scale * value) for k, value in enumerate(values, 1)]

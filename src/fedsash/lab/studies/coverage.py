@@ -1,0 +1,184 @@
+"""The samples that the clients of W successive rounds hold together (IMA, section 6.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...basics.arrays import Floats, Ints
+from ...basics.errors import check, check_count
+from ...federation import Federation
+from ...sampling import Poisson, Uniform
+from ..pictures import Axis, Line, Panel, Picture, look
+from ..pictures.styles import QUIET
+from .opened import OpenRun
+from .study import Found, OnProgress, Rows, Study, number, option, share, unseen
+from .window import participation
+
+SIZES = (1, 2, 5, 10, 20, 50, 100, 200)
+
+
+def covered(clients: Sequence[Ints], there: NDArray[np.bool_], size: int) -> NDArray[np.bool_]:
+    """Whether a client of the last W rounds holds each of n samples, `[t, n]`, after each of t rounds.
+
+    `clients` are the indices of each client's samples, without duplicates; every sample has a client. `there` `[t, N]`
+    says who takes part. W is `size`; before round W it is the number of rounds that there are.
+    """
+    n = 1 + max(int(index.max(initial=-1)) for index in clients)
+    holders, found = np.zeros(n, dtype=np.int64), np.zeros((len(there), n), dtype=np.bool_)
+    for t, now in enumerate(there):
+        for i in np.flatnonzero(now).tolist():
+            holders[clients[i]] += 1
+        for i in np.flatnonzero(there[t - size]).tolist() if t >= size else ():
+            holders[clients[i]] -= 1
+        found[t] = holders > 0
+    return found
+
+
+def label_distance(y: Ints, seen: NDArray[np.bool_]) -> Floats:
+    """The total variation between the labels of the seen samples and all labels, `[t]` for `seen` `[t, n]`.
+
+    It is half the sum over the classes of |share among the seen samples - share among all|; 1 if none is seen.
+    """
+    classes = np.unique(y, return_inverse=True)[1]
+    every = np.bincount(classes) / len(y)
+    return np.array([_variation(np.bincount(classes[row], minlength=len(every)), every) for row in seen])
+
+
+def _variation(counts: Ints, shares: Floats) -> float:
+    return float(np.abs(counts / counts.sum() - shares).sum() / 2) if counts.any() else 1.0
+
+
+def expected(federation: Federation, size: int) -> float | None:
+    """The mean share of the samples that W = `size` rounds cover, 1 - (1 - m/N)^W for m of N clients a round.
+
+    It holds if all clients are equally likely in every round, and each sample is held by one. Otherwise it is None.
+    """
+    sampling, sizes = federation.sampling, federation.sizes
+    traced = not isinstance(sampling.trace, str) or bool(sampling.trace)
+    shared = len(np.unique(np.concatenate(federation.training_data.clients))) < sizes.sum()
+    if not isinstance(sampling, Uniform | Poisson) or traced or shared:
+        return None
+    return float(1 - (1 - sampling.expected(len(sizes)) / len(sizes)) ** size)
+
+
+@dataclass(frozen=True)
+class CoverageStudy(Study):
+    """How much of the data the rounds in a window have seen: the samples of all clients that took part in them.
+
+    D is the samples of all clients. With D_t those of the clients of round t, a window of W rounds covers the union of
+    D_{t-W+1}, ..., D_t. `share` is its size, as a share of D's. `distance` is the total variation between the
+    distributions of its labels and of D's, None if the data do not have one label a sample. Both are lists by round for
+    each of the `sizes` W (None: 1, 2, 5, 10, ..., as far as the run goes). Windows before round W have fewer rounds.
+    `expected` is the share for uniform sampling, 1 - (1 - m/N)^W.
+
+    Clients whose upload a round refused count as having taken part. Nothing is trained.
+    """
+
+    kinds: ClassVar = ("coverage",)
+    takes: ClassVar = "each"
+    examples: ClassVar = """\
+  fedsash coverage runs/a                          which share of the samples do 1, 2, 5, ... rounds see?
+  fedsash coverage runs/a --sizes 5,20,100
+"""
+
+    sizes: tuple[int, ...] | None = field(
+        default=None, metadata=option("numbers of rounds in a window (default: 1, 2, 5, 10, ...)", metavar="W[,W...]")
+    )
+
+    def __post_init__(self) -> None:
+        for size in self.sizes or ():
+            check_count("CoverageStudy.sizes", size)
+
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        rounds = max(run.rounds, default=0)
+        check(run.in_rounds, str(run.folder), "on a network", "must be a run in rounds")
+        check(rounds > 0, str(run.folder), rounds, "must have finished a round")
+        sizes = [size for size in SIZES if size <= rounds] if self.sizes is None else list(self.sizes)
+        check(max(sizes) <= rounds, "sizes", max(sizes), f"must be at most the run's {rounds} rounds")
+        by_size = []
+        for done, size in enumerate(sizes, 1):
+            by_size.append(_seen(run.federation, rounds, size))
+            progress(done, len(sizes))
+        return {
+            "kind": self.kind,
+            "title": f"{run.folder.name}: the samples that the rounds in a window have seen",
+            "sizes": sizes,
+            "rounds": list(range(1, rounds + 1)),
+            "share": [share for share, _ in by_size],
+            "distance": None if by_size[0][1] is None else [distance for _, distance in by_size],
+            "expected": [expected(run.federation, size) for size in sizes],
+        }
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        yield ["window", "samples\nseen", "\nleast", "uniform\nsampling", "labels:\ndistance", "\nlargest"]
+        for i, size in enumerate(found["sizes"]):
+            shares, distances = _full(found, "share", i), _full(found, "distance", i)
+            cells = [share(_mean(shares)), share(min(shares)), share(found["expected"][i])]
+            yield [str(size), *cells, number(_mean(distances), 3), number(max(distances, default=None), 3)]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """What windows cover on average, by their size, and each of them, by round."""
+        ticks = {size: str(size) for size in found["sizes"]}
+        size, round = Axis("W, the rounds in a window", log=True, ticks=ticks), Axis("round", whole=True)
+        seen, apart = Axis("share of all samples (%)", low=0, high=100), Axis("distance of the labels", low=0)
+        panels = [
+            Panel("samples by size", size, seen, [_means(found, "share", 100), *_expectation(found)]),
+            Panel("samples by round", round, seen, _by_round(found, "share", 100)),
+        ]
+        if found["distance"] is not None:
+            panels.append(Panel("labels by size", size, apart, [_means(found, "distance")]))
+            panels.append(Panel("labels by round", round, apart, _by_round(found, "distance")))
+        caption = (
+            "The samples held by the clients of the last W rounds, and how far their labels are distributed from those "
+            "of all samples (total variation)."
+        )
+        return Picture(found["title"], panels, columns=len(panels), caption=caption)
+
+
+def _seen(federation: Federation, rounds: int, size: int) -> tuple[Floats, Floats | None]:
+    """For the window of that size after each round: the share of the samples in it, and the distance of its labels."""
+    data = federation.training_data
+    held, places = np.unique(np.concatenate(data.clients), return_inverse=True)
+    ends = np.cumsum([len(client) for client in data.clients])[:-1]
+    clients = [np.unique(index) for index in np.split(places, ends)]
+    seen = covered(clients, participation(federation, rounds).numpy() > 0, size)
+    y = data.train.y.cpu().numpy()
+    labelled = y.ndim == 1 and np.issubdtype(y.dtype, np.integer)
+    return seen.mean(1), label_distance(y[held], seen) if labelled else None
+
+
+def _full(found: Found, name: str, place: int) -> list[float]:
+    """The numbers of the windows of one size that have all their rounds."""
+    return [] if found[name] is None else list(found[name][place][found["sizes"][place] - 1 :])
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def _means(found: Found, name: str, scale: float = 1.0) -> Line:
+    means = [scale * float(np.mean(_full(found, name, i))) for i in range(len(found["sizes"]))]
+    return Line("measured" if name == "share" else "", found["sizes"], means, look(0))
+
+
+def _expectation(found: Found) -> list[Line]:
+    if None in found["expected"]:
+        return []
+    return [Line("uniform sampling", found["sizes"], [100 * value for value in found["expected"]], QUIET)]
+
+
+def _by_round(found: Found, name: str, scale: float = 1.0) -> list[Line]:
+    rows = zip(found["sizes"], found[name], strict=True)
+    return [
+        Line(f"W = {size}", found["rounds"], [scale * value for value in values], look(i))
+        for i, (size, values) in enumerate(rows)
+    ]

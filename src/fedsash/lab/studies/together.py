@@ -1,0 +1,44 @@
+"""Runs that are studied together: the same clients train in all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from ...basics.errors import check
+from .client_models import ClientModels, client_models
+from .opened import OpenRun
+
+
+def check_alike(runs: Sequence[OpenRun]) -> None:
+    """Raise `ValueError` unless all runs have the same model and the same samples for each client."""
+    first = runs[0].federation
+    for run in runs:
+        y = run.federation.training_data.train.y
+        check(y.dim() == 1, str(run.folder), tuple(y.shape), "must have one label a sample")
+        here, there = first.training_data.clients, run.federation.training_data.clients
+        same = len(here) == len(there) and all(map(np.array_equal, here, there))
+        same = same and torch.equal(first.training_data.train.y, y)
+        same = same and first.layout.shapes == run.federation.layout.shapes
+        right = f"must have the model and the clients of {runs[0].folder}: the same partition and partition_seed"
+        check(same, "runs", str(run.folder), right)
+
+
+def shared_rounds(runs: Sequence[OpenRun], wanted: Sequence[int] | None) -> list[int]:
+    """The `wanted` rounds, or with None those of which all runs have a state. Raises `ValueError` without a round."""
+    there = [round for round in runs[0].rounds if all(round in run.rounds for run in runs)]
+    rounds = there if wanted is None else list(wanted)
+    check(len(rounds) > 0, "rounds", rounds, "there is no round of which all runs have a state")
+    return rounds
+
+
+def trained_alike(runs: Sequence[OpenRun], round: int) -> list[ClientModels]:
+    """For each run, the models of the clients that train in the first run's round after `round`."""
+    first = client_models(runs[0].federation, runs[0].state(round))
+    trained = [first, *(client_models(run.federation, run.state(round), first.ids) for run in runs[1:])]
+    for models in trained:
+        right = "some clients' uploads can't be used in this round"
+        check(np.array_equal(models.ids, first.ids), "round", round, right)
+    return trained

@@ -1,0 +1,201 @@
+"""Variance and covariance of 1, 2, ... of a round's client models (IMA, Corollary 1 and Theorem 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from ...basics.arrays import Ints
+from ...basics.errors import check, check_count
+from ..pictures import Axis, Panel, Picture, Points
+from .by_number import by_number, random_orders
+from .decomposition import decompose, predictions, union
+from .opened import OpenRun
+from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .together import check_alike, shared_rounds, trained_alike
+
+NUMBERS = {
+    "squared_error": "squared\nerror",
+    "bias": "squared\nbias",
+    "variance": "vari-\nance",
+    "equal": "one's\nover K",
+    "covariance": "covari-\nance",
+    "bound": "lower\nbound",
+}
+"""What is known of K models, and its head in a table."""
+
+
+def covariances(f: Tensor) -> Tensor:
+    """E <f_k - E f_k, f_k' - E f_k'> of predictions `f` `[R, K, n, c]`, as the mean over the samples, `[K, K]`.
+
+    E is the mean over the R runs (with 1/R). The diagonal holds the models' variances V_k.
+    """
+    apart = (f - f.mean(0)).transpose(0, 1).flatten(1)
+    return apart @ apart.mT / (f.shape[0] * f.shape[2])
+
+
+def covariance_bound(covariances: Tensor, p: Tensor) -> float:
+    """The least that sum_{k != k'} p_k p_k' Cov_kk' can be: (1 - sum_k p_k^2) * min Cov_kk'. 0 for one model.
+
+    With equal weights it is ((K-1)/K) * min Cov, IMA's Corollary 1. `covariances` `[K, K]`, weights `p` `[K]` of sum 1.
+    """
+    others = covariances[~torch.eye(len(p), dtype=torch.bool)]
+    return float((1 - p.square().sum()) * others.min()) if len(p) > 1 else 0.0
+
+
+def label_mmd(y: Tensor, held: Tensor) -> Tensor:
+    """MMD^2 between each client's labels and all labels, `[K]`, with the kernel 1 for equal labels and 0 for others:
+
+        MMD^2(D_k, D) = sum_c (share of class c in D_k - its share in D)^2
+
+    `y` are one-hot labels `[n, c]`, `held` bool `[K, n]` says who holds which sample.
+    """
+    shares = held.to(y) @ y / held.sum(1, keepdim=True)
+    return (shares - y.mean(0)).square().sum(-1)
+
+
+@dataclass(frozen=True)
+class VarianceStudy(Study):
+    """How variance and covariance of the clients' models depend on their number K, beside IMA's bounds.
+
+    The clients of the round after each saved state train again, in all runs, as for `decompose`. For K of them with
+    weights p_k of sum 1, and V_k and Cov_kk' as means over the samples of all the round's clients,
+
+        variance = sum_k p_k^2 V_k                          V/K with equal weights, V the mean of the V_k: falls with K
+        covariance = sum_{k != k'} p_k p_k' Cov_kk'  >=  bound = (1 - sum_k p_k^2) * min Cov_kk'
+        squared_error = bias + variance + covariance
+
+    With equal weights the bound is ((K-1)/K) min Cov (IMA, Corollary 1). With unequal ones both hold with the effective
+    number 1 / sum_k p_k^2 in K's place, which is at most K: the variance falls more slowly. `equal` is V/K, with which
+    the variance can be compared. All are lists by K, means over the first K clients in `orders` random orders, which
+    `seed` draws.
+
+    `variances` are the V_k of the clients `ids`, `distances` the MMD^2 of their labels from those of all the round's
+    clients (see `label_mmd`), `correlation` that of the two over the clients, None if either is constant. IMA's Theorem
+    2 has the MMD in the kernel of the model's features; labels stand for it here. Raises `ValueError` for one run alone
+    or different partitions.
+    """
+
+    kinds: ClassVar = ("variance",)
+    takes: ClassVar = "together"
+    examples: ClassVar = """\
+  fedsash variance runs/a runs/b runs/c            runs with the same partition, at every round that all have saved
+  fedsash variance runs/a runs/b --rounds 10,100 --orders 20
+"""
+
+    rounds: tuple[int, ...] | None = field(
+        default=None, metadata=option("saved rounds (default: all of them)", metavar="N[,N...]")
+    )
+    orders: int = field(default=5, metadata=option("random orders of the clients"))
+    samples: int | None = field(
+        default=None, metadata=option("N of the clients' samples, or all", metavar="N", none="all")
+    )
+    seed: int = field(default=0, metadata=option("for the orders"))
+
+    def __post_init__(self) -> None:
+        check_count("VarianceStudy.orders", self.orders)
+        check_count("VarianceStudy.seed", self.seed, least=0)
+
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")
+        check_alike(runs)
+        rounds = shared_rounds(runs, self.rounds)
+        found = []
+        for done, round in enumerate(rounds, 1):
+            found.append(self._measured(runs, round))
+            progress(done, len(rounds))
+        return {
+            "kind": self.kind,
+            "title": f"{runs[0].folder.name}: variance and covariance by the number of clients",
+            "split": "train",
+            "runs": len(runs),
+            "rounds": rounds,
+            **{name: [numbers[name] for numbers in found] for name in found[0]},
+        }
+
+    def _measured(self, runs: Sequence[OpenRun], round: int) -> dict[str, Any]:
+        """The numbers of one round."""
+        trained = trained_alike(runs, round)
+        federation, ids = runs[0].federation, trained[0].ids
+        w = torch.stack([models.w for models in trained])
+        f, targets, held = predictions(federation.module, w, federation.training_data, ids, self.samples)
+        group = Group(f, targets, held, trained[0].p.to(f))
+        orders = random_orders(len(ids), self.orders, self.seed)
+        by_size = [np.mean([group.numbers(order[:k]) for order in orders], axis=0) for k in range(1, len(ids) + 1)]
+        samples, held = union(federation.training_data, ids)
+        variances = group.covariances.diagonal()
+        distances = label_mmd(one_hot(samples.y).to(f), held)
+        return {
+            **dict(zip(NUMBERS, np.transpose(by_size).tolist(), strict=True)),
+            "ids": ids,
+            "variances": variances,
+            "distances": distances,
+            "correlation": _correlation(variances, distances),
+        }
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        heads = {name: head for name, head in NUMBERS.items() if name != "bias"}
+        yield ["saved\nround", "models", *heads.values(), "V_k with\nMMD"]
+        for i, round in enumerate(found["rounds"]):
+            last = len(found["variance"][i]) - 1
+            for k in dict.fromkeys((0, last)):
+                cells = [number(found[name][i][k], 2) for name in heads]
+                yield [str(round), str(k + 1), *cells, number(found["correlation"][i] if k == last else None, 2)]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """The terms by the number of models, and each client's variance by the distance of its data."""
+        size = Axis("K, the number of models", whole=True)
+        falls, held, whole = Axis("variance", log=True), Axis("covariance"), Axis("squared error", low=0)
+        clients = Points([str(i) for i in found["ids"][-1]], found["distances"][-1], found["variances"][-1])
+        far, own = Axis("MMD² of the labels"), Axis("variance of the model", low=0)
+        panels = [
+            Panel("variance", size, falls, by_number(found, "variance", "equal", "V/K")),
+            Panel("covariance and its bound", size, held, by_number(found, "covariance", "bound", "bound")),
+            Panel("squared error and bias", size, whole, by_number(found, "squared_error", "bias", "bias")),
+            Panel("variance by distance of the data", far, own, [clients]),
+        ]
+        caption = (
+            "Variance and covariance of K of a round's client models over runs, beside the mean variance of one over K "
+            "and the lower bound of the covariance; the last panel shows each client of the last saved round."
+        )
+        return Picture(found["title"], panels, columns=4, caption=caption)
+
+
+@dataclass(frozen=True, eq=False)
+class Group:
+    """What `decompose` needs of client models: `f` `[R, K, n, c]`, `y` `[n, c]`, `held` `[K, n]`, `p` `[K]`."""
+
+    f: Tensor
+    y: Tensor
+    held: Tensor
+    p: Tensor
+
+    @property
+    def covariances(self) -> Tensor:
+        return covariances(self.f)
+
+    def numbers(self, chosen: Ints) -> tuple[float, ...]:
+        """The numbers of `NUMBERS` for some of the models, by their places."""
+        index = torch.from_numpy(chosen)
+        f, p = self.f[:, index], self.p[index] / self.p[index].sum()
+        parts, between = decompose(f, self.y, self.held[index], p), covariances(f)
+        terms = (parts.error, parts.bias, parts.variance)
+        equal = float(between.diagonal().mean()) / len(p)
+        means = [float(term.mean()) for term in terms]
+        return *means, equal, float(parts.covariance.mean()), covariance_bound(between, p)
+
+
+def _correlation(x: Tensor, y: Tensor) -> float | None:
+    """Pearson's correlation, None if it is not defined."""
+    if len(x) < 2 or float(x.std()) == 0 or float(y.std()) == 0:
+        return None
+    return float(torch.corrcoef(torch.stack([x, y]))[0, 1])

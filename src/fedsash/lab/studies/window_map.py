@@ -1,0 +1,153 @@
+"""The map of a run's windows: every window by its size and by the round after which it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...basics.errors import check, check_count
+from ...evaluation import Curves
+from ...tasks import Criterion
+from ..pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
+from ..pictures.picture import Layer
+from ..pictures.scales import INNER, LEVELS
+from ..pictures.styles import QUIET
+from ..records import Records
+from .afterwards import Afterwards
+from .opened import OpenRun
+from .study import Found, OnProgress, Rows, Study, option, unseen
+
+
+@dataclass(frozen=True)
+class MapStudy(Study):
+    """The metric that decides of every window that begins and ends at a saved sum.
+
+    n sums give n (n + 1) / 2 windows. `every` takes only the sums of rounds that are a multiple of it (None: all).
+    Raises `ValueError` if there are no such sums.
+    """
+
+    kinds: ClassVar = ("map",)
+    examples: ClassVar = """\
+  fedsash run experiment.toml --out runs/a --set trajectory.every=10    keeps the sum of its models, every 10 rounds
+  fedsash map runs/a                     every window of every size that ends after one of these rounds
+  fedsash map runs/a --every 50          fewer of them: 6 sums make 21 windows, 30 sums 465
+  fedsash report runs/a --out a.html     a page with a slider over the windows and their ends
+"""
+
+    every: int | None = field(
+        default=None,
+        metadata=option("only windows between rounds that are a multiple of N (default: all there are)", metavar="N"),
+    )
+
+    def __post_init__(self) -> None:
+        if self.every is not None:
+            check_count("MapStudy.every", self.every)
+
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+        (run,) = runs
+        newest, criterion = Afterwards(run), run.federation.goal.criterion
+        counts = {round: count for round, count in newest.counts.items() if round % (self.every or 1) == 0}
+        ends = [round for round, count in counts.items() if count > 0]
+        known = list(newest.counts)[1:]
+        check(bool(ends), "every", self.every, f"the sums are of the rounds {known[0]} to {known[-1]}")
+        possible = [sorted({counts[end] - counts[begin] for begin in counts if begin < end} - {0}) for end in ends]
+        values: list[list[float]] = []
+        split, total = "", sum(map(len, possible))
+        for end, sizes in zip(ends, possible, strict=True):
+            trail = Afterwards(run, end)
+            judged = [trail.judge(w).metrics for _, w in trail.windows(sizes)]
+            values.append([metrics[criterion.name] for metrics in judged])
+            split = judged[0].split
+            progress(sum(map(len, values)), total)
+        models = Curves.of(Records(run.folder).load(), criterion, split).models.get("model", {})
+        return {
+            "kind": self.kind,
+            "title": f"{run.folder.name}: every window",
+            "split": split,
+            "metric": asdict(criterion),
+            "ends": ends,
+            "sizes": possible,
+            "value": values,
+            "model": [models.get(end) for end in ends],
+        }
+
+    @staticmethod
+    def rows(found: Found) -> Rows:
+        criterion = Criterion(**found["metric"])
+        yield ["ends after\nround", "windows", "best\nwindow", f"its\n{criterion.name}", "the model"]
+        for end, sizes, values, model in zip(*(found[key] for key in ("ends", "sizes", "value", "model")), strict=True):
+            size = criterion.best(dict(zip(sizes, values, strict=True)))
+            best = None if size is None else values[sizes.index(size)]
+            yield [str(end), str(len(sizes)), str(size or "-"), criterion.text(best, 2), criterion.text(model, 2)]
+
+    @staticmethod
+    def picture(found: Found) -> Picture:
+        """All windows as a map, and the values of the best window at the last end by the round after which it ends."""
+        criterion, ends = Criterion(**found["metric"]), found["ends"]
+        sizes, grid = grid_of(found)
+        label = f"{criterion.name} ({found['split']}, %)" if criterion.share else f"{criterion.name} ({found['split']})"
+        last, size = ends[-1], best_at_the_end(found)
+        margin = 0.02 * (last - ends[0]) or 0.5  # the mark at the last end is whole
+        end = Axis("round after which the window ends", ends[0] - margin, last + margin)
+        height = Axis("W, the number of models")
+        values = Field(label, ends, sizes, grid, levels=_levels(grid, criterion))
+        own = [None if value is None else criterion.scale * value for value in found["model"]]
+        lines: list[Layer] = [
+            Rule(last, "x"),
+            Line("the mean of the last W models", ends, grid[sizes.index(size)], look(0)),
+            Line("model", ends, own, QUIET),
+        ]
+        panels = [
+            Panel("every window", end, height, [values, Points([""], [last], [size])], width=6, height=4.4),
+            Panel("by the end", end, Axis(label, *_reach(grid, own)), lines, width=6, height=4.4),
+        ]
+        caption = (
+            f"Every window, by its number of models W and the round after which it ends; the curve is for W = {size}."
+        )
+        return Picture(found["title"], panels, columns=2, caption=caption)
+
+
+def grid_of(found: Found) -> tuple[list[int], list[list[float | None]]]:
+    """All sizes, ascending, and the values `[size][end]` as they are drawn. None where there is no such window."""
+    scale = Criterion(**found["metric"]).scale
+    columns = [
+        dict(zip(sizes, values, strict=True)) for sizes, values in zip(found["sizes"], found["value"], strict=True)
+    ]
+    sizes = sorted({size for column in columns for size in column})
+    values = [[column.get(size) for column in columns] for size in sizes]
+    return sizes, [[None if value is None else scale * value for value in row] for row in values]
+
+
+def best_at_the_end(found: Found) -> int:
+    """The size of the best window that ends at the last end; without a defined value the smallest size."""
+    values = dict(zip(found["sizes"][-1], found["value"][-1], strict=True))
+    size: int | None = Criterion(**found["metric"]).best(values)
+    return size or found["sizes"][-1][0]
+
+
+def _levels(grid: Sequence[Sequence[float | None]], criterion: Criterion) -> list[float]:
+    """Even levels from the best value down to that which `INNER` of all windows reach."""
+    known = _known(grid)
+    ends = (1 - INNER, 1) if criterion.better == "higher" else (0, INNER)
+    low, high = (float(np.quantile(known, end)) for end in ends)
+    found: list[float] = np.linspace(low, max(high, low + 1e-6 * max(1.0, abs(low))), LEVELS + 1).tolist()
+    return found
+
+
+def _reach(grid: Sequence[Sequence[float | None]], own: Sequence[float | None]) -> tuple[float, float]:
+    """The ends of the axis of values: beyond those of all windows and of the model, whatever W is chosen."""
+    known = _known([*grid, own])
+    low, high = float(known.min()), float(known.max())
+    margin = 0.04 * (high - low) or 1.0
+    return low - margin, high + margin
+
+
+def _known(grid: Sequence[Sequence[float | None]]) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """All numbers of the rows that are finite; a zero if there are none."""
+    values = np.array([value for row in grid for value in row], dtype=np.float64)
+    values = values[np.isfinite(values)]
+    return values if len(values) else np.zeros(1)

@@ -1,0 +1,127 @@
+"""`fedsash init`: the file that it writes runs as it is, and its comments are the defaults."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fedsash.lab.cli import main
+from fedsash.lab.config import Experiment, load, parse
+from fedsash.lab.config.registries import REGISTRIES
+from fedsash.lab.config.registry import options
+from fedsash.lab.config.template import OPEN
+
+ENGINE = ["--set", "engine.kind=sequential", "--set", "engine.workers=1", "--set", "engine.threads=1"]
+DATA = REGISTRIES["datasets"].things
+NEED_A_PATH = [name for name in DATA if name not in ("digits", *(n for n in DATA if getattr(DATA[n], "path", "")))]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def refused(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    assert main(list(words)) == 2
+    out, error = capsys.readouterr()
+    assert out == "" and error.count("\n") == 1
+    return error
+
+
+def test_digits_are_written_and_train(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init"]) == 0
+    assert "train it: fedsash run experiment.toml" in capsys.readouterr().out
+    assert load("experiment.toml") == parse({"averages": {"window20": {"name": "window", "size": 20}}})
+    assert main(["run", "experiment.toml", "--rounds", "2", *ENGINE]) == 0
+    assert (here / "runs" / "experiment" / "summary.json").exists()
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_form_of_data_is_written_and_parses(data: str) -> None:
+    path = ["--path", 'a "folder"'] if data in NEED_A_PATH else []
+    assert main(["init", "--data", data, *path]) == 0
+    experiment = load("experiment.toml")
+    assert REGISTRIES["datasets"].name_of(experiment.data) == data
+    if path:
+        assert getattr(experiment.data, "path", None) == 'a "folder"'
+
+
+@pytest.mark.parametrize("data", ["digits", "images", "table", "texts", "npy"])
+def test_what_is_commented_is_what_holds_without_it(data: str) -> None:
+    """The file with its comments taken away is the same experiment, and no key of any table is left out."""
+    main(["init", "--data", data, *(["--path", "x"] if data != "digits" else [])])
+    text = Path("experiment.toml").read_text()
+    lines = [re.sub(r"  +#.*", "", line) for line in text.splitlines()]
+    bare = [line.removeprefix("# ") for line in lines if re.match(r"(# )?[\w.]+ = |\[", line)]
+    whole = "\n".join(line for line in bare if OPEN not in line)
+    Path("whole.toml").write_text(whole)
+    assert load("whole.toml") == load("experiment.toml")
+    written = [line.split(" = ")[0].strip("[]").split(".")[0] for line in bare]
+    assert set(options(Experiment)) <= set(written)
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def arrays(folder: Path) -> Path:
+    rng = np.random.default_rng(0)
+    folder.mkdir()
+    np.save(folder / "x.npy", rng.normal(size=(60, 4)))
+    np.save(folder / "y.npy", rng.integers(0, 3, 60))
+    return folder
+
+
+def table(file: Path) -> Path:
+    rows = [f"{i % 5},{i % 7},{'ab'[i % 2]}" for i in range(60)]
+    file.write_text("\n".join(["one,two,label", *rows]))
+    return file
+
+
+def texts(file: Path) -> Path:
+    file.write_text("all work and no play makes a dull boy. " * 80)
+    return file
+
+
+def images(folder: Path) -> Path:
+    image = pytest.importorskip("PIL.Image")
+    for i in range(60):
+        place = folder / "ab"[i % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        image.fromarray(np.full((4, 4), 4 * i, dtype=np.uint8)).save(place / f"{i}.png")
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("data", "make"), [("npy", arrays), ("table", table), ("texts", texts), ("images", images)])
+def test_a_file_for_data_of_ones_own_trains_as_it_is(
+    data: str, make: object, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDSASH_CACHE", str(here / "cache"))
+    assert callable(make)
+    place = make(here / ("data" + {"table": ".csv", "texts": ".txt"}.get(data, "")))
+    assert main(["init", "mine.toml", "--data", data, "--path", str(place)]) == 0
+    assert main(["run", "mine.toml", "--rounds", "1", *ENGINE]) == 0
+
+
+def test_a_file_that_is_there_is_never_changed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("experiment.toml").write_text("mine")
+    assert "experiment.toml is there already: name another file" in refused(capsys, "init")
+    assert Path("experiment.toml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (["--data", "images"], "--path = '': must be the file or the folder of your images"),
+        (["--data", "digits", "--path", "x"], "--path = 'x': must be left out: digits need no files"),
+        (["--data", "imges", "--path", "x"], "there are no data imges; did you mean images?"),
+        (["sub/file/x.toml", "--data", "table"], "--path = ''"),
+    ],
+)
+def test_what_does_not_fit_is_one_line_and_writes_nothing(
+    words: list[str], line: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert line in refused(capsys, "init", *words)
+    assert not list(here.iterdir())

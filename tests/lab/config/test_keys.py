@@ -1,0 +1,99 @@
+"""The keys of an experiment file: every one is found, with its default, and what docstrings say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from fedsash.lab.config import NetworkExperiment, parse
+from fedsash.lab.config.keys import Key, keys
+from fedsash.lab.config.registries import REGISTRIES
+from fedsash.lab.config.words import meaning
+
+KEYS = keys()
+
+
+def paths_in(table: dict[str, object], place: str = "") -> set[str]:
+    """The dotted keys in a complete experiment, but for those of things that a registry has."""
+    found = set()
+    for key, value in table.items():
+        found.add(f"{place}{key}")
+        if isinstance(value, dict) and "name" not in value:
+            found |= paths_in(value, f"{place}{key}.")
+    return found
+
+
+def test_every_key_of_a_complete_experiment_is_among_them_with_its_default() -> None:
+    known = {key.path: key for key in KEYS if not key.thing}
+    table = NetworkExperiment().table()
+    assert paths_in(table) <= known.keys()
+    assert {path: known[path].default for path in ("rounds", "local.lr", "network.link.rate", "task", "options")} == {
+        "rounds": "300",
+        "local.lr": "0.1",
+        "network.link.rate": "1000000.0",
+        "task": "(not set)",
+        "options": "{}",
+    }
+
+
+@pytest.mark.parametrize("title", REGISTRIES)
+def test_every_option_of_everything_that_has_a_name_is_among_them(title: str) -> None:
+    registry = REGISTRIES[title]
+    for name in registry.things:
+        expected = {f"{registry.key}.{option}" for option in registry.options(name) if option != "**"}
+        assert expected == {
+            key.path for key in KEYS if key.thing == name and key.path.rpartition(".")[0] == registry.key
+        }
+
+
+def test_a_key_is_known_to_the_parser_where_it_stands() -> None:
+    """The parser takes each plain key of the tables that are always there, with its own default."""
+    tables = ("local", "evaluation", "checkpoint")
+    plain = [key for key in KEYS if not key.thing and key.path.rpartition(".")[0] in tables]
+    written = [f"{key.path}={key.default}" for key in plain if key.default != "(not set)" and key.name != "optimiser"]
+    assert len(written) > 15 and parse({}, written) == parse({})
+
+
+def test_only_tables_of_fields_are_called_tables() -> None:
+    tables = {key.path for key in KEYS if key.table is not None}
+    assert {"local", "evaluation", "evaluation.fine_tuning", "track.wandb", "network.link"} <= tables
+    assert not {"method", "data", "engine", "averages", "rounds", "scheduler.window"} & tables
+
+
+@dataclass
+class Base:
+    """Has a `size` in a sentence. The second one has `size` again.
+
+    - `every`: how often
+    - `one`, `two`: numbers that
+      go together
+    """
+
+
+@dataclass
+class Derived(Base):
+    """With `rate = 2` it is twice as fast. A sentence before `every` is not asked where a list has it."""
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("size", "Has a `size` in a sentence."),
+        ("every", "how often"),
+        ("two", "numbers that go together"),
+        ("rate", "With `rate = 2` it is twice as fast."),
+        ("siz", ""),
+    ],
+)
+def test_the_meaning_of_a_key_is_what_a_docstring_says_of_it(name: str, said: str) -> None:
+    assert meaning(Derived, name) == said
+
+
+def test_what_stands_at_the_top_of_a_file_is_explained() -> None:
+    assert not [key.path for key in KEYS if "." not in key.path and not key.meaning]
+
+
+def test_a_key_that_has_no_default_says_so() -> None:
+    required = next(key for key in KEYS if key.path == "averages.NAME.size" and key.thing == "window")
+    assert isinstance(required, Key) and required.default == "(required)" and required.name == "size"

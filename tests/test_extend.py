@@ -1,0 +1,155 @@
+"""The page on extending fedsash is real: its code is taken from the page and put to work."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from fedsash import methods
+from fedsash.lab import cli, config
+from fedsash.testing import close, identical
+from support.places import HOW_TO, ROOT
+from support.worlds import ENGINES, after, federation
+
+GUIDE = (HOW_TO / "extend.md").read_text()
+BLOCKS: dict[str, str] = dict(re.findall(r"`([\w./]+)`:\n\n```\w+\n(.*?)^```$", GUIDE, re.MULTILINE | re.DOTALL))
+METHOD, TEST = "src/fedsash/methods/fedvarp.py", "tests/methods/test_fedvarp.py"
+NAIVE, REGISTRY = "tests/support/naive/methods.py", "src/fedsash/methods/__init__.py"
+TOUCHED = (
+    *(TEST, "tests/methods/test_methods.py", "tests/methods/test_methods_naive.py", "tests/test_extend.py"),
+    *("tests/test_architecture.py", "tests/test_public.py", "tests/lab/config/test_config_round_trips.py"),
+)
+"""The modules that load every method, and whose tests may miss something of one."""
+
+
+@pytest.fixture
+def name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The new method's name, in a library that has it: its file beside the others, its line in METHODS."""
+    named = re.search(r'`"(\w+)":\s(\w+)`\sto\s`METHODS`', GUIDE)
+    assert named is not None
+    name, of_class = named.groups()
+    if name in methods.METHODS:
+        pytest.skip("the library has the guide's example")
+    file = Path(METHOD)
+    (tmp_path / file.name).write_text(BLOCKS[METHOD])
+    monkeypatch.setattr(methods, "__path__", [*methods.__path__, str(tmp_path)])
+    module = importlib.import_module(f"fedsash.methods.{file.stem}")
+    monkeypatch.setattr(methods, of_class, getattr(module, of_class), raising=False)
+    monkeypatch.setitem(methods.METHODS, name, getattr(module, of_class))
+    yield name
+    del sys.modules[module.__name__]
+    delattr(methods, file.stem)
+
+
+@pytest.mark.parametrize("test", re.findall(r"^def (test_\w+)", BLOCKS[TEST], re.MULTILINE))
+def test_the_guides_tests_pass(test: str, name: str) -> None:
+    module = ModuleType(Path(TEST).stem)
+    exec(compile(BLOCKS[TEST], TEST, "exec"), vars(module))
+    getattr(module, test)()
+
+
+@pytest.mark.parametrize("file", [METHOD, TEST])
+@pytest.mark.parametrize("command", [["check"], ["format", "--check"]])
+def test_the_guides_code_is_in_the_projects_style(file: str, command: list[str]) -> None:
+    ruff = [sys.executable, "-m", "ruff", *command, "--quiet", "--stdin-filename", file, "-"]
+    answer = subprocess.run(ruff, cwd=ROOT, input=BLOCKS[file], capture_output=True, text=True)
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_the_guides_experiment_file_chooses_it_and_the_list_has_it(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "experiment.toml"
+    file.write_text(BLOCKS[file.name])
+    experiment = config.load(file)
+    assert type(experiment.method) is methods.METHODS[name]
+    assert config.parse(experiment.table()) == experiment
+    assert cli.main(["list", "methods", name]) == 0
+    printed = capsys.readouterr().out
+    assert (methods.METHODS[name].__doc__ or "?").splitlines()[0] in printed and "weighting" in printed
+
+
+def test_it_runs_on_every_engine(name: str) -> None:
+    states = {
+        engine: after(federation(method=methods.METHODS[name](), engine=ENGINES[engine]), 4) for engine in ENGINES
+    }
+    assert identical(states["sequential"], states["workers"])
+    assert close(states["sequential"], states["vectorised"], 1e-13)
+
+
+def test_the_guide_names_every_function_that_a_method_may_override() -> None:
+    listed = set(re.findall(r"^\| `(\w+)\(", GUIDE, re.MULTILINE))
+    functions = {name for name, value in vars(methods.Method).items() if callable(value) and name[0] != "_"}
+    assert listed == functions
+
+
+def follow(root: Path) -> None:
+    """Do in a copy of the tree what the guide says, to the letter."""
+    for folder in ("src", "tests", "docs", "examples", "benchmarks", "site_build"):
+        shutil.copytree(ROOT / folder, root / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    for file in (*ROOT.glob("*.md"), ROOT / "pyproject.toml", ROOT / "LICENSE", ROOT / "Makefile"):
+        shutil.copy(file, root)
+    for name in (METHOD, TEST):
+        (root / name).write_text(BLOCKS[name])
+    naive, registry = root / NAIVE, root / REGISTRY
+    naive.write_text(naive.read_text().replace("KINDS: dict", f"{BLOCKS[NAIVE]}\n\nKINDS: dict"))
+    text = registry.read_text().replace("from .fedswa", "from .fedvarp import FedVARP\nfrom .fedswa")
+    text = text.replace('    "fedmoswa": FedMoSWA,\n', '    "fedmoswa": FedMoSWA,\n    "fedvarp": FedVARP,\n')
+    registry.write_text(text.replace('    "FedSWA",\n', '    "FedSWA",\n    "FedVARP",\n'))
+    stub = root / "src/fedsash/__init__.pyi"
+    stub.write_text(
+        stub.read_text().replace("    FedSWA as FedSWA,\n", "    FedSWA as FedSWA,\n    FedVARP as FedVARP,\n")
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("fedvarp" in methods.METHODS, reason="the library has the guide's example")
+def test_a_tree_in_which_the_guide_was_followed_passes_its_tests(tmp_path: Path) -> None:
+    follow(tmp_path)
+    environment = os.environ | {"PYTHONPATH": str(tmp_path / "src")}
+    run = partial(subprocess.run, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    loaded = run([sys.executable, "-m", "pytest", "-q", "--collect-only", "tests"])
+    assert loaded.returncode == 0, loaded.stdout[-3000:]
+    chosen = f"fedvarp or every_method_of or account or {Path(TEST).stem}"
+    passed = run([sys.executable, "-m", "pytest", "-q", "-k", chosen, *TOUCHED, "tests/federation/test_composition.py"])
+    assert passed.returncode == 0, passed.stdout[-3000:]
+    others = run([sys.executable, "-m", "pytest", "-q", *TOUCHED[3:]])
+    assert others.returncode == 0, others.stdout[-3000:]
+    checked = run([sys.executable, "-m", "ruff", "check", "--quiet", METHOD, TEST, NAIVE])
+    assert checked.returncode == 0, checked.stdout
+
+
+@pytest.fixture
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with the page's module of one's own, from which Python imports it."""
+    for file in ("mine.py", "mine.toml"):
+        (tmp_path / file).write_text(BLOCKS[file])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("mine", None)
+
+
+def test_the_pages_own_things_pass_the_checks_of_their_kinds(mine: Path) -> None:
+    exec(compile(BLOCKS["check.py"], "check.py", "exec"), {})
+    module = sys.modules["mine"]
+    assert all(name in BLOCKS["check.py"] for name in vars(module) if name[0].isupper() and name != "LastFirst")
+
+
+def test_the_pages_experiment_file_trains_with_ones_own_things(mine: Path) -> None:
+    experiment = config.load(mine / "mine.toml", own_code=True)
+    own = [experiment.method, experiment.sampling, experiment.partition, experiment.engine]
+    own += experiment.averages.values()
+    assert [type(one).__module__ for one in own] == ["mine"] * 5
+    state = after(experiment.federation(), 4)
+    assert int(state.averages["late"]["seen"]) == 3 and not close(state.averages["late"]["sum"] / 3, state.w, 1e-6)

@@ -1,0 +1,122 @@
+"""The findings' statistics by hand, and the steps from a sweep to its tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+from benchmarks import feedback, zoo
+from benchmarks.paired import Gain, gain, holm
+from benchmarks.zoo import Place, Settings
+from scipy import stats
+
+from fedsash.lab import sweeps
+from support.places import ROOT
+from support.studies import fedsash
+
+PLACE = Place("digits", "0.5")
+
+
+def test_in_one_setting_the_gain_is_students_paired_test() -> None:
+    apart = np.array([0.5, 1.5, 1.0, 2.0, 0.0])
+    found, theirs = gain([apart]), stats.ttest_1samp(apart, 0)
+    low, high = theirs.confidence_interval()
+    assert (found.mean, found.p) == (pytest.approx(1.0), pytest.approx(theirs.pvalue))
+    assert (found.mean - found.half, found.mean + found.half) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_settings_count_equally_and_equal_deviations_have_all_degrees_of_freedom() -> None:
+    """Two settings of three seeds with deviation 1: the standard error is sqrt(1/3 + 1/3) / 2, with four degrees."""
+    found = gain([np.array([1.0, 2.0, 3.0]), np.array([5.0, 6.0, 7.0])])
+    error = np.sqrt(2 / 3) / 2
+    assert (found.mean, found.half) == (pytest.approx(4.0), pytest.approx(stats.t.ppf(0.975, 4) * error))
+    assert found.p == pytest.approx(2 * stats.t.sf(4 / error, 4))
+
+
+def test_what_never_varies_is_certain() -> None:
+    assert gain([np.ones(3)]) == Gain(1.0, 0.0, 0.0) and gain([np.zeros(3)]) == Gain(0.0, 0.0, 1.0)
+
+
+def test_holms_procedure_by_hand() -> None:
+    """Ascending 0.01, 0.02, 0.03 of three: times 3, 2 and 1, none below the one before it; at most 1."""
+    assert holm([0.03, 0.01, 0.02]) == pytest.approx([0.04, 0.03, 0.04])
+    assert holm([0.6, 0.7]) == pytest.approx([1.0, 1.0])
+
+
+@pytest.mark.parametrize(
+    "without, windowed, found",
+    [
+        ((2.0, 1.0, 0.2), (2.0, 1.0, 0.001), "no gain shown"),
+        ((-2.0, 1.0, 0.001), (2.0, 1.0, 0.001), "no gain shown"),
+        ((2.0, 1.0, 0.01), (1.0, 0.5, 0.01), "left"),
+        ((2.0, 1.0, 0.01), (0.1, 0.8, 0.9), "gone"),
+        ((2.0, 1.0, 0.01), (-1.0, 0.5, 0.01), "gone"),
+        ((2.0, 1.0, 0.01), (0.5, 0.6, 0.1), "undecided"),
+    ],
+)
+def test_the_verdicts_are_those_of_the_plan(
+    without: tuple[float, ...], windowed: tuple[float, ...], found: str
+) -> None:
+    (a, b, p), (c, d, q) = without, windowed
+    assert zoo.verdict((Gain(a, b, p), p), (Gain(c, d, q), q)) == found
+
+
+def test_the_final_sweep_has_what_was_chosen_once_with_other_seeds() -> None:
+    prox = Settings("FedProx 0.1", "0.03")
+    chosen = {
+        (PLACE, "FedAvg", "model"): Settings("FedAvg", "0.3"),
+        (PLACE, "FedProx", "model"): prox,
+        (PLACE, "FedProx", "w20"): prox,
+    }
+    runs = sweeps.parse(zoo.final(chosen), ROOT).runs
+    assert len(runs) == 2 * len(zoo.SEEDS)
+    tuned = {run.labels["seed"] for run in sweeps.load(zoo.SWEEP, ["method=FedAvg", "data=digits"]).runs}
+    assert tuned.isdisjoint({run.labels["seed"] for run in runs})
+    experiment = runs[1].experiment
+    assert experiment.method.mu == 0.1 and experiment.local.lr == 0.03  # type: ignore[attr-defined]
+    assert experiment.partition.alpha == 0.5  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, count", [("zoo", 2 * 3 * 2 * 4 * 50), ("feedback", 5 * 2 * 6 * 4), ("scaffold", 2 * 4 * 4)]
+)
+def test_the_sweeps_load(name: str, count: int) -> None:
+    assert len(sweeps.load(ROOT / "examples" / "findings" / f"{name}.toml").runs) == count
+
+
+@pytest.mark.slow
+def test_the_tables_of_the_zoo_follow_from_its_two_sweeps(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    short = ["--no-progress", "--jobs", 1, "--set", "rounds=3", "--set", "evaluation.last=2"]
+    only = ["data=digits", "alpha=0.5", "rate=0.03", "rate=0.1", "method=FedAvg", "method=FedProx 0.1"]
+    chosen_from = [word for choice in only for word in ("--only", choice)]
+    assert fedsash("sweep", zoo.SWEEP, "--out", tmp_path / "tuning", *chosen_from, *short) == 0
+    found = zoo.chosen(tmp_path / "tuning")
+    assert set(found) == {(PLACE, method, model) for method in ("FedAvg", "FedProx") for model in ("model", "w20")}
+    assert {settings.rate for settings in found.values()} == {"0.1"}, "after three rounds the larger rate is ahead"
+    (tmp_path / "final.toml").write_text(tomli_w.dumps(zoo.final(found)))
+    assert fedsash("sweep", tmp_path / "final.toml", "--out", tmp_path / "final", *short) == 0
+    results = zoo.Results(found, tmp_path / "final")
+    assert results.accuracy(PLACE, "FedAvg", "w50").shape == (5,)
+    rows = list(zoo.gains(results))
+    assert [row.split(" | ")[0] for row in rows[2:]] == ["| FedProx", "| mean of all"]
+    assert len(list(zoo.levels(results, PLACE))) == 4
+    assert "FedProx" in zoo.picture(results).panels[0].layers[-1].names  # type: ignore[union-attr]
+
+
+@pytest.mark.slow
+def test_the_differences_between_the_arms_follow_from_the_sweep(tmp_path: Path) -> None:
+    file = ROOT / "examples" / "findings" / "feedback.toml"
+    short = ["--no-progress", "--jobs", 1, "--set", "rounds=3", "--set", "evaluation.last=2"]
+    only = [word for label in ("alpha=0.5", "method=FedAvg", "seed=0", "seed=1") for word in ("--only", label)]
+    assert fedsash("sweep", file, "--out", tmp_path, *only, *short) == 0
+    found = feedback.accuracies(tmp_path)
+    assert len(found) == 4 * 3 and all(values.shape == (2,) for values in found.values())
+    assert len(list(feedback.levels(found))) == 3
+    rows = list(feedback.differences(found))
+    assert len(rows) == 2 + len(feedback.COMPARED)
+    assert "+0.00 ± 0.00 | 1" in rows[4], "arms with equal models until round 225"
+    feedback.picture(found).save(tmp_path / "x.png")
+    assert (tmp_path / "x.png").exists()

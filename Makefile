@@ -4,6 +4,7 @@
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
 # make site   the documentation as static pages in site/; every link is checked
+# make dist   the wheel and the source distribution in dist/, checked and tried in an empty environment
 # make torture  the campaign: kills, damage, hostile files (two hours); docs/design/reliability.md
 
 PYTHON ?= python3
@@ -11,7 +12,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: run test slow check site bench bench-peers bench-gpu torture clean
+.PHONY: run test slow check site dist bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -29,6 +30,10 @@ check: $(READY)
 
 site: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+dist: $(READY)
+	rm -rf dist && $(BIN)/python -m build --no-isolation
+	$(BIN)/python -m pytest -m dist tests/test_dist.py
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.peers --peers plain,fastest,fedsash

@@ -1,0 +1,58 @@
+"""Whoever installs fedsash: its version, and the extras that messages and pages name."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from support.places import DOCS, ROOT
+from support.release import EXTRAS, PROJECT
+
+NAMED = re.compile(r"fedsash\[([\w, -]+)\]")
+FOR_THE_PROJECT = {"dev", "docs"}
+
+
+def _texts() -> dict[str, str]:
+    files = [
+        file
+        for folder in ("src", "docs", "examples", "benchmarks")
+        for kind in ("*.py", "*.md", "*.toml", "*.ipynb")
+        for file in (ROOT / folder).rglob(kind)
+    ]
+    return {str(file.relative_to(ROOT)): file.read_text() for file in [*files, ROOT / "README.md"]}
+
+
+def _members(extra: str) -> set[str]:
+    return {name for needed in EXTRAS[extra] for found in NAMED.findall(needed) for name in found.split(",")}
+
+
+def test_the_changelog_begins_with_the_version_of_the_project() -> None:
+    versions = re.findall(r"^## \[(.+?)\] - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert versions[0] == PROJECT["version"]
+
+
+def test_every_extra_that_a_message_or_a_page_names_exists() -> None:
+    named = {
+        (place, name.strip())
+        for place, text in _texts().items()
+        for all in NAMED.findall(text)
+        for name in all.split(",")
+    }
+    assert len(named) > 20
+    assert {(place, name) for place, name in named if name not in EXTRAS} == set()
+
+
+@pytest.mark.parametrize("extra", sorted(EXTRAS.keys() - FOR_THE_PROJECT))
+def test_the_page_on_installation_says_what_an_extra_is_for(extra: str) -> None:
+    rows = [row for row in (DOCS / "install.md").read_text().splitlines() if row.startswith("| `")]
+    assert any(f"`{extra}`" in row.split("|")[1] for row in rows)
+
+
+def test_all_has_every_extra_for_users() -> None:
+    reached = _members("all") | _members("track")
+    assert reached == EXTRAS.keys() - FOR_THE_PROJECT - {"all"}
+
+
+def test_what_one_extra_takes_from_others_exists() -> None:
+    assert {name for extra in EXTRAS for name in _members(extra) if name not in EXTRAS} == set()

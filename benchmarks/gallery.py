@@ -56,7 +56,7 @@ DIGITS = np.random.default_rng(0).integers(0, 10, 5 * 7438)
 PAGE = """\
 # Partitions
 
-Who holds what. An experiment file chooses a rule as below, in Python it is `fedsash.data.Dirichlet(clients=100,
+Who holds what. An experiment file chooses a rule as below, in Python it is `fs.Dirichlet(clients=100,
 alpha=0.1)`; `fedsash list partitions NAME` says more about it, and `fedsash partition FILE --out clients.png` draws
 what it makes of your data. Every rule is a pure function of the samples' labels (coarse labels, users, domains) and the
 seed, and either ends or says in one line why not.

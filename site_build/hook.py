@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from latex2mathml.converter import convert
 from mkdocs.structure.files import File
 
-from site_build import commands, examples, experiment_file, plain, python_pages
+from site_build import commands, examples, experiment_file, notebooks, plain, python_pages
 from site_build.links import relinked
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ pages: dict[str, str] = {}
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what does not lie in docs/: pages that are made here, pages at the top of the repository, examples."""
+    """Add what does not lie in docs/: pages that are made here, of the repository, of examples and of notebooks."""
     pages.clear()
     made = {
         "reference/experiment-file.md": experiment_file.page(),
@@ -47,6 +47,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, place, abs_src_path=str(ROOT / source)))
     for file in examples.files(ROOT):
         files.append(File.generated(config, file.as_posix(), abs_src_path=str(ROOT / file)))
+    for tutorial in [file for file in files if file.src_uri.endswith(".ipynb")]:
+        for place, shown in notebooks.pages(Path(tutorial.abs_src_path or ""), Path(tutorial.src_uri)).items():
+            files.append(File.generated(config, place, content=shown))
     return files
 
 
@@ -58,9 +61,6 @@ def on_nav(nav: Navigation, **_: Any) -> None:
 def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     """Give the page the links of the site, and remember its Markdown."""
     place = page.file.src_uri
-    if place.endswith(".ipynb"):
-        pages[place] = plain.notebook(Path(page.file.abs_src_path or ""))
-        return markdown
     source = FROM_ROOT.get(place) or (place if place.startswith("examples/") else f"docs/{place}")
     markdown = relinked(markdown, source)
     of_python = place.startswith(python_pages.FOLDER)
@@ -76,7 +76,7 @@ def on_page_content(html: str, **_: Any) -> str:
 
 def on_post_build(config: MkDocsConfig, **_: Any) -> None:
     """Write the Markdown of all pages beside their HTML, and the list of them."""
-    site, found = Path(config.site_dir), {str(Path(place).with_suffix(".md")): text for place, text in pages.items()}
-    for place, text in found.items():
+    site = Path(config.site_dir)
+    for place, text in pages.items():
         (site / place).write_text(text, encoding="utf-8")
-    (site / "llms.txt").write_text(plain.index(config.site_name, config.site_description or "", found), "utf-8")
+    (site / "llms.txt").write_text(plain.index(config.site_name, config.site_description or "", pages), "utf-8")

@@ -17,6 +17,8 @@ def on_site(place: str) -> str:
     """The place on the site of a file of the repository; of a folder of examples, the page that lists them."""
     if place.startswith("examples") and not posixpath.splitext(place)[1]:
         return "examples/index.md"
+    if place.endswith(".ipynb"):
+        place = place.removesuffix(".ipynb") + ".md"
     return MOVED.get(place, place.removeprefix("docs/"))
 
 

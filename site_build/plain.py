@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
-from pathlib import Path
 
 TITLE = re.compile(r"^# (.+)$", re.MULTILINE)
 PARAGRAPH = re.compile(r"\n\n(?=[A-Z`*\[])(.+?)(?=\n\n|\n*$)", re.DOTALL)
 
 
-def notebook(file: Path) -> str:
-    """The cells of a notebook as Markdown, without their outputs."""
-    cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
-    texts = [("".join(cell["source"]), cell["cell_type"] == "code") for cell in cells]
-    return "\n\n".join(f"```python\n{text}\n```" if code else text for text, code in texts) + "\n"
-
-
 def written(page: str) -> str:
-    """A page without the names of places in its headings, which only the site needs."""
+    """A page without what only the site needs: the names of places in headings, the boxes of a notebook's outputs."""
+    page = re.sub(r'\n*<div class="result" markdown>\n+(.*?)\n+</div>\n*', r"\n\n\1\n\n", page, flags=re.DOTALL)
     return re.sub(r" \{#[\w-]+\}$", "", page, flags=re.MULTILINE)
 
 

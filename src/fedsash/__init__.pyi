@@ -133,6 +133,7 @@ from .lab.runs import (
     Result as Result,
     RunningSums as RunningSums,
     UnknownModelError as UnknownModelError,
+    plot_clients as plot_clients,
     resume as resume,
     run as run,
 )

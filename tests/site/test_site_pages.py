@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import subprocess
@@ -27,6 +26,7 @@ from support.places import ROOT
         ("CONTRIBUTING.md", "docs/design/architecture.md#one-round", "design/architecture.md#one-round"),
         ("examples/flower/digits/README.md", "../../../docs/how-to/data.md", "../../../how-to/data.md"),
         ("docs/how-to/data.md", "https://example.org/a.md", "https://example.org/a.md"),
+        ("docs/how-to/data.md", "../tutorials/own-data.ipynb", "../tutorials/own-data.md"),
         ("docs/how-to/data.md", "#here", "#here"),
     ],
 )
@@ -52,16 +52,9 @@ def test_a_plain_page_has_no_names_of_places_in_its_headings() -> None:
     assert plain.written("## `[local]` {#local}\n\nA `{#place}`.\n") == "## `[local]`\n\nA `{#place}`.\n"
 
 
-def test_a_notebook_becomes_text_and_code(tmp_path: Path) -> None:
-    cells = [{"cell_type": "markdown", "source": ["# Title\n", "Text"]}, {"cell_type": "code", "source": ["1 + 1"]}]
-    file = tmp_path / "a.ipynb"
-    file.write_text(json.dumps({"cells": cells}))
-    assert plain.notebook(file) == "# Title\nText\n\n```python\n1 + 1\n```\n"
-
-
 @pytest.mark.slow
 def test_the_site_builds_strictly_and_asks_nobody_else_for_anything(tmp_path: Path) -> None:
-    pytest.importorskip("mkdocs_jupyter")
+    pytest.importorskip("nbconvert")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)]
     built = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr[-3000:]

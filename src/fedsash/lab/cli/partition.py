@@ -23,8 +23,7 @@ def add(commands: Commands) -> None:
 def _partition(given: argparse.Namespace) -> int:
     from ..config.errors import prefixed
     from ..partition import record, table
-    from ..pictures.paper import draw
-    from ..pictures.partition import partition
+    from ..runs import plot_clients
 
     experiment = load_given(given)
     with prefixed(given.experiment or given.federation):
@@ -32,7 +31,7 @@ def _partition(given: argparse.Namespace) -> int:
     given.answer = record(data)
     terminal.say(table(data))
     if given.picture is not None:
-        draw(partition(record(data)), given.picture)
+        plot_clients(data).save(given.picture)
         terminal.say(f"\npicture: {given.picture}")
     return OK
 

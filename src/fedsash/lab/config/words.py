@@ -23,8 +23,12 @@ def meaning(make: object, name: str) -> str:
     """What the docstring of a class, of a class that it extends, or of a function says of its key `name`.
 
     This is the item of a list that begins with the key, or else the first sentence with the key between backticks.
-    Empty if there is none.
+    Empty if there is none. A file has no None: there the key is left out.
     """
+    return re.sub(r"\bNone(?=:| starts)", "left out", _said(make, name))
+
+
+def _said(make: object, name: str) -> str:
     named = re.compile(rf"`{re.escape(name)}\b[^`]*`")
     parts = [part for one in _with_bases(make) for part in _parts(one.__doc__ or "")]
     for head, colon, rest in (part.removeprefix("- ").partition(": ") for part in parts if part.startswith("- `")):

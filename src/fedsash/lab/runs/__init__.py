@@ -10,6 +10,7 @@ from .callback import Callback, LiveRun
 from .driver import Driver
 from .forks import Fork
 from .models import UnknownModelError
+from .pictures import plot_clients
 from .result import BestRound, ModelResult, Result
 from .running_sums import NEVER, RunningSums
 from .session import Session
@@ -26,6 +27,7 @@ __all__ = [
     "Result",
     "RunningSums",
     "UnknownModelError",
+    "plot_clients",
     "resume",
     "run",
 ]

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from ...aggregation import WeightedMean
+from ...averages import Window
 from ...basics.fingerprint import text
 from ...basics.shown import brief
 from ...data.federated import FederatedData
@@ -25,7 +26,8 @@ ALWAYS = ("lr", "batch")
 
 
 def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]) -> Iterator[str]:
-    """The lines that say what is trained: data and clients, model, method, averages, device and rounds, short windows.
+    """The lines that say what is trained: data and clients, model, method, averages, device and rounds, and which
+    windows are never full.
 
     The `config` of an experiment file gives the data and the model their names.
     """
@@ -40,16 +42,13 @@ def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]
     if state.round < rounds:
         yield f"device: {_device(state.w.device)}, rounds {state.round + 1:,} to {rounds:,}"
     for name, average in driver.averages.items():
-        size, models = getattr(average, "size", 0), _models(average, rounds)
-        if 0 < models < size:
-            yield f"averages.{name}.size = {size}: not full in this run, where it is the mean of at most {models}"
+        if isinstance(average, Window) and 0 < (most := _models(average, rounds)) < average.size:
+            yield f"averages.{name}.size = {average.size}: not full in this run, where it is the mean of at most {most}"
 
 
-def _models(average: object, rounds: int) -> int:
-    """How many models a window has observed after `rounds` rounds; 0 for other averages."""
-    every, start = getattr(average, "every", 0), getattr(average, "start", 0)
-    numbers = isinstance(every, int) and isinstance(start, int) and every > 0 and start > 0
-    return rounds // every - (start - 1) // every if numbers else 0
+def _models(window: Window, rounds: int) -> int:
+    """How many models a window has observed after `rounds` rounds."""
+    return rounds // window.every - (window.start - 1) // window.every
 
 
 def _named(config: Mapping[str, Any], table: str) -> str:

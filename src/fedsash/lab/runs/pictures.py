@@ -6,13 +6,25 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ...data.federated import FederatedData
 from ...evaluation import Curves
 from ...tasks import Criterion
 from .. import files
 from ..client_results import CLIENTS
-from ..pictures import network
+from ..partition import record
+from ..pictures import Picture, network
 from ..pictures.clients import clients
 from ..pictures.paper import draw
+from ..pictures.partition import partition
+
+
+def plot_clients(data: FederatedData) -> Picture:
+    """The picture of who holds what: each client's samples, and below them a dot for each class that it holds.
+
+    A notebook shows the picture; `plot_clients(data).save("clients.pdf")` writes it. `fedsash partition` draws the
+    same one. Raises `ImportError`, when it is drawn, without matplotlib.
+    """
+    return partition(record(data))
 
 
 def draw_clients(folder: Path, criterion: Criterion) -> None:

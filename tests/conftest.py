@@ -12,8 +12,8 @@ from hypothesis import settings
 
 from fedsash.basics.paths import cache_folder
 
-# Before PyTorch is imported. For models as small as these more threads only wait for each other: the tests would take
-# four times the processor's time. Programs that a test starts inherit it.
+# Before PyTorch is imported. For models as small as these more threads only wait for each other, most of all beside
+# other tests. Programs that a test starts inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 settings.register_profile("fedsash", deadline=None)  # a machine may be busy

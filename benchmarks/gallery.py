@@ -57,9 +57,9 @@ PAGE = """\
 # Partitions
 
 Who holds what. An experiment file chooses a rule as below, in Python it is `fs.Dirichlet(clients=100,
-alpha=0.1)`; `fedsash list partitions NAME` says more about it, and `fedsash partition FILE --out clients.png` draws
-what it makes of your data. Every rule is a pure function of the samples' labels (coarse labels, users, domains) and the
-seed, and either ends or says in one line why not.
+alpha=0.1)`; `fedsash list partitions NAME` says more about it, and `fedsash partition FILE --out clients.png`
+draws what it makes of your data, and so does `fs.plot_clients(data)`. Every rule is a pure function of the samples'
+labels (coarse labels, users, domains) and the seed, and either ends or says in one line why not.
 
 In a picture a column is a client: its samples, coloured by class, and below them a dot for each class that it holds,
 its area in proportion to the class's share. Labels are synthetic, in the proportions of CIFAR-10 where nothing else is

@@ -22,7 +22,10 @@ MOST_ROWS = 7
 
 @dataclass(frozen=True, repr=False)
 class BestRound(Shown):
-    """The round after which a model was best on the split `chosen_on`, and its value of the metric that decides."""
+    """The round after which a model was best on the split `chosen_on`, and the value of the metric that decides.
+
+    `value` is this round's value on the test set, if there is one, also where held-out samples chose the round.
+    """
 
     round: int
     value: float

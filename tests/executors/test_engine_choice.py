@@ -186,6 +186,11 @@ def test_what_can_not_be_forgotten_is_said_and_ends_no_run(
     assert caplog.messages[-1].startswith("what was measured can't be forgotten (")
 
 
+def test_a_choice_among_compiled_engines_needs_no_trial_of_single_clients(work: ClientWork, cache: Path) -> None:
+    candidates = _candidates(LocalEngine(compile=True), work, Trials(work))
+    assert {candidate.engine.kind for candidate in candidates} == {"vectorised"}
+
+
 @pytest.mark.slow
 def test_compiled_steps_are_timed_where_a_run_may_repay_them(work: ClientWork, cache: Path) -> None:
     short, _, _ = resolve(LocalEngine(), work, rounds=10)

@@ -205,8 +205,8 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
 
 
 def _gains_nothing(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:
-    """Whether stacking gains nothing, given trials of single clients and perhaps of the first stacks."""
-    alone = min(trial.processor for option, trial in tried if option.kind == "sequential")
+    """Whether stacking gains nothing, given trials of single clients, if any, and perhaps of the first stacks."""
+    alone = min((trial.processor for option, trial in tried if option.kind == "sequential"), default=0.0)
     stacked = [trial.processor / int(option.block) for option, trial in tried if option.kind == "vectorised"]
     hopeless = bool(stacked) and min(stacked) > SLOW_STACK * alone
     return alone > SLOW_STEP or (hopeless and alone > QUICK_STEP)

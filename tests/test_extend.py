@@ -136,6 +136,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / file).write_text(BLOCKS[file])
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
+    sys.modules.pop("mine", None)  # that of another test
     yield tmp_path
     sys.modules.pop("mine", None)
 

@@ -67,7 +67,7 @@ def differences(here: Mapping[str, str], there: Mapping[str, str]) -> list[str]:
 def _unlike(old: str, new: str) -> tuple[str, str]:
     """The fields in which two texts of the same settings differ; whole texts of other settings."""
     olds, news = old.split(", "), new.split(", ")
-    if len(olds) != len(news):
+    if len(olds) != len(news) or "(" not in old:
         return old, new
     unlike = [_inside(a, b) for a, b in zip(olds, news, strict=True) if a != b]
     return ", ".join(a for a, _ in unlike), ", ".join(b for _, b in unlike)

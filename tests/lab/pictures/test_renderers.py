@@ -170,7 +170,8 @@ def test_points_and_rules_stand_where_they_should_with_their_names() -> None:
     across, along = found["layout"]["shapes"]
     assert (across["x0"], across["x1"], across["yref"]) == (1.5, 1.5, "paper")
     assert (along["y0"], along["y1"], along["xref"]) == (2.5, 2.5, "paper")
-    assert [(note["text"], note["x"]) for note in found["layout"]["annotations"]] == [("here", 1.5)]
+    notes = [(note["text"], note["x"]) for note in found["layout"]["annotations"]]
+    assert notes == [("here", 1.5), ("a$_1", 0), ("&lt;b&gt;", 1)], "names are tags, which any colour leaves readable"
     (note,) = view(Rule(100, "x", "chosen"), x=Axis("size", log=True))["layout"]["annotations"]
     assert note["x"] == 2, "plotly wants the logarithm"
 

@@ -45,7 +45,7 @@ def template(data: str, path: str = "", file: str = "experiment.toml") -> str:
     Raises `ConfigError` if there is no such data set, and `SettingError` unless `path` fits it.
     """
     registry = REGISTRIES["datasets"]
-    check_known(data, registry.things, "there are no data")
+    check_known(data, registry.things, "there is no data set")
     place = registry.options(data).get("path")
     needed = place is not None and place.default in (REQUIRED, "")
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")

@@ -42,6 +42,7 @@ def test_a_run_that_goes_on_or_is_opened_is_shown_by_its_facts(tmp_path: Path) -
     assert opened.startswith(f"OpenRun(folder={tmp_path}"[:60]) and "experiment" not in opened and len(opened) < 250
 
 
+@pytest.mark.slow
 def test_a_real_notebook_has_one_bar_for_a_run_a_table_and_a_picture() -> None:
     client, form = pytest.importorskip("nbclient"), pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")

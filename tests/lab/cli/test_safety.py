@@ -197,6 +197,7 @@ def test_nor_is_it_run_by_spawned_workers(folder: Path) -> None:
     assert ran(folder) == ""
 
 
+@pytest.mark.slow
 def test_nor_where_code_of_ones_own_is_allowed(folder: Path) -> None:
     with_libraries(folder)
     done(fedsash(folder, "run", "own.toml", "--out", "r", "--own-code", "--set", "engine.start=spawn"))

@@ -82,6 +82,7 @@ def test_a_sweep_says_one_line_a_run_and_none_for_rounds_that_runs_share(
     assert all("model " in line for line in lines if line.startswith("runs/"))
 
 
+@pytest.mark.slow
 def test_a_sweep_says_which_runs_are_stuck(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "sweep.toml").write_text(SWEEP + 'axes."local.lr" = [1e9]\n')
     assert main(["sweep", str(tmp_path / "sweep.toml"), "--out", str(tmp_path / "s")]) == 0

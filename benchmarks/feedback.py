@@ -26,11 +26,11 @@ Cell = tuple[str, str, str, str]
 """The method, the heterogeneity, the arm and the model."""
 MODELS = ("model", "window5", "window20")
 COMPARED = {
-    "window 20 that looks on, less IMA": (("off", "window20"), ("IMA", "window5")),
-    "IMA, less mild steps with a window of 5 that looks on": (("IMA", "window5"), ("mild", "window5")),
-    "feedback with equal steps, less window 5 that looks on": (("feedback", "window5"), ("off", "window5")),
-    "mild steps, less equal steps, window 20 looks on": (("mild", "window20"), ("off", "window20")),
-    "mild steps alone, less window 20 that looks on": (("mild", "model"), ("off", "window20")),
+    "window 20 that observes, less IMA": (("off", "window20"), ("IMA", "window5")),
+    "IMA, less mild steps with a window of 5 that observes": (("IMA", "window5"), ("mild", "window5")),
+    "feedback with equal steps, less window 5 that observes": (("feedback", "window5"), ("off", "window5")),
+    "mild steps, less equal steps, window 20 observes": (("mild", "window20"), ("off", "window20")),
+    "mild steps alone, less window 20 that observes": (("mild", "model"), ("off", "window20")),
 }
 
 

@@ -1,4 +1,4 @@
-"""Runs that every kind of average looks on, and what must not differ between two of them."""
+"""Runs that every kind of average observes, and what must not differ between two of them."""
 
 from __future__ import annotations
 

@@ -35,6 +35,11 @@ def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterabl
     return STOPPED + number
 
 
+def answer(given: argparse.Namespace, result: Any) -> None:
+    """What a command that trains answers with --json: the summary of its run, where it is, and whether it has ended."""
+    given.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
+
+
 def finished(summary: Mapping[str, Any]) -> int:
     """The exit code of a run that has come to its end; the table of its summary says since when it is stuck."""
     return STUCK if summary.get("stuck") else OK

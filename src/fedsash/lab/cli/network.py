@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import Commands, add_json, add_out, add_set, check_out, finished, new_folder, stopped
+from .common import Commands, add_json, add_out, add_set, answer, check_out, finished, new_folder, stopped
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -53,7 +53,7 @@ def simulate(
 
     with prefixed(file):
         result = go(given.out, progress=given.progress)
-    given.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
+    answer(given, result)
     if result.interrupted:
         return stopped(given, result.signal)
     if experiment.network.learning:

@@ -16,6 +16,7 @@ from .common import (
     add_json,
     add_out,
     add_set,
+    answer,
     check_out,
     finished,
     load_given,
@@ -97,7 +98,7 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, 
         driver = experiment.driver()
         settings = experiment.settings(driver)
     result = train(driver, experiment.rounds, out=given.out, progress=given.progress, **settings)
-    given.answer = {"folder": str(result.folder), "interrupted": result.interrupted, **result.summary}
+    answer(given, result)
     if result.interrupted:
         return stopped(given, result.signal)
     for shown in tables(result.summary, driver.evaluation):

@@ -25,7 +25,7 @@ from .opened import OpenRun, spaced
 from .outputs import outputs
 from .similarity import Spread, pairwise_cka, spread
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
-from .together import check_alike, shared_rounds, trained_alike
+from .together import by_round, check_alike, shared_rounds, trained_alike
 
 HEADS = {
     "squared_error": "squared\nerror",
@@ -202,17 +202,12 @@ class DecompositionStudy(Study):
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
-        found = []
-        for done, round in enumerate(rounds, 1):
-            found.append(self._taken_apart(runs, round))
-            progress(done, len(rounds))
         return {
             "kind": self.kind,
             "title": f"{runs[0].folder.name}: the error of the mean of clients' models",
             "split": "train",
             "runs": len(runs),
-            "rounds": rounds,
-            **{name: [numbers[name] for numbers in found] for name in HEADS},
+            **by_round(rounds, lambda round: self._taken_apart(runs, round), progress),
         }
 
     def _taken_apart(self, runs: Sequence[OpenRun], round: int) -> dict[str, float | None]:

@@ -20,6 +20,7 @@ from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .similarity import spread
 from .study import Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
+from .together import by_round
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -65,17 +66,11 @@ class EnsembleStudy(Study):
         y = run.samples(self.split, self.samples).y
         check(y.dim() == 1, str(run.folder), tuple(y.shape), "the ensemble needs one label a sample")
         rounds = run.rounds if self.rounds is None else list(self.rounds)
-        found = []
-        for done, round in enumerate(rounds, 1):
-            found.append(self._measured(run, round))
-            progress(done, len(rounds))
         return {
             "kind": self.kind,
             "title": f"{run.folder.name}: the mean of client models and their ensemble",
             "split": self.split,
-            "rounds": rounds,
-            "cka": [each.pop("cka") for each in found],
-            **{name: [each[name] for each in found] for name in NUMBERS},
+            **by_round(rounds, lambda round: self._measured(run, round), progress),
         }
 
     def _measured(self, run: OpenRun, round: int) -> dict[str, Any]:

@@ -1,8 +1,9 @@
-"""Runs that are studied together: the same clients train in all of them."""
+"""What studies of client models share: runs whose clients train alike, and a round after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,6 +11,7 @@ import torch
 from ...basics.errors import check
 from .client_models import ClientModels, client_models
 from .opened import OpenRun
+from .study import OnProgress
 
 
 def check_alike(runs: Sequence[OpenRun]) -> None:
@@ -42,3 +44,14 @@ def trained_alike(runs: Sequence[OpenRun], round: int) -> list[ClientModels]:
         right = "some clients' uploads can't be used in this round"
         check(np.array_equal(models.ids, first.ids), "round", round, right)
     return trained
+
+
+def by_round(
+    rounds: Sequence[int], measured: Callable[[int], Mapping[str, Any]], progress: OnProgress
+) -> dict[str, list[Any]]:
+    """The `rounds`, and for each name what was `measured` in them."""
+    found = []
+    for done, round in enumerate(rounds, 1):
+        found.append(measured(round))
+        progress(done, len(rounds))
+    return {"rounds": list(rounds), **{name: [numbers[name] for numbers in found] for name in found[0]}}

@@ -19,7 +19,7 @@ from .by_number import by_number, random_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
-from .together import check_alike, shared_rounds, trained_alike
+from .together import by_round, check_alike, shared_rounds, trained_alike
 
 NUMBERS = {
     "squared_error": "squared\nerror",
@@ -107,17 +107,12 @@ class VarianceStudy(Study):
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
-        found = []
-        for done, round in enumerate(rounds, 1):
-            found.append(self._measured(runs, round))
-            progress(done, len(rounds))
         return {
             "kind": self.kind,
             "title": f"{runs[0].folder.name}: variance and covariance by the number of clients",
             "split": "train",
             "runs": len(runs),
-            "rounds": rounds,
-            **{name: [numbers[name] for numbers in found] for name in found[0]},
+            **by_round(rounds, lambda round: self._measured(runs, round), progress),
         }
 
     def _measured(self, runs: Sequence[OpenRun], round: int) -> dict[str, Any]:

@@ -112,7 +112,7 @@ def test_what_takes_longer_than_promised_is_forgotten_and_the_time_of_other_prog
             promise(seconds)
     assert forgotten == [True]
     assert caplog.messages == [
-        "engine: a round takes 16 ms of the processor, and not 10 ms: the next run measures again"
+        "engine: a round takes 16 ms here, and took 10 ms when it was timed; so the next run times it again"
     ]
 
 

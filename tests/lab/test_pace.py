@@ -88,6 +88,16 @@ def test_the_time_left_never_grows_while_models_are_evaluated_or_a_round_lasts()
     assert before is not None and after is not None and after[0] == pytest.approx(before[0] - 3)
 
 
+def test_a_slow_first_round_gives_the_pace_only_until_others_do() -> None:
+    clock = Clock()
+    pace = Pace(100, lambda r: 0, clock)
+    pace.reach(0)
+    for round, seconds in enumerate((60, 1, 1), 1):
+        clock.now += seconds
+        pace.reach(round)
+    assert pace.each == pytest.approx(1) and pace.left() == (pytest.approx(97), True)
+
+
 def test_before_the_first_evaluation_the_time_left_is_known_to_lack_it() -> None:
     clock = Clock()
     pace = Pace(10, lambda r: int(r < 10), clock)

@@ -134,7 +134,8 @@ class Promise:
         self._fastest = min(self._fastest, seconds)
         if self._left == 0 and self._fastest > SLOWER * self._seconds:
             said = duration(self._fastest), duration(self._seconds)
-            _log.warning("engine: a round takes %s of the processor, and not %s: the next run measures again", *said)
+            line = "engine: a round takes %s here, and took %s when it was timed; so the next run times it again"
+            _log.warning(line, *said)
             self.forget()
 
 

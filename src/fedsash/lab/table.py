@@ -24,7 +24,8 @@ def empty_table() -> Table:
     from rich import box
     from rich.table import Table
 
-    return Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "header_style": "bold", "caption_justify": "left"}
+    return Table(collapse_padding=True, pad_edge=False, show_edge=False, **style)
 
 
 def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:

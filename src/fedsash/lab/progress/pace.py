@@ -19,6 +19,9 @@ class Pace:
     What the round and the evaluation under way have taken so far is subtracted, but never more than they are expected
     to take. So the time left does not grow while they last. `evaluations(round)` is the number of evaluations that
     follow after `round` finished rounds. Time is read from `clock`, in seconds.
+
+    The first round may take much longer than the others, since processes start and engines warm up. So it gives the
+    pace only until others do.
     """
 
     def __init__(
@@ -27,6 +30,7 @@ class Pace:
         self.rounds, self.round = rounds, 0
         self._evaluations, self._clock = evaluations, clock
         self._began = self._last = clock()
+        self._start: tuple[float, int] | None = None
         self._samples: deque[tuple[float, int]] = deque(maxlen=60)
         self._evaluated: deque[float] = deque(maxlen=5)
         self._evaluating: float | None = None
@@ -41,7 +45,9 @@ class Pace:
     def reach(self, round: int) -> None:
         """`round` rounds are finished. The first call gives the round at which the run starts."""
         self.round, self._last, self._since = round, self._clock() - self._scoring, 0.0
-        if not self._samples or self._last - self._samples[-1][0] >= SAMPLE:
+        if self._start is None:
+            self._start = self._last, round
+        elif not self._samples or self._last - self._samples[-1][0] >= SAMPLE:
             self._samples.append((self._last, round))
 
     def begin_evaluation(self) -> None:
@@ -69,9 +75,9 @@ class Pace:
     @property
     def each(self) -> float | None:
         """The seconds that a round takes, without its evaluation. None as long as this is not known."""
-        if not self._samples or self.round == self._samples[0][1]:
+        if self._start is None or self.round == self._start[1]:
             return None
-        began, first = self._samples[0]
+        began, first = self._samples[0] if len(self._samples) > 1 else self._start
         return max(self._last - began, 1e-9) / (self.round - first)
 
     def left(self) -> tuple[float, bool] | None:

@@ -40,6 +40,14 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
+@pytest.fixture(scope="module")
+def no_pictures() -> Iterator[None]:
+    """Runs draw none: that takes most of the time of a short run, and not every test looks at them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("fedsash.lab.pictures.paper.drawn", lambda picture, form: b"")
+        yield
+
+
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of the test's own, in place of the user's."""

@@ -22,6 +22,8 @@ from fedsash.lab.config import ConfigError, load, parse
 from fedsash.sampling import Uniform
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 N = 60
 KINDS = {
     "images": np.random.default_rng(0).integers(0, 256, (N, 6, 6, 3), dtype=np.uint8),

@@ -103,11 +103,19 @@ def test_every_schedule_by_step_passes_its_check(value: Any) -> None:
 MUCH_TO_REMEMBER = ("scaffold-II", "feddyn")
 
 
+TELLING = (("momentum", "after"), ("adam", "none"))
+"""The server optimisers and broadcasts that show most."""
+
+
+def in_turn(method: str, choices: tuple[Any, Any]) -> Any:
+    """One of two choices: every second method has the first one."""
+    return choices[list(METHODS).index(method) % 2]
+
+
 def with_server(method: str, server: str, broadcast: str) -> Any:
-    """Slow, unless the method has much to remember, or the pair is one of the two that show most."""
-    telling = (server, broadcast) in (("momentum", "after"), ("adam", "none"))
-    marks = () if telling or method in MUCH_TO_REMEMBER else pytest.mark.slow
-    return pytest.param(method, server, broadcast, marks=marks)
+    """Slow, unless the method has much to remember, or the pair is the telling one whose turn it is."""
+    quick = method in MUCH_TO_REMEMBER or (server, broadcast) == in_turn(method, TELLING)
+    return pytest.param(method, server, broadcast, marks=() if quick else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(
@@ -130,9 +138,9 @@ def test_every_broadcast_with_every_server(server: str, broadcast: str) -> None:
 
 
 def with_aggregation(method: str, aggregation: str) -> Any:
-    """Slow, unless the rule is one of the two main ones, or the method one with much to remember."""
-    main = aggregation in ("fednova", "fedgma") or method in MUCH_TO_REMEMBER
-    return pytest.param(method, aggregation, marks=() if main else pytest.mark.slow)
+    """Slow, unless the method has much to remember, or the rule is the main one whose turn it is."""
+    quick = method in MUCH_TO_REMEMBER or aggregation == in_turn(method, ("fednova", "fedgma"))
+    return pytest.param(method, aggregation, marks=() if quick else pytest.mark.slow)
 
 
 @pytest.mark.parametrize(

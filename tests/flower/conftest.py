@@ -7,8 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from fedsash.lab.pictures.picture import Picture
-
 
 @pytest.fixture(autouse=True, scope="module")
 def little_to_collect() -> Iterator[None]:
@@ -17,10 +15,3 @@ def little_to_collect() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
-
-
-@pytest.fixture
-def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A run draws none: they take most of the time of a short run, and not every test looks at them."""
-    monkeypatch.setattr("fedsash.lab.runs.folder.draw_timeline", lambda *given: None)
-    monkeypatch.setattr(Picture, "save", lambda *given: None)

@@ -30,6 +30,8 @@ from fedsash.network.events import begin
 from fedsash.network.schedulers import Scheduler
 from fedsash.sampling import Uniform
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 SCHEDULERS = {
     "synchronous": Synchronous(),
     "deadline": Synchronous(deadline=15.0),

@@ -17,6 +17,8 @@ from fedsash.testing import check_callback
 from support.observing import final, go_on, observed, start
 from support.worlds import federation
 
+pytestmark = pytest.mark.usefixtures("no_pictures")
+
 HELD = Evaluation(every=1, last=1, held_out=0.3)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from fedsash import (
     SGD,
     Broadcast,
     Checkpoint,
-    Evaluation,
     LocalEngine,
     LocalTraining,
     run,
@@ -26,7 +24,9 @@ from fedsash.lab.checkpoints import load_newest
 from fedsash.methods import FedAvg, FedProx, Method, Scaffold
 from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
-from support.worlds import ENGINES, VECTORISED, data
+from support.worlds import ENGINES, VECTORISED
+
+pytestmark = pytest.mark.usefixtures("no_pictures")
 
 # A run that was stopped and resumed is the run that was not.
 
@@ -54,12 +54,6 @@ def twice_as_far(tmp_path: Path, n: int, **settings: Any) -> None:
     assert final(halves) == final(whole)
 
 
-@pytest.fixture(scope="module")
-def untested() -> dict[str, Any]:
-    """Settings for runs that are evaluated at the clients only, and so draw no picture."""
-    return {"data": replace(data(), test=None), "evaluation": Evaluation(every=1, clients=True)}
-
-
 def combined() -> Iterator[Any]:
     """All combinations; a third of them, in which each pair of two values is met, is not slow."""
     for (i, method), (j, server), (k, broadcast) in product(*map(enumerate, (METHODS, SERVERS, BROADCASTS))):
@@ -68,30 +62,22 @@ def combined() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("method, server, broadcast", combined())
-def test_half_a_run_resumed_is_the_run(
-    method: str, server: str, broadcast: str, untested: dict[str, Any], tmp_path: Path
-) -> None:
-    twice_as_far(
-        tmp_path, 2, method=METHODS[method], server=SERVERS[server], broadcast=BROADCASTS[broadcast], **untested
-    )
+def test_half_a_run_resumed_is_the_run(method: str, server: str, broadcast: str, tmp_path: Path) -> None:
+    twice_as_far(tmp_path, 2, method=METHODS[method], server=SERVERS[server], broadcast=BROADCASTS[broadcast])
 
 
 @pytest.mark.parametrize("order", ["after", "before"])
 @pytest.mark.parametrize("average", AVERAGES)
-def test_half_a_run_resumed_is_the_run_whatever_is_fed(
-    average: str, order: Any, untested: dict[str, Any], tmp_path: Path
-) -> None:
-    twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=3, order=order), server=FedAdam(), **untested)
+def test_half_a_run_resumed_is_the_run_whatever_is_broadcast(average: str, order: Any, tmp_path: Path) -> None:
+    twice_as_far(tmp_path, 3, broadcast=Broadcast(average, start=3, order=order), server=FedAdam())
 
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("engine", ["vectorised", "workers"])
-def test_half_a_run_resumed_is_the_run_on_every_engine(
-    engine: str, method: str, untested: dict[str, Any], tmp_path: Path
-) -> None:
+def test_half_a_run_resumed_is_the_run_on_every_engine(engine: str, method: str, tmp_path: Path) -> None:
     local = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5))
     settings = {"engine": ENGINES[engine], "method": METHODS[method], "local": local, "server": FedAdam()}
-    twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=3), **untested | settings)
+    twice_as_far(tmp_path, 3, broadcast=Broadcast("window", start=3), **settings)
 
 
 @pytest.mark.parametrize("round", [1, 2, 3, 4, 6, 7])

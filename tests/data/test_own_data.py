@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch.utils.data import Dataset, IterableDataset, Subset, TensorDataset
 
-from fedsash.basics.errors import FedsashError
+from fedsash.basics.errors import FedsashError, SettingError
 from fedsash.data import IID, FederatedData, Users
 from fedsash.data.partitions import as_partition
 from fedsash.evaluation import Evaluation
@@ -66,6 +67,27 @@ def test_arrays_and_a_column_of_users_are_one_line() -> None:
         {2},
         {3},
     ]
+
+
+@pytest.mark.parametrize("users", [["Bern", "Basel", "Bern"], [7, 3, 7], [True, False, True], [2.5, 0.5, 2.5]])
+def test_clients_have_the_names_of_their_users(users: list[Any]) -> None:
+    names = tuple(str(name) for name in sorted(set(users)))
+    x, y = np.zeros((3, 1)), np.array([0, 1, 0])
+    data = FederatedData.from_arrays(x, y, users=users)
+    assert data.client_names == names == data.user_names
+    assert data.shard([1]).client_names == names[1:]
+    assert FederatedData.from_arrays(x, y, users=users, partition=Users(min_samples=2)).client_names == names[1:]
+    assert FederatedData.from_arrays(x, y, users=users, partition=IID(2)).client_names == ()
+
+
+def test_a_dict_names_the_clients() -> None:
+    x, y = np.zeros((3, 1)), np.array([0, 1, 0])
+    assert FederatedData.from_arrays(x, y, clients={"Basel": [0], "Bern": [1, 2]}).client_names == ("Basel", "Bern")
+    each = {"Basel": [(x[0], 0)], "Bern": [(x[1], 1), (x[2], 0)]}
+    assert FederatedData.from_datasets(each).client_names == ("Basel", "Bern")
+    assert FederatedData.from_arrays(x, y, clients=[[0], [1, 2]]).client_names == ()
+    with pytest.raises(SettingError, match=r"client_names = '1 names': must be a name for each of 2 clients"):
+        replace(FederatedData.from_arrays(x, y, clients=[[0], [1, 2]]), client_names=("Basel",))
 
 
 @given(st.lists(st.one_of(st.integers(-5, 5), st.text(max_size=2)), min_size=1, max_size=40))

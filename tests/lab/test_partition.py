@@ -40,6 +40,15 @@ def test_a_table_holds_the_counts() -> None:
     assert len({len(line) for line in lines[4:]}) == 1
 
 
+def test_clients_with_names_are_named() -> None:
+    names = ["Basel", "Bern", "Centre hospitalier universitaire", "line\nfeed"]
+    data = FederatedData.from_arrays(np.zeros((8, 1)), np.arange(8) % 2, users=[*names, *names])
+    rows = table(data).splitlines()[4:]
+    assert [row[:24].strip() for row in rows] == ["client", "Basel", "Bern", "Centre hospitalier un...", r"line\nfeed"]
+    assert len({len(row) for row in rows}) == 1 and record(data)["clients"] == names
+    assert [*partition(record(data)).panels[0].x.ticks.values()][:2] == ["Basel", "Bern"]  # type: ignore[union-attr]
+
+
 def test_a_table_of_many_clients_shows_the_first_and_the_last() -> None:
     rows = table(some_data(300)).splitlines()[5:]
     assert [row.split()[0] for row in rows] == [*map(str, range(10)), "...", *map(str, range(290, 300))]

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Ints
 from ..basics.errors import DataError, check
 from .inputs import Inputs
 from .mapped import MappedTensor, mapped, place_of
@@ -67,8 +66,8 @@ def numbers(values: Any, name: str) -> Tensor:
     return found if kept else found.to(torch.int64)
 
 
-def user_numbers(users: Any, n: int) -> Tensor:
-    """The numbers of the users `[n]`, given by any names or numbers, in the order of their names.
+def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
+    """The numbers of the users `[n]`, given by any names or numbers, in the order of their names; and these names.
 
     Raises `SettingError` unless there is one for each of `n` samples.
     """
@@ -76,15 +75,17 @@ def user_numbers(users: Any, n: int) -> Tensor:
     right = f"must name a user for each of {n} samples"
     check(column.shape == (n,), "users", f"{column.dtype} {list(column.shape)}", right)
     if column.dtype.kind in "iu":
-        return torch.from_numpy(np.unique(column, return_inverse=True)[1])
+        found, numbers = np.unique(column, return_inverse=True)
+        return torch.from_numpy(numbers), tuple(map(str, found.tolist()))
     values = column.tolist()
     missing = next((i for i, one in enumerate(values) if not isinstance(one, str) and str(one) in NOTHING), None)
     check(missing is None, f"users[{missing}]", None, right)
     if len({type(one) for one in values}) > 1 or not isinstance(values[0], int | float | str):
         values = [str(one) for one in values]
     # NumPy's arrays of texts would lose a character 0 at a text's end.
-    number = {one: place for place, one in enumerate(sorted(set(values)))}
-    return torch.tensor([number[one] for one in values])
+    names = sorted(set(values))
+    number = {one: place for place, one in enumerate(names)}
+    return torch.tensor([number[one] for one in values]), tuple(map(str, names))
 
 
 def by_user(users: Tensor) -> Members:
@@ -106,8 +107,8 @@ def indices(clients: Any) -> Sequence[Any]:
     return found
 
 
-def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Columns, list[Ints] | None]:
-    """The samples of one data set; or of several, one for each client, with each client's indices."""
+def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Columns, Any]:
+    """The samples of one data set; or of several, one for each client, and each client's indices, in a dict by name."""
     if not isinstance(datasets, list | tuple | Mapping):
         return of_dataset(datasets, label, users), None
     split = isinstance(datasets, Mapping) and "train" in datasets
@@ -120,7 +121,8 @@ def of_datasets(datasets: Any, label: str = "", users: str = "") -> tuple[Column
     parts = [of_dataset(one, label, users) for one in several]
     ends = np.cumsum([len(part["y"]) for part in parts])
     own = np.split(np.arange(ends[-1]), ends[:-1])
-    return {name: _joined([part[name] for part in parts]) for name in parts[0]}, own
+    named = dict(zip(datasets, own, strict=True)) if isinstance(datasets, Mapping) else own
+    return {name: _joined([part[name] for part in parts]) for name in parts[0]}, named
 
 
 def of_dataset(dataset: Any, label: str = "", users: str = "") -> Columns:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -49,7 +49,9 @@ class FederatedData(Shown):
 
     `held[i]` are the indices of client i's held-out samples (see `hold_out`). `client_test[i]` are indices into `test`:
     the test samples of client i's own (see `deal_test`). In a shard of a larger federation (see `shard`), `numbers`
-    `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers.
+    `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers. `user_names`
+    are the users' names by their number. They are also the clients' names, `client_names`, if each client holds the
+    samples of another user.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -67,6 +69,8 @@ class FederatedData(Shown):
     held: Sequence[NDArray[np.int64]] = ()
     client_test: Sequence[NDArray[np.int64]] = field(default=(), repr=False)
     numbers: NDArray[np.int64] | None = None
+    user_names: tuple[str, ...] = field(default=(), repr=False)
+    client_names: tuple[str, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", arrays.of_clients(self.clients, "clients", len(self.train)))
@@ -78,6 +82,7 @@ class FederatedData(Shown):
         words = f"must be indices into the test set for each of {len(self.clients)} clients"
         check(tests in (0, len(self.clients)), "FederatedData.client_test", f"{tests} clients", words)
         object.__setattr__(self, "client_test", arrays.of_clients(self.client_test, "client_test", tested))
+        self._name_clients()
         self.transform.fits(self.train.x, self.train.y)
         self._convert_labels()
         self._check_samples("train", self.train)
@@ -92,6 +97,13 @@ class FederatedData(Shown):
             )
             same = y.dtype.is_floating_point == like.dtype.is_floating_point and y.shape[1:] == like.shape[1:]
             check(same, "FederatedData.test.y", f"{y.dtype} {list(y.shape)}", right)
+
+    def _name_clients(self) -> None:
+        if not self.client_names and self.user_names and self.train.user is not None:
+            names = Members.of(self.clients).names(self.train.user.cpu().numpy(), self.user_names)
+            object.__setattr__(self, "client_names", names)
+        named, right = len(self.client_names), f"must be a name for each of {len(self.clients)} clients"
+        check(named in (0, len(self.clients)), "FederatedData.client_names", f"{named} names", right)
 
     def _convert_labels(self) -> None:
         task = chosen_task(self.task, self.train.y)
@@ -140,13 +152,14 @@ class FederatedData(Shown):
 
         Clients are given in one of three ways: as `clients`, each client's indices; as `users` `[n]`, the name or
         number of each sample's user; or by a rule `partition` with its `seed`. The rule is an object, its name, or a
-        dict as in an experiment file. With `users`, too, it may use them. `client_test` are each client's indices of
-        its own test samples; by default they are dealt out when they are needed (`deal_test`).
+        dict as in an experiment file. With `users`, too, it may use them. Clients have the names of their users, or the
+        keys of `clients`, if it is a dict. `client_test` are each client's indices of its own test samples; by default
+        they are dealt out when they are needed (`deal_test`).
 
         Raises `SettingError` as the class does.
         """
         x = arrays.features(x)
-        user = None if users is None else arrays.user_numbers(users, len(x))
+        user, user_names = (None, ()) if users is None else arrays.user_numbers(users, len(x))
         train, tested = Samples(x, arrays.labels(y), user=user), None
         if test is not None:
             check(isinstance(test, tuple | list) and len(test) == 2, "test", type(test).__name__, "must be (x, y)")
@@ -165,6 +178,8 @@ class FederatedData(Shown):
             task=task,
             integers=integers,
             client_test=client_test,
+            user_names=user_names,
+            client_names=tuple(map(str, clients)) if isinstance(clients, Mapping) else (),
         )
 
     @classmethod
@@ -180,9 +195,10 @@ class FederatedData(Shown):
     ) -> FederatedData:
         """Federated data from data sets of PyTorch or of Hugging Face, in memory.
 
-        `datasets` are several, one for each client, such as a list of `Subset`s; or a single one, and its clients are
-        given as in `from_arrays`. Items are `(x, y)` or dicts. In dicts, `label` and `users` may name the labels and
-        the users; without a name the labels are `labels`, `label` or `y`. Images of Pillow must be of one size.
+        `datasets` are several, one for each client, such as a list of `Subset`s, or a dict of them by the clients'
+        names; or a single one, and its clients are given as in `from_arrays`. Items are `(x, y)` or dicts. In dicts,
+        `label` and `users` may name the labels and the users; without a name the labels are `labels`, `label` or `y`.
+        Images of Pillow must be of one size.
 
         All samples are read once and kept in memory. So a transform of the data set that draws at random is drawn once,
         and not anew in each round: for that give the federated data a `transform`. `test` is a data set, too.
@@ -256,7 +272,8 @@ class FederatedData(Shown):
         rows = np.unique(np.asarray(ids, dtype=np.int64))
         numbers = rows if self.numbers is None else self.numbers[rows]
         clients, held, test = (Members.of(own).only(rows) for own in (self.clients, self.held, self.client_test))
-        return replace(self, clients=clients, held=held, client_test=test, numbers=numbers)
+        names = tuple(self.client_names[i] for i in rows) if self.client_names else ()
+        return replace(self, clients=clients, held=held, client_test=test, numbers=numbers, client_names=names)
 
     def counts(self) -> NDArray[np.int64]:
         """How many labels of each class each client holds, `[N, classes]`; without classes `sizes[:, None]`."""

@@ -130,8 +130,10 @@ def column(rows: Any, name: str) -> Any:
     return np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
 
 
-def users(rows: Any, name: str) -> Tensor:
-    """The numbers of the users in a column, in the order of their names."""
+def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:
+    """The numbers of the users in a column, in the order of their names, and these names. Without a column no users."""
+    if not name:
+        return None, ()
     return user_numbers(_complete(rows, name, "the user is missing").to_numpy(), len(rows))
 
 

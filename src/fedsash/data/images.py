@@ -81,7 +81,8 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
     if test is None:
         train, test = hold_out(train, settings.test, seed)
     names = tuple(info["y" if settings.labels == "fine" else "coarse"])
-    return Source(train, test, len(names), settings.transform, names, tuple(info.get("domain", ())))
+    domain_names, user_names = (tuple(info.get(key, ())) for key in ("domain", "user"))
+    return Source(train, test, len(names), settings.transform, names, domain_names, user_names=user_names)
 
 
 def _content(found: formats.DatasetFiles, settings: ReadingSettings, limit: float = math.inf) -> Content:

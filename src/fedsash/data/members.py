@@ -42,6 +42,12 @@ class Members(Sequence[Ints]):
         """The client of each entry of `flat`."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
+    def names(self, user: Ints, names: Sequence[str]) -> tuple[str, ...]:
+        """The names of the users of all samples, a name for each client; empty unless each client is another user."""
+        clients, users = np.divmod(np.unique(self.owners * len(names) + user[self.flat]), len(names))
+        each = len(self) == len(clients) == len(np.unique(clients)) == len(np.unique(users))
+        return tuple(names[i] for i in users.tolist()) if each else ()
+
     def __len__(self) -> int:
         return len(self.ends)
 

@@ -41,12 +41,14 @@ class NpyFiles:
         folder = Path(self.path).expanduser()
         check(folder.is_dir(), "NpyFiles.path", self.path, f"there is no such folder{similar(folder)}")
         train, users = _samples(folder, ""), folder / "users.npy"
+        user_names: tuple[str, ...] = ()
         if users.exists():
-            train = Samples(train.x, train.y, user=arrays.user_numbers(_mapped(users), len(train)))
+            user, user_names = arrays.user_numbers(_mapped(users), len(train))
+            train = Samples(train.x, train.y, user=user)
         test = _samples(folder, "_test") if (folder / "x_test.npy").exists() else None
         task = chosen_task(None, train.y)
         classes = max(task.classes(samples.y) for samples in (train, test) if samples is not None)
-        return Source(train, test, classes, PLAIN)
+        return Source(train, test, classes, PLAIN, user_names=user_names)
 
 
 def _samples(folder: Path, ending: str) -> Samples:

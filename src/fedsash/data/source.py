@@ -33,6 +33,7 @@ class Source(Shown):
     label_names: tuple[str, ...] = ()
     domain_names: tuple[str, ...] = ()
     task: Task | None = None
+    user_names: tuple[str, ...] = ()
 
     def learning(self, task: Task) -> Source:
         """The same samples with another task. Raises `SettingError` unless its labels are like these."""

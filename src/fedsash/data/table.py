@@ -64,12 +64,12 @@ class Table:
         check(len(features) > 0, "Table.features", self.features, "there is no column besides labels and users")
         x = np.stack([frames.column(rows, name) for name in features], axis=1)
         y, classes, label_names = frames.labels(rows, self._labels)
-        user = frames.users(rows, self.user) if self.user else None
+        user, user_names = frames.users(rows, self.user)
         samples, first = Samples(torch.from_numpy(x), y, user=user), torch.arange(len(rows)) < train
         kept, tested = hold_out(samples, self.test, seed) if test is None else (samples[first], samples[~first])
         if self.standardise:
             kept, tested = _standardised(kept, tested)
-        return Source(kept, tested, classes, PLAIN, label_names)
+        return Source(kept, tested, classes, PLAIN, label_names, user_names=user_names)
 
     @property
     def _labels(self) -> tuple[str, ...]:

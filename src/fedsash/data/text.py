@@ -82,7 +82,7 @@ class Shakespeare:
             raise SettingError("Shakespeare", "path", self.path, "there is no speech in it")
         if test is None:
             train, test = _split_off_the_last(train, self.test)
-        return Source(train, test, len(NAMES), PLAIN, NAMES, task=NextCharacter())
+        return Source(train, test, len(NAMES), PLAIN, NAMES, task=NextCharacter(), user_names=tuple(users))
 
 
 def _find(path: str) -> tuple[list[Path], list[Path]]:

@@ -82,12 +82,14 @@ class Texts:
             check(len(x) > 0, "Texts.path", self.path, "there is no text of two tokens in it")
             found = {"input_ids": x, "attention_mask": (y != IGNORED).long()}
             classes, label_names = max(ids, 1 + int(x.max()), 1 + int(y.max())), ()
-        user = frames.users(rows, self.user)[of] if self.user else None
-        samples = Samples(Inputs(found) if self.mask else found["input_ids"], y, user=user)
+        user, user_names = frames.users(rows, self.user)
+        inputs = Inputs(found) if self.mask else found["input_ids"]
+        samples = Samples(inputs, y, user=None if user is None else user[of])
         kept, tested = hold_out(samples, self.test, seed)
         if test is not None:
             kept, tested = samples[of < train], samples[of >= train]
-        return Source(kept, tested, classes, PLAIN, label_names, task=None if self.label else NextToken())
+        task = None if self.label else NextToken()
+        return Source(kept, tested, classes, PLAIN, label_names, task=task, user_names=user_names)
 
     @property
     def _columns(self) -> frames.Columns:

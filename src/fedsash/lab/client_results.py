@@ -20,11 +20,12 @@ Results = Mapping[str, Mapping[str, Mapping[str, Any]]]
 """By split and model: the numbers over clients, and how many clients they are of."""
 
 
-def content(metrics: Iterable[Metrics]) -> dict[str, Any]:
+def content(metrics: Iterable[Metrics], names: Sequence[str] = ()) -> dict[str, Any]:
     """What `clients.json` holds of an evaluation; empty if no client scored a model.
 
-    It is `{"round": 300, "splits": {"client_test": {"model": [0.8, None], "window20": [...]}}}`: the criterion of every
-    client, in the order of the clients; None where it is not defined.
+    It is `{"round": 300, "clients": ["Basel", "Bern"], "splits": {"client_test": {"model": [0.8, None], "window20":
+    [...]}}}`: the criterion of every client, in the order of the clients; None where it is not defined. Clients without
+    names have their numbers.
     """
     splits: dict[str, dict[str, list[float]]] = {}
     round = 0
@@ -32,7 +33,8 @@ def content(metrics: Iterable[Metrics]) -> dict[str, Any]:
         if of.each is not None:
             round = of.round
             splits.setdefault(of.split, {})[of.model] = of.each.tolist()
-    return {"round": round, "splits": splits} if splits else {}
+    count = max((len(each) for models in splits.values() for each in models.values()), default=0)
+    return {"round": round, "clients": list(names) or [*range(count)], "splits": splits} if splits else {}
 
 
 def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:

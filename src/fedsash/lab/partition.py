@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 
 from ..basics.arrays import Ints
+from ..basics.errors import printable, shortened
 from ..data.federated import FederatedData
 
 ROWS = 20
 """The largest number of clients in a table. If there are more, it shows the first 10 and the last 10."""
+NAME = 24
+"""A longer name of a client is cut."""
 COLUMNS = 12
 """The largest number of classes with a column each. If there are more, a row names its client's largest classes."""
 
@@ -33,11 +36,15 @@ def table(data: FederatedData) -> str:
 def record(data: FederatedData) -> dict[str, Any]:
     """Clients x labels as in `partition.json`: `classes`, the names of the classes, and `counts` `[N, classes]`.
 
+    If the clients have names, there are also `clients`, their names.
+
     If labels are no classes, all samples count as one class, `samples`.
 
     If samples have domains, there are also `domains`, their names, and `domain_counts` `[N, domains]`.
     """
     found = {"classes": _names(data), "counts": data.counts().tolist()}
+    if data.client_names:
+        found["clients"] = list(data.client_names)
     if domains := _domains(data):
         found |= {"domains": domains[1], "domain_counts": domains[0].tolist()}
     return found
@@ -83,7 +90,10 @@ def _held(what: str, counts: Ints) -> str:
 
 def _clients(data: FederatedData) -> list[list[str]]:
     """The columns that identify a client, each with its head."""
-    columns = [["client", *(f"{i:>6}" for i in range(len(data.clients)))]]
+    known = [shortened(printable(name), NAME) for name in data.client_names]
+    width = max(map(len, ("client", *known)))
+    named = [f"{name:<{width}}" for name in known] or [f"{i:>{width}}" for i in range(len(data.clients))]
+    columns = [[f"{'client':<{width}}", *named]]
     columns.append(["samples", *(f"{size:>7,}" for size in data.sizes)])
     if domains := _domains(data):
         counts, names = domains

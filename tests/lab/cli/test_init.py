@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fedsash.data.partitions import Users
+from fedsash.data.table import Table
 from fedsash.lab.cli import main
 from fedsash.lab.config import Experiment, load, parse
 from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.registry import options
 from fedsash.lab.config.template import OPEN
+from fedsash.sampling import Uniform
 from support.limits import short_files
 
 ENGINE = ["--set", "engine.kind=sequential", "--set", "engine.workers=1", "--set", "engine.threads=1"]
@@ -41,20 +44,49 @@ def test_digits_are_written_and_train(here: Path, capsys: pytest.CaptureFixture[
     assert (here / "runs" / "experiment" / "summary.json").exists()
 
 
+def test_a_tables_columns_are_looked_at(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [f"{i % 5},{'ab'[i % 2]},{i % 7},{('Basel', 'Bern')[i % 2]},{i % 3}" for i in range(60)]
+    Path("p.csv").write_text("\n".join(["age,sex,weight,hospital,ill", *rows]))
+    named = ["--data", "table", "--path", "p.csv"]
+    error = refused(capsys, "init", *named)
+    assert "--label = 'label': there is no such column in p.csv, only age, sex, weight, hospital, ill" in error
+    assert "--user = 'house': there is no such column" in refused(
+        capsys, "init", *named, "--label", "ill", "--user", "house"
+    )
+    assert not Path("experiment.toml").exists()
+    assert main(["init", *named, "--label", "ill", "--user", "hospital"]) == 0
+    found = load("experiment.toml")
+    features = ("age", "weight")
+    assert found.data == Table(path="p.csv", label="ill", user="hospital", features=features)
+    assert found.partition == Users() and found.evaluation.client_test
+    assert found.sampling == Uniform(fraction=1.0)
+    data = found.federated_data()
+    assert data.client_names == ("Basel", "Bern") and data.train.x.shape == (48, 2)
+
+
+def test_columns_are_refused_for_data_that_have_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--user = 'who': must be left out: digits have no such column" in refused(capsys, "init", "--user", "who")
+
+
 @pytest.mark.parametrize("data", DATA)
 def test_every_form_of_data_is_written_and_parses(data: str) -> None:
     path = ["--path", 'a "folder"'] if data in NEED_A_PATH else []
+    if data == "table":
+        table(Path('a "folder".csv'))
+        path = ["--path", 'a "folder".csv']
     assert main(["init", "--data", data, *path]) == 0
     experiment = load("experiment.toml")
     assert REGISTRIES["datasets"].name_of(experiment.data) == data
     if path:
-        assert getattr(experiment.data, "path", None) == 'a "folder"'
+        assert getattr(experiment.data, "path", None) == path[1]
 
 
 @pytest.mark.parametrize("data", ["digits", "images", "table", "texts", "npy"])
 def test_what_is_commented_is_what_holds_without_it(data: str) -> None:
     """The file with its comments taken away is the same experiment, and no key of any table is left out."""
-    main(["init", "--data", data, *(["--path", "x"] if data != "digits" else [])])
+    table(Path("x.csv"))
+    path = {"digits": [], "table": ["--path", "x.csv"]}.get(data, ["--path", "x"])
+    main(["init", "--data", data, *path])
     text = Path("experiment.toml").read_text()
     lines = [re.sub(r"  +#.*", "", line) for line in text.splitlines()]
     bare = [line.removeprefix("# ") for line in lines if re.match(r"(# )?[\w.]+ = |\[", line)]

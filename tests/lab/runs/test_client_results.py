@@ -58,6 +58,25 @@ def test_the_folder_has_the_last_result_of_each_client(result: Result) -> None:
     assert (folder_of(result) / "clients.png").exists()
 
 
+def test_each_client_has_a_row_with_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    names = ("Basel", "Bern", "Chur", "Davos", "Enge", "Flims")
+    for seed in range(2):
+        given = replace(data(), client_test=TESTED, client_names=names)
+        config = {"seed": seed, "rounds": 2, "evaluation": {"client_test": True}}
+        start(world(data=given, seed=seed), 2, tmp_path / f"{seed}", config=config)
+    content = [json.loads((tmp_path / f"{seed}" / CLIENTS).read_text()) for seed in range(2)]
+    assert content[0]["clients"] == [*names]
+    found = compare(collect([tmp_path / "0", tmp_path / "1"]).runs, of="client_test/each")
+    by_client = {(row.labels["client"], row.model): row for row in found}
+    for i, name in enumerate(names):
+        for model in ("model", "w3"):
+            each = [of["splits"]["client_test"][model][i] for of in content]
+            assert [*by_client[name, model].values.values()] == each
+    assert main(["compare", str(tmp_path / "0"), "--of", "client_test/each"]) == 0
+    assert "Davos" in capsys.readouterr().out
+    assert "Davos" in document(collect([tmp_path / "0"]), "")
+
+
 def test_the_summary_has_the_means_over_the_last_evaluations(result: Result) -> None:
     found = result.summary["over_clients"]
     assert list(found) == SPLITS

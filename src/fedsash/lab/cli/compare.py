@@ -15,7 +15,7 @@ def add(commands: Commands) -> None:
     compare.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="folders of runs or sweeps")
     line = "compute gains over the model of the runs with this label, instead of the run's own model"
     compare.add_argument("--against", metavar="AXIS=LABEL", help=line)
-    line = "compare a number over clients, such as client_test/worst_tenth or held_out/client_mean"
+    line = "compare a number over clients, such as client_test/worst_tenth, or with client_test/each every client"
     compare.add_argument("--of", default="", metavar="SPLIT/NUMBER", help=line)
     add_json(compare)
     compare.set_defaults(command=_compare)
@@ -50,5 +50,6 @@ examples:
   fedsash compare runs/s --against ima=off
   fedsash compare runs/a runs/b --against run=a
   fedsash compare runs/s --of client_test/worst_tenth             does a window help the worst clients?
+  fedsash compare runs/s --of client_test/each                    a row for each client, at the last evaluation
   fedsash compare runs/old runs/new --against sweep=old           two sweeps
 """

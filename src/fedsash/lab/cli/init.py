@@ -20,6 +20,9 @@ def add(commands: Commands) -> None:
     line = "digits (default), images, table, texts, npy, cifar10, ...: see fedsash list data"
     init.add_argument("--data", default="digits", metavar="NAME", help=line)
     init.add_argument("--path", default="", help="the file or the folder that holds the data")
+    init.add_argument("--label", default="", metavar="COLUMN", help="the column to learn (default of a table: label)")
+    line = "the column that says whose sample it is; each user is a client that trains in every round"
+    init.add_argument("--user", default="", metavar="COLUMN", help=line)
     init.set_defaults(command=_init)
 
 
@@ -31,7 +34,7 @@ def _init(given: argparse.Namespace) -> int:
         raise RunError(f"{given.file} is there already: name another file, such as fedsash init mine.toml")
     check_folder(given.file.parent)
     quoted = printable(shlex.quote(str(given.file)))
-    text = template(given.data, given.path, quoted)
+    text = template(given.data, given.path, quoted, given.label, given.user)
     given.file.parent.mkdir(parents=True, exist_ok=True)
     replace_file(given.file, text.encode())
     terminal.say(f"{given.file} is written; look at it, then train it: fedsash run {quoted}")
@@ -43,6 +46,7 @@ examples:
   fedsash init                                                   a small experiment on handwritten digits
   fedsash init --data images --path photos                       a folder of images for each class
   fedsash init houses.toml --data table --path houses.csv        a table: CSV, JSON lines, Parquet
+  fedsash init --data table --path patients.csv --label disease --user hospital
   fedsash init --data texts --path book.txt                      texts, whose next tokens are learned
   fedsash init --data npy --path arrays                          NumPy's files x.npy and y.npy, and perhaps more
   fedsash init --data cifar10 --path data/cifar10                a data set of the papers

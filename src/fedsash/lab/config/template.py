@@ -7,6 +7,8 @@ from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...basics.errors import check
+from ...data import frames
+from ...data.formats.memory import UNPACKED
 from .errors import check_known
 from .experiment import Experiment
 from .keys import tables_in
@@ -34,15 +36,23 @@ AVERAGES = {"window20": {"name": "window", "size": 20}}
 FEW = {"name": "iid", "clients": 10}
 """The partition of one's own data, which may be few samples, and whose labels need not be classes."""
 
+EACH_USER: dict[str, dict[str, Any]] = {
+    "partition": {"name": "users"},
+    "sampling": {"fraction": 1.0},
+    "evaluation": {"client_test": True},
+}
+"""What is set for data that name each sample's user."""
+
 MODELS = {"texts": "shakespeare_lstm", "shakespeare": "shakespeare_lstm"}
 """The models of data that the default model can't learn."""
 
 
-def template(data: str, path: str = "", file: str = "experiment.toml") -> str:
+def template(data: str, path: str = "", file: str = "experiment.toml", label: str = "", user: str = "") -> str:
     """The text of an experiment file for a data set of that name, at `path` if it has files.
 
-    `file` is its name as a shell takes it.
-    Raises `ConfigError` if there is no such data set, and `SettingError` unless `path` fits it.
+    `file` is its name as a shell takes it. `label` and `user` are the columns of labels and of users, if the data have
+    columns. With `user`, each user is a client, all of them train in each round, and each scores the models.
+    Raises `ConfigError` if there is no such data set, and `SettingError` unless `path` and the columns fit it.
     """
     registry = REGISTRIES["datasets"]
     check_known(data, registry.things, "there is no data set")
@@ -50,10 +60,24 @@ def template(data: str, path: str = "", file: str = "experiment.toml") -> str:
     needed = place is not None and place.default in (REQUIRED, "")
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
     check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
-    given: dict[str, dict[str, Any]] = {"data": {"name": data} | ({"path": path} if path else {}), "averages": AVERAGES}
-    given |= {"partition": FEW} if needed else {}
+    named = {name: column for name, column in (("path", path), ("label", label), ("user", user)) if column}
+    for name in named:
+        right = f"must be left out: {data} have no such column"
+        check(name in registry.options(data), f"--{name}", named[name], right)
+    found = _columns(path, label or "label", user) if data == "table" else {}
+    given: dict[str, dict[str, Any]] = {"data": {"name": data} | named | found, "averages": AVERAGES}
+    given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
     return HEAD.replace("FILE", file) + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
+
+
+def _columns(path: str, label: str, user: str) -> dict[str, Any]:
+    """The features of a table, if not all of its other columns hold numbers. Raises `SettingError` without a label."""
+    rows, _ = frames.read(path, {}, UNPACKED, "--path")
+    frames.check_columns({label: "--label"} | ({user: "--user"} if user else {}), list(rows.columns), path)
+    others = [name for name in rows.columns if name not in (label, user)]
+    numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
+    return {} if numbers == others else {"features": numbers}
 
 
 def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Each client's own result, sorted: every model, on every split that clients score."""
+"""Each client's own result, from the worst to the best: every model, on every split that clients score."""
 
 from __future__ import annotations
 
@@ -6,37 +6,73 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...basics.errors import shortened
 from ...evaluation import SPLITS
 from ...tasks import Criterion
 from .curves import capital
-from .picture import Axis, Line, Panel, Picture
-from .styles import QUIET, look
+from .picture import Axis, Bars, Line, Panel, Picture
+from .styles import GREY, QUIET, look
 
+Results = Mapping[str, Sequence[float | None]]
+"""The result of each client, by model."""
+FEW, NAME = 15, 14
+"""At most so many clients have bars of their own, below names of so many letters."""
 MOST = 200
 """At most so many points in a line; of more clients, some that are evenly spaced among the sorted ones are drawn."""
 
 
 def clients(content: Mapping[str, Any], criterion: Criterion) -> Picture:
-    """The results in `client_results.content`, sorted from the worst client to the best, one panel for each split.
+    """The results in `client_results.content`, from the worst client to the best, one panel for each split.
+
+    A few clients have a bar for each model, in the order of the global model's results. Of more clients each model is a
+    line of its sorted results.
 
     Clients without a result are left out. Raises `ValueError` if the content is something else.
     """
-    panels = [_panel(split, models, criterion) for split, models in content["splits"].items()]
-    caption = (
-        f"The {criterion.name} of each client after round {content['round']}, sorted from the worst to the best. Each "
-        "line is sorted by itself, so two lines need not show the same client at one place."
+    few = len(content["clients"]) <= FEW
+    panels = [
+        _bars(split, models, content["clients"], criterion) if few else _panel(split, models, criterion)
+        for split, models in content["splits"].items()
+    ]
+    caption = f"The {criterion.name} of each client after round {content['round']}, sorted from the worst to the best"
+    caption += (
+        " by the global model."
+        if few
+        else ". Each line is sorted by itself, so two lines need not show the same client at one place."
     )
     return Picture(f"{capital(criterion.name)} of each client", panels, columns=2, caption=caption)
 
 
-def _panel(split: str, models: Mapping[str, Sequence[float | None]], criterion: Criterion) -> Panel:
+def _bars(
+    split: str, models: Mapping[str, Sequence[float | None]], names: Sequence[Any], criterion: Criterion
+) -> Panel:
+    first = next(iter(models.values()))
+    known = [i for i, value in enumerate(first) if value is not None and not math.isnan(value)]
+    order = sorted(known, key=lambda i: first[i], reverse=criterion.better == "lower")  # type: ignore[arg-type,return-value]
+    heights = [[_scaled(values[i], criterion) for i in order] for values in models.values()]
+    averages = [model for model in models if model != "model"]
+    colours = [GREY if model == "model" else look(averages.index(model)).colour for model in models]
+    ticks = {float(place): shortened(str(names[i]), NAME) for place, i in enumerate(order)}
+    x = Axis("client", -0.7, len(order) - 0.3, ticks)
+    bars = Bars(list(models), range(len(order)), heights, colours)
+    return Panel(SPLITS[split], x, Axis(_label(criterion)), [bars], 4.5, 3.5)
+
+
+def _scaled(value: float | None, criterion: Criterion) -> float | None:
+    return None if value is None else criterion.scale * value
+
+
+def _label(criterion: Criterion) -> str:
+    return f"{criterion.name} (%)" if criterion.share else criterion.name
+
+
+def _panel(split: str, models: Results, criterion: Criterion) -> Panel:
     averages = [model for model in models if model != "model"]
     lines = []
     for model, values in sorted(models.items(), key=lambda item: item[0] != "model"):
         style = QUIET if model == "model" else look(averages.index(model))
         lines.append(_line(model, values, criterion, style))
-    label = f"{criterion.name} (%)" if criterion.share else criterion.name
-    return Panel(SPLITS[split], Axis("clients, worst first (%)", 0, 100), Axis(label), lines, 4.5, 3.5)
+    return Panel(SPLITS[split], Axis("clients, worst first (%)", 0, 100), Axis(_label(criterion)), lines, 4.5, 3.5)
 
 
 def _line(name: str, values: Sequence[float | None], criterion: Criterion, style: Any) -> Line:

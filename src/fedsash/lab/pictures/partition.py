@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
+from ...basics.errors import shortened
 from .picture import Axis, Bars, Dots, Panel, Picture
 from .styles import INK, many
 
 DRAWN = 200
 """The most clients in a picture. If there are more, it shows the first ones."""
+FEW, LETTERS = 12, 12
+"""At most so many clients are named, with so many letters."""
 NAMED = 30
 """At most this many classes are named on their axis."""
 AREA = "The area of a dot is the class's share of the client's samples."
@@ -29,7 +32,9 @@ def partition(content: Mapping[str, Any]) -> Picture:
     if not counts or any(len(of_client) != len(classes) for of_client in counts):
         raise ValueError("every client must have a count for each class")
     shown = min(len(counts), DRAWN)
-    x = Axis("client", -0.7, shown - 0.3, whole=True)
+    clients = content.get("clients", []) if shown <= FEW else []
+    ticks: Mapping[float, str] = {place: shortened(str(name), LETTERS) for place, name in enumerate(clients)}
+    x = Axis("client", -0.7, shown - 0.3, ticks or None, whole=True)
     width, colours = min(max(0.11 * shown + 2, 7), 13), many(len(classes))
     rows = [(counts, classes, colours, "class", min(max(0.26 * len(classes), 2.4), 9))]
     if domains := content.get("domains"):

@@ -21,6 +21,10 @@ CONFIDENCE = 0.95
 GAIN = f"gain ({CONFIDENCE:.0%} interval)"
 """The head of the gains in a table."""
 MISSING = "-"
+EACH = "each"
+"""Instead of a number over clients: the last result of each of them."""
+Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
+"""The label of a client, if it is of one; the criterion without a target, and the split; the value of each model."""
 
 
 class ComparedRun(Protocol):
@@ -36,6 +40,8 @@ class ComparedRun(Protocol):
     def curves(self) -> Curves: ...
     @property
     def summary(self) -> Mapping[str, Any]: ...
+    @property
+    def clients(self) -> Mapping[str, Any] | None: ...
 
 
 @dataclass(frozen=True)
@@ -84,7 +90,8 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     """A row for each model of each group of runs that differ only in their seed.
 
     What is compared is the `last_mean` of the metric that decides, or with `of = "SPLIT/NUMBER"` a number over clients
-    (see `client_results.over_last`), such as `"client_test/worst_tenth"`.
+    (see `client_results.over_last`), such as `"client_test/worst_tenth"`. With `of = "SPLIT/each"` it is the result of
+    each client at the last evaluation, and each row is of one client.
 
     The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
     of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
@@ -96,14 +103,16 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     """
     groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
-        rows, seed = groups.setdefault(tuple(labels.items()), {}), _seed(run.config)
-        decided, values = _compared(run, of)
-        for model, value in values.items():
-            row = rows.setdefault(model, Row(labels, model, {}, decided))
-            _check_alike(row, decided, run.name)
-            if seed in row.values:
-                raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
-            row.values[seed] = value
+        seed = _seed(run.config)
+        for client, decided, values in _compared(run, of):
+            its = labels | client
+            rows = groups.setdefault(tuple(its.items()), {})
+            for model, value in values.items():
+                row = rows.setdefault(model, Row(its, model, {}, decided))
+                _check_alike(row, decided, run.name)
+                if seed in row.values:
+                    raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
+                row.values[seed] = value
     axis, label = _reference(against, groups)
     return [
         _with_gain(row, groups.get(tuple({**row.labels, axis: label}.items()) if axis else labels_, {}).get("model"))
@@ -112,22 +121,28 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     ]
 
 
-def _compared(run: ComparedRun, of: str) -> tuple[Curves, dict[str, float | None]]:
-    """What is compared of a run: its criterion without a target, its split, and the value of each model."""
+def _compared(run: ComparedRun, of: str) -> list[Compared]:
+    """What is compared of a run: of each client, or of the whole run, which has no label of a client."""
     criterion = replace(run.curves.criterion, target=None)
     if not of:
         values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
-        return Curves(criterion, run.curves.split, {}), values
+        return [({}, Curves(criterion, run.curves.split, {}), values)]
     split, _, number = of.partition("/")
     results = run.summary["over_clients"]
+    if split in results and number == EACH and run.clients is not None:
+        named, models = replace(criterion, name=f"{criterion.name} (last evaluation)"), run.clients["splits"][split]
+        return [
+            ({"client": str(name)}, Curves(named, split, {}), {model: each[i] for model, each in models.items()})
+            for i, name in enumerate(run.clients["clients"])
+        ]
     if split not in results or number not in OVER_CLIENTS:
-        there = ", ".join(f"{split}/{number}" for split in results for number in OVER_CLIENTS)
+        there = ", ".join(f"{split}/{number}" for split in results for number in (*OVER_CLIENTS, EACH))
         right = f"must be one of {there}" if there else "no client has scored its models"
         raise RunError(f"{run.name}: --of {shortened(of)}: {right}")
     named = replace(criterion, name=f"{criterion.name} ({WORDS[number]})")
     if number == "client_std":
         named = replace(named, better="lower")
-    return Curves(named, split, {}), {model: found[number] for model, found in results[split].items()}
+    return [({}, Curves(named, split, {}), {model: found[number] for model, found in results[split].items()})]
 
 
 def table(rows: Sequence[Row]) -> Table:

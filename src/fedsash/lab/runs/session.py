@@ -216,7 +216,8 @@ class Session:
         with self.progress.evaluation() as each:
             metrics = self.federation.evaluate(state, each)
             state, more = self.federation.learn(state, metrics)
-        self.ledger.clients = content(metrics)
+        data = self.federation.clients.data
+        self.ledger.clients = content(metrics, () if data is None else data.client_names)
         metrics += more
         rows = [m.row() for m in metrics]
         if (spent := self.federation.privacy(state)) is not None:

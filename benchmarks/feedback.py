@@ -18,7 +18,7 @@ import numpy as np
 
 from fedsash.basics.arrays import Floats
 from fedsash.lab.pictures import Axis, Line, Panel, Picture, Rule, look
-from fedsash.lab.report.page.collect import collect
+from fedsash.lab.report.collect import collect
 
 from .paired import Gain, gain, holm
 

@@ -27,7 +27,7 @@ from fedsash.lab.config.files import merged, read
 from fedsash.lab.pictures import Axis, Line, Panel, Picture, Points, Rule
 from fedsash.lab.pictures.styles import QUIET
 from fedsash.lab.records import Records
-from fedsash.lab.report.page.collect import RunOnPage, collect
+from fedsash.lab.report.collect import CollectedRun, collect
 
 from .paired import Gain, gain, holm
 
@@ -60,7 +60,7 @@ Chosen = Mapping[tuple[Place, str, str], Settings]
 """By setting, method, and what they were chosen for: `"model"` or `PRIMARY`."""
 
 
-def settings_of(run: RunOnPage) -> tuple[Place, Settings]:
+def settings_of(run: CollectedRun) -> tuple[Place, Settings]:
     labels = run.labels
     return Place(labels["data"], labels["alpha"]), Settings(labels["method"], labels["rate"])
 

@@ -242,6 +242,10 @@ def test_what_is_wrong_in_a_folder_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array([{"a": 1}] * N), allow_pickle=True)
     with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: it must be a whole array of numbers"):
         NpyFiles(str(tmp_path)).load()
+    np.savez(tmp_path / "several.npz", y=Y)
+    (tmp_path / "several.npz").rename(tmp_path / "y.npy")
+    with pytest.raises(DataError, match=rf"^{tmp_path}/y.npy can't be read: .* \(it is an archive of several arrays\)"):
+        NpyFiles(str(tmp_path)).load()
     np.save(tmp_path / "y.npy", Y + 1j)
     with pytest.raises(SettingError, match=r"^y = 'complex128 .*: must be real numbers"):
         NpyFiles(str(tmp_path)).load()

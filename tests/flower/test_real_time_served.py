@@ -15,7 +15,8 @@ from fedsash.basics.errors import SettingError
 from fedsash.flower import RealTime, Waiting
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
-from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.collect import collect
+from fedsash.lab.report.page import document
 from fedsash.lab.runs import run
 from fedsash.lab.served.apps import node_app, serve
 from fedsash.network import Asynchronous

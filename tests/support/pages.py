@@ -21,7 +21,8 @@ from fedsash.averages import EMA, Window
 from fedsash.evaluation import Evaluation
 from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
-from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.collect import collect
+from fedsash.lab.report.page import document
 from fedsash.lab.runs import run
 from fedsash.lab.summaries import GOAL
 from fedsash.tasks import Criterion

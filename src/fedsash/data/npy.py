@@ -60,7 +60,10 @@ def _mapped(file: Path) -> Any:
     check(file.exists(), "NpyFiles.path", str(file.parent), f"must hold {file.name}")
     with damages(file):
         try:
-            return np.load(plain_file(file), mmap_mode="r")
+            found = np.load(plain_file(file), mmap_mode="r")
+            if not isinstance(found, np.ndarray):
+                raise ValueError("it is an archive of several arrays")
+            return found
         except (ValueError, EOFError) as error:
             right = "must be a whole array of numbers, for users also of texts, as numpy.save writes it"
             raise DataError(f"{file} can't be read: it {right} ({one_line(error)})") from error

@@ -25,7 +25,7 @@ from support.histories import ACCURACY, RMSE, history
 
 
 @dataclass
-class RunOnPage:
+class CollectedRun:
     name: str
     config: dict[str, Any]
     labels: dict[str, str]
@@ -37,8 +37,8 @@ class RunOnPage:
         self.summary = {"models": {name: {"last_mean": mean} for name, mean in self.means.items()}}
 
 
-def run(seed: int, labels: dict[str, str], **means: float | None) -> RunOnPage:
-    return RunOnPage(f"{labels}-{seed}", {"seed": seed}, labels | {"seed": str(seed)}, means)
+def run(seed: int, labels: dict[str, str], **means: float | None) -> CollectedRun:
+    return CollectedRun(f"{labels}-{seed}", {"seed": seed}, labels | {"seed": str(seed)}, means)
 
 
 def only(rows: list[Row], model: str, **labels: str) -> Row:
@@ -68,7 +68,7 @@ def test_mean_and_the_sample_s_deviation() -> None:
 
 
 def test_runs_from_python_whose_folders_do_not_say_their_seeds_are_not_taken_for_one_experiment() -> None:
-    rows = compare([RunOnPage(name, {}, {}, {"model": mean}) for name, mean in (("sgd-0", 0.25), ("sgd-1", 0.5))])
+    rows = compare([CollectedRun(name, {}, {}, {"model": mean}) for name, mean in (("sgd-0", 0.25), ("sgd-1", 0.5))])
     assert [(row.labels["run"], row.mean) for row in rows] == [("sgd-0", 0.25), ("sgd-1", 0.5)]
 
 
@@ -101,9 +101,9 @@ def test_an_undefined_mean_makes_the_group_s_undefined() -> None:
 def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine() -> None:
     same = {"local": {"lr": 0.1}}
     runs = [
-        RunOnPage("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
-        RunOnPage("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
-        RunOnPage("c", {"local": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
+        CollectedRun("a", {**same, "seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
+        CollectedRun("b", {**same, "seed": 1, "engine": {"workers": 2}}, {}, {"model": 0.75}),
+        CollectedRun("c", {"local": {"lr": 0.2}, "seed": 0}, {}, {"model": 1.0}),
     ]
     rows = compare(runs, "run=a")
     assert only(rows, "model", run="a").mean == 0.5
@@ -117,7 +117,7 @@ def test_what_can_t_be_compared_is_refused() -> None:
         compare([run(0, {"m": "a"}, model=0.5)], "m=b")
 
 
-def decided(run: RunOnPage, criterion: Criterion, split: str = "test") -> RunOnPage:
+def decided(run: CollectedRun, criterion: Criterion, split: str = "test") -> CollectedRun:
     run.curves = Curves(criterion, split, {})
     return run
 

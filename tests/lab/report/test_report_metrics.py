@@ -11,7 +11,8 @@ import pytest
 from fedsash.lab.cli import main
 from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
-from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.collect import collect
+from fedsash.lab.report.page import document
 from fedsash.lab.report.page.markup import MISSING
 from fedsash.lab.summaries import GOAL
 from fedsash.tasks import Criterion

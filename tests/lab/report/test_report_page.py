@@ -15,7 +15,8 @@ from fedsash.evaluation import Curves
 from fedsash.lab.cli import main
 from fedsash.lab.pictures.curves import lines
 from fedsash.lab.records import Records
-from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.collect import collect
+from fedsash.lab.report.page import document
 from support.histories import ACCURACY
 from support.pages import (
     ANALYSES,

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from fedsash.lab.records import Records
-from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.collect import collect
+from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
 

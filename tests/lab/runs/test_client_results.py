@@ -19,8 +19,9 @@ from fedsash.federation import Federation
 from fedsash.lab import terminal
 from fedsash.lab.cli import main
 from fedsash.lab.client_results import CLIENTS, over_last
+from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import compare
-from fedsash.lab.report.page import collect, document
+from fedsash.lab.report.page import document
 from fedsash.lab.runs import Result
 from fedsash.lab.table import tables
 from support.observing import final, go_on, rows, start

@@ -12,7 +12,7 @@ import pytest
 from fedsash import Evaluation, Federation, Fork, Private, RunError, Window, resume, run
 from fedsash.aggregation import Adaptive
 from fedsash.basics.saved import StateError
-from fedsash.lab.report.page import collect
+from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page.document import document
 from fedsash.sampling import Poisson
 from fedsash.servers import FedAdam

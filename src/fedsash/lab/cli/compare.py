@@ -22,8 +22,8 @@ def add(commands: Commands) -> None:
 
 
 def _compare(given: argparse.Namespace) -> int:
+    from ..report.collect import collect
     from ..report.comparison import compare, table
-    from ..report.page.collect import collect
 
     found = collect(given.folders)
     rows = compare(found.runs, given.against, given.of)

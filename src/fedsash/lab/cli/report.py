@@ -27,7 +27,8 @@ def add(commands: Commands) -> None:
 
 def _report(given: argparse.Namespace) -> int:
     from ..files import replace_file
-    from ..report.page import collect, document
+    from ..report.collect import collect
+    from ..report.page import document
     from ..report.page.papers import draw
 
     file = given.page or given.folders[0] / PAGE

@@ -8,7 +8,7 @@ from typing import Any
 from ...pictures import Picture
 from ...pictures.page import plotly
 from ...studies import kinds, pictures, study_of
-from .collect import Analysis
+from ..collect import Analysis
 
 
 def drawn(analyses: Sequence[Analysis]) -> tuple[list[tuple[Analysis, Picture]], list[str]]:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from ...pictures import Picture
 from ...pictures.clients import clients as picture_of
-from .collect import RunOnPage
+from ..collect import CollectedRun
 
 
-def clients(runs: Sequence[RunOnPage], notes: list[str]) -> Picture | None:
+def clients(runs: Sequence[CollectedRun], notes: list[str]) -> Picture | None:
     """The sorted results of the clients, a panel for each split of each run. None if no run has written them."""
     drawn: dict[str, Picture] = {}
     for run in runs:

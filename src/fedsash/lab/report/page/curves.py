@@ -11,13 +11,13 @@ from typing import Any
 from ...pictures import Line, Panel, Picture, look
 from ...pictures.curves import capital, lines, panel
 from ...pictures.smoothing import ORDER, WINDOW
-from .collect import RunOnPage
+from ..collect import CollectedRun
 
 MOST = 120_000
 """The most points in the picture. With more, points of every curve are left out."""
 
 
-def curves(runs: Sequence[RunOnPage], each: str = "run") -> Picture | None:
+def curves(runs: Sequence[CollectedRun], each: str = "run") -> Picture | None:
     """The curves of runs that one metric decides; None if no run was evaluated.
 
     With several runs there is a panel for each model, with one line for each run, and a panel for each run, with one
@@ -45,8 +45,8 @@ def curves(runs: Sequence[RunOnPage], each: str = "run") -> Picture | None:
 
 
 def by_model(
-    runs: Sequence[RunOnPage], smoothed: bool = False, against: str = ""
-) -> Iterator[tuple[str, list[RunOnPage], list[Line]]]:
+    runs: Sequence[CollectedRun], smoothed: bool = False, against: str = ""
+) -> Iterator[tuple[str, list[CollectedRun], list[Line]]]:
     """Each model, the best average first and the global model last, with the runs that have it and their lines.
 
     The lines are `against` a key of the network's rows, if one is given, else against rounds.
@@ -63,7 +63,7 @@ def by_model(
         )
 
 
-def _error(model: str, runs: Sequence[RunOnPage]) -> float:
+def _error(model: str, runs: Sequence[CollectedRun]) -> float:
     """The mean over the runs of what should be low of a model; infinite if it is not defined in all that have it."""
     means = [run.summary["models"][model]["last_mean"] for run in runs if model in run.summary["models"]]
     if not means or None in means:
@@ -71,12 +71,12 @@ def _error(model: str, runs: Sequence[RunOnPage]) -> float:
     return fmean(map(runs[0].curves.criterion.error_of, means))
 
 
-def _moments(run: RunOnPage, key: str) -> Mapping[int, float] | None:
+def _moments(run: CollectedRun, key: str) -> Mapping[int, float] | None:
     """The network's numbers of a run under this key, by round. None without a key."""
     return {round: row[key] for round, row in run.network.items()} if key else None
 
 
-def _of_run(run: RunOnPage, runs: Sequence[RunOnPage], name: str) -> Panel:
+def _of_run(run: CollectedRun, runs: Sequence[CollectedRun], name: str) -> Panel:
     """A run's models, each in the style that it has in all runs."""
     models = dict.fromkeys(model for run in runs for model in run.curves.models)
     averages = [model for model in models if model != "model"]
@@ -92,7 +92,7 @@ def _thinned(panel: Panel, step: int) -> Panel:
     return replace(panel, layers=[thin(of) if isinstance(of, Line) else of for of in panel.layers])
 
 
-def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
+def _marks(runs: Sequence[CollectedRun]) -> dict[str, Any]:
     """The target and the start of the broadcast, if they are the same in all runs."""
     targets = {run.curves.criterion.target for run in runs}
     starts = {_broadcast_start(run) for run in runs}
@@ -100,7 +100,7 @@ def _marks(runs: Sequence[RunOnPage]) -> dict[str, Any]:
     return {"target": target, "broadcast_start": start}
 
 
-def _broadcast_start(run: RunOnPage) -> int | None:
+def _broadcast_start(run: CollectedRun) -> int | None:
     """The round after which clients receive an average, if the configuration has a broadcast."""
     broadcast = run.config.get("broadcast")
     start = broadcast.get("start") if isinstance(broadcast, dict) else None

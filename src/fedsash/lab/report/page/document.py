@@ -14,10 +14,10 @@ from ....evaluation import NOT_EVALUATED
 from ...pictures import Field, Picture
 from ...pictures.curves import capital
 from ...pictures.page import plotly
+from ..collect import CollectedRun, Collection, by_metric
 from . import network, seeds, tables, windows
 from .analyses import drawn
 from .clients import clients
-from .collect import Collection, RunOnPage, by_metric
 from .curves import curves
 from .heading import subtitle, title
 from .markup import MISSING, Html, code, data, definitions, folded, join, notes, some, table, tag
@@ -138,7 +138,7 @@ def _what(found: Collection) -> Html:
     return join(parts)
 
 
-def _apart(runs: Sequence[RunOnPage]) -> Html:
+def _apart(runs: Sequence[CollectedRun]) -> Html:
     """The settings in which runs differ."""
     apart = differing(runs)
     rows = [[run.name, *(values[i] for values in apart.values())] for i, run in enumerate(runs)]
@@ -146,14 +146,14 @@ def _apart(runs: Sequence[RunOnPage]) -> Html:
     return table(f"Each run's own settings{dash}", ["run", *apart], [(None, rows)], texts=len(apart) + 1)
 
 
-def _results(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html | None:
+def _results(runs: Sequence[CollectedRun], pictures: _Pictures) -> Html | None:
     evaluated = [run for run in runs if run.curves]
     if not evaluated:
         return tag("p", f"{capital(NOT_EVALUATED)}.") if runs else None
     return join([_by_one_metric(alike, pictures) for alike in by_metric(evaluated)])
 
 
-def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
+def _by_one_metric(runs: Sequence[CollectedRun], pictures: _Pictures) -> Html:
     """The results of runs that one metric decides."""
     picture = curves(runs)
     assert picture is not None
@@ -165,7 +165,7 @@ def _by_one_metric(runs: Sequence[RunOnPage], pictures: _Pictures) -> Html:
     return join([pictures.place(picture), tag("h3", "Each run"), tables.overview(shown), every])
 
 
-def _clients(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _clients(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The section on the clients' own results. None if no client has scored a model."""
     having = [run for run in runs if run.summary["over_clients"]]
     if not having:
@@ -175,13 +175,13 @@ def _clients(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
     return join([placed, *(tables.over_clients(alike) for alike in by_metric(having))])
 
 
-def _privacy(runs: Sequence[RunOnPage]) -> Html | None:
+def _privacy(runs: Sequence[CollectedRun]) -> Html | None:
     """The section on differential privacy. None if no run protects its clients."""
     private = [run for run in runs if run.summary.get("privacy")]
     return tables.privacy(private) if private else None
 
 
-def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _network(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The section on the simulated network. None if no run was on one."""
     on_one = [run for run in runs if run.network]
     if not on_one:
@@ -190,7 +190,7 @@ def _network(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -
     return join([tables.network(on_one), tag("div", *placed, class_="pictures")])
 
 
-def _seeds(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _seeds(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The means over runs that differ only in their seed. None if there are no such runs."""
     having = [run for run in runs if run.repeatable]
     compared = seeds.comparisons(having, wrong)
@@ -239,7 +239,7 @@ def _analyses(found: Collection, pictures: _Pictures, wrong: list[str]) -> Html 
     return tag("div", *placed, class_="pictures") if placed else None
 
 
-def _data(runs: Sequence[RunOnPage], pictures: _Pictures, wrong: list[str]) -> Html | None:
+def _data(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
     picture = partitions(runs, wrong)
     return None if picture is None else pictures.place(picture)
 
@@ -263,6 +263,6 @@ def _repeat(found: Collection, command: str) -> Html:
     )
 
 
-def _verb(run: RunOnPage) -> str:
+def _verb(run: CollectedRun) -> str:
     """The command that trains a run."""
     return "network" if "network" in run.config else "run"

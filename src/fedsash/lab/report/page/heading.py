@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ....methods import METHODS
 from ....network.schedulers import SCHEDULERS
-from .collect import Collection, RunOnPage
+from ..collect import CollectedRun, Collection
 
 FEW = 3
 """So many runs are named in the title."""
@@ -33,21 +33,21 @@ def subtitle(found: Collection) -> str:
     return ", ".join(parts)
 
 
-def _trained(runs: Sequence[RunOnPage]) -> str:
+def _trained(runs: Sequence[CollectedRun]) -> str:
     """Method and data of the runs, such as "FedAvg on digits"; empty if they differ, or nobody knows them."""
     methods, data = {_method(run) for run in runs}, {_name(run, "data") for run in runs}
     method, of = (found.pop() if len(found) == 1 else "" for found in (methods, data))
     return " on ".join(filter(None, [method, of]))
 
 
-def _method(run: RunOnPage) -> str:
+def _method(run: CollectedRun) -> str:
     """On a network the scheduler, unless it makes rounds of the method."""
     scheduler, method = _name(run, "scheduler"), _name(run, "method")
     known: type | None = METHODS.get(method) if scheduler in ("", "synchronous") else SCHEDULERS.get(scheduler)
     return known.__name__ if known else method
 
 
-def _name(run: RunOnPage, key: str) -> str:
+def _name(run: CollectedRun, key: str) -> str:
     table = run.config.get(key)
     return str(table.get("name", "")) if isinstance(table, dict) else ""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .collect import RunOnPage
+from ..collect import CollectedRun
 from .markup import Html, table
 
 MOST = 100
@@ -14,7 +14,7 @@ REFUSED = "upload refused: not finite, or too long"
 SKIPPED = "round skipped"
 
 
-def missing(runs: Sequence[RunOnPage]) -> Html | None:
+def missing(runs: Sequence[CollectedRun]) -> Html | None:
     """A row for each client and reason, and one for each reason why rounds were skipped. None if all answered."""
     groups = [(run.name if len(runs) > 1 else None, rows) for run in runs if (rows := _rows(run))]
     if not groups:
@@ -23,7 +23,7 @@ def missing(runs: Sequence[RunOnPage]) -> Html | None:
     return table(caption, ["client", "why", "how many rounds", "which"], groups, texts=2)
 
 
-def _rows(run: RunOnPage) -> list[list[str]]:
+def _rows(run: CollectedRun) -> list[list[str]]:
     rounds: dict[tuple[str, str], list[int]] = {}
     for row in run.guard:
         told = [(str(client), str(why)) for client, why in (row.get("missing") or {}).items()]

@@ -8,11 +8,11 @@ from dataclasses import replace
 from ...pictures import Picture
 from ...pictures.curves import panel
 from ...pictures.network import AGAINST, link, over_time, progress, timeline
-from .collect import RunOnPage, by_metric
+from ..collect import CollectedRun, by_metric
 from .curves import by_model
 
 
-def pictures(runs: Sequence[RunOnPage], notes: list[str]) -> list[Picture]:
+def pictures(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
     """The pictures of the runs. A damaged time line gives a line in `notes`."""
     drawn = {run.name: run.timeline for run in runs if run.timeline is not None and _sound(run, notes)}
     found = [_over_time(alike) for alike in by_metric([run for run in runs if run.curves])]
@@ -23,7 +23,7 @@ def pictures(runs: Sequence[RunOnPage], notes: list[str]) -> list[Picture]:
     return found
 
 
-def _sound(run: RunOnPage, notes: list[str]) -> bool:
+def _sound(run: CollectedRun, notes: list[str]) -> bool:
     assert run.timeline is not None
     try:
         timeline(run.timeline), link({run.name: run.timeline})
@@ -33,7 +33,7 @@ def _sound(run: RunOnPage, notes: list[str]) -> bool:
     return True
 
 
-def _over_time(runs: Sequence[RunOnPage]) -> Picture:
+def _over_time(runs: Sequence[CollectedRun]) -> Picture:
     """The metric against simulated time and client trips: one line for each model, or for each run of several."""
     if len(runs) == 1:
         (run,) = runs

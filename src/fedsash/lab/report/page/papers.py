@@ -10,8 +10,8 @@ from ...pictures import Picture
 from ...pictures.curves import curves
 from ...pictures.network import link, progress, timeline
 from ...pictures.paper import draw as draw_picture
+from ..collect import CollectedRun, Collection
 from .analyses import drawn
-from .collect import Collection, RunOnPage
 
 ENDINGS = ("pdf", "png")
 
@@ -27,7 +27,7 @@ def draw(found: Collection, folder: Path) -> int:
     return len(ENDINGS) * len(pictures)
 
 
-def _of_run(run: RunOnPage) -> dict[str, Picture]:
+def _of_run(run: CollectedRun) -> dict[str, Picture]:
     """A run's pictures by their names."""
     found: dict[str, Picture] = {}
     if run.curves:

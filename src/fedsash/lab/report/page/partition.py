@@ -9,10 +9,10 @@ from typing import Any
 
 from ...pictures import Panel, Picture
 from ...pictures.partition import AREA, partition
-from .collect import RunOnPage
+from ..collect import CollectedRun
 
 
-def partitions(runs: Sequence[RunOnPage], notes: list[str]) -> Picture | None:
+def partitions(runs: Sequence[CollectedRun], notes: list[str]) -> Picture | None:
     """The panels of each different partition. None if no run has written one."""
     known: dict[str, tuple[list[str], dict[str, Any]]] = {}
     for run in runs:

@@ -8,12 +8,12 @@ from statistics import fmean
 
 from ....basics.errors import RunError
 from ...pictures import Picture
+from ..collect import CollectedRun, by_metric
 from ..comparison import Row, compare, labels_of
-from .collect import RunOnPage, by_metric
 from .curves import curves
 
 
-def comparisons(runs: Sequence[RunOnPage], wrong: list[str]) -> list[list[Row]]:
+def comparisons(runs: Sequence[CollectedRun], wrong: list[str]) -> list[list[Row]]:
     """The rows of `compare`, first those of the metric that decides, then those of each split's worst tenth.
 
     Empty if no two runs differ only in their seed. If runs can't be compared, `wrong` gets the reason.
@@ -28,9 +28,9 @@ def comparisons(runs: Sequence[RunOnPage], wrong: list[str]) -> list[list[Row]]:
     return compared if any(len(row.values) > 1 for row in compared[0]) else []
 
 
-def pictures(runs: Sequence[RunOnPage]) -> list[Picture]:
+def pictures(runs: Sequence[CollectedRun]) -> list[Picture]:
     """The mean curves over the seeds of each setting, a picture for each metric that decides."""
-    settings: dict[str, list[RunOnPage]] = {}
+    settings: dict[str, list[CollectedRun]] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
         if run.curves:
             settings.setdefault(labels_text(labels), []).append(run)
@@ -50,7 +50,7 @@ def labels_text(labels: dict[str, str]) -> str:
     return ", ".join(f"{axis} {label}" for axis, label in labels.items())
 
 
-def _mean(name: str, runs: Sequence[RunOnPage]) -> RunOnPage:
+def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
     """One run in place of several: its curves are their means, at the rounds that all of them have."""
     first = runs[0].curves
     models, found = {}, {}

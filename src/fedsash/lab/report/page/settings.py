@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .collect import RunOnPage
+from ..collect import CollectedRun
 from .markup import MISSING
 
 HOW = ("engine", "track", "checkpoint", "trajectory", "device")
@@ -24,7 +24,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
     return result
 
 
-def differing(runs: Sequence[RunOnPage]) -> dict[str, list[str]]:
+def differing(runs: Sequence[CollectedRun]) -> dict[str, list[str]]:
     """The axes of sweeps and the settings that differ, each with the value of every run."""
     tables = [_labels(run) | flat({key: v for key, v in run.config.items() if key not in HOW}) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
@@ -32,12 +32,12 @@ def differing(runs: Sequence[RunOnPage]) -> dict[str, list[str]]:
     return {key: of_runs for key, of_runs in values.items() if len(set(of_runs)) > 1}
 
 
-def _labels(run: RunOnPage) -> dict[str, str]:
+def _labels(run: CollectedRun) -> dict[str, str]:
     """The run's labels on its sweep's axes. An axis that is a setting is left out."""
     return {axis: label for axis, label in run.labels.items() if axis not in flat(run.config)}
 
 
-def common(runs: Sequence[RunOnPage]) -> list[tuple[str, str]]:
+def common(runs: Sequence[CollectedRun]) -> list[tuple[str, str]]:
     """The main settings that are the same in all runs."""
     found = []
     for title, key in GLANCE.items():

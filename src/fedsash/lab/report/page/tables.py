@@ -13,8 +13,8 @@ from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
 from ...summaries import stuck_text
 from ...table import leader
+from ..collect import Analysis, CollectedRun
 from ..comparison import GAIN, Row
-from .collect import Analysis, RunOnPage
 from .markup import MISSING, Html, join, some, table, tag
 from .seeds import labels_text
 
@@ -22,7 +22,7 @@ MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
 
 
-def state(run: RunOnPage) -> str | None:
+def state(run: CollectedRun) -> str | None:
     """A note on a run that is stuck, ended early, or is not finished. None for any other run."""
     if since := run.summary.get("stuck"):
         return stuck_text(since)
@@ -36,7 +36,7 @@ def state(run: RunOnPage) -> str | None:
     return None
 
 
-def overview(runs: Sequence[RunOnPage]) -> Html:
+def overview(runs: Sequence[CollectedRun]) -> Html:
     """One row for each run: the mean of each model over the last evaluations. One metric decides all runs."""
     models = list(dict.fromkeys(model for run in runs for model in run.summary["models"]))
     rows = []
@@ -48,7 +48,7 @@ def overview(runs: Sequence[RunOnPage]) -> Html:
     return table(caption, ["run", *models], [(None, rows)])
 
 
-def results(runs: Sequence[RunOnPage]) -> Html:
+def results(runs: Sequence[CollectedRun]) -> Html:
     """A row for each model of each run. One metric decides all runs."""
     heads = ["model", "at the end", "mean ± std", "best", "in round", "gain", "rounds to target", "target"]
     groups = [(run.name if len(runs) > 1 else None, _rows(run)) for run in runs if run.summary["models"]]
@@ -74,7 +74,7 @@ def over_seeds(rows: Sequence[Row]) -> Html:
     return table(caption, ["model", "seeds", "mean ± std", GAIN], shown)
 
 
-def cost(runs: Sequence[RunOnPage]) -> Html:
+def cost(runs: Sequence[CollectedRun]) -> Html:
     """Time and memory of each run that has ended."""
     heads = ["run", "device", "engine", "rounds", "time", "seconds a round", "samples a second", "peak memory"]
     rows = []
@@ -97,7 +97,7 @@ def cost(runs: Sequence[RunOnPage]) -> Html:
     return table(caption, heads, [(None, rows)], texts=3)
 
 
-def network(runs: Sequence[RunOnPage]) -> Html:
+def network(runs: Sequence[CollectedRun]) -> Html:
     """The numbers of the simulated network for each run."""
     heads = ["run", "time, s", "trips", "arrived", "failed uploads", "MB up", "MB down", "waiting, s", "staleness"]
     rows = [[run.name, *_on_network(run)] for run in runs]
@@ -109,7 +109,7 @@ def network(runs: Sequence[RunOnPage]) -> Html:
     return table(caption, [*heads, "link in use"], [(None, rows)])
 
 
-def _on_network(run: RunOnPage) -> list[str]:
+def _on_network(run: CollectedRun) -> list[str]:
     last = run.summary.get("network") or run.network[max(run.network)]
     return [
         f"{last['time']:,.1f}",
@@ -121,7 +121,7 @@ def _on_network(run: RunOnPage) -> list[str]:
     ]
 
 
-def over_clients(runs: Sequence[RunOnPage]) -> Html:
+def over_clients(runs: Sequence[CollectedRun]) -> Html:
     """A row for each model of each run on each split that clients score. One metric decides all runs."""
     criterion, groups = runs[0].curves.criterion, []
     for run in runs:
@@ -138,7 +138,7 @@ def over_clients(runs: Sequence[RunOnPage]) -> Html:
     return table(caption, HEADS, groups)
 
 
-def privacy(runs: Sequence[RunOnPage]) -> Html:
+def privacy(runs: Sequence[CollectedRun]) -> Html:
     """What each run has spent of its clients' privacy."""
     rows = []
     for run in runs:
@@ -152,7 +152,7 @@ def privacy(runs: Sequence[RunOnPage]) -> Html:
     return table(caption, ["run", "epsilon", "delta", "after round", "for"], [(None, rows)])
 
 
-def versions(runs: Sequence[RunOnPage]) -> Html:
+def versions(runs: Sequence[CollectedRun]) -> Html:
     """The software versions of the runs. Runs with the same versions share a row."""
     groups: dict[str, list[str]] = {}
     known: dict[str, dict[str, Any]] = {}
@@ -220,7 +220,7 @@ def _over_seeds(rows: Sequence[Row]) -> list[list[str]]:
     ]
 
 
-def _rows(run: RunOnPage) -> list[list[str]]:
+def _rows(run: CollectedRun) -> list[list[str]]:
     models: dict[str, dict[str, Any]] = run.summary["models"]
     criterion = run.curves.criterion
     lead, to_target = leader(models, criterion), criterion.target
@@ -243,17 +243,17 @@ def _rows(run: RunOnPage) -> list[list[str]]:
     return rows
 
 
-def _mean(run: RunOnPage, model: dict[str, Any]) -> str:
+def _mean(run: CollectedRun, model: dict[str, Any]) -> str:
     return signed(run.curves.criterion.spread(model.get("last_mean"), model.get("last_std"), 2))
 
 
-def _unit(runs: Sequence[RunOnPage]) -> str:
+def _unit(runs: Sequence[CollectedRun]) -> str:
     """What the numbers of runs are that one metric decides."""
     first = runs[0].curves
     return f"{capital(first.title)}{' in per cent' if first.criterion.share else ''}"
 
 
-def _chosen_on(runs: Sequence[RunOnPage]) -> str:
+def _chosen_on(runs: Sequence[CollectedRun]) -> str:
     """The splits on which best rounds were chosen."""
     each = [of["best"] for run in runs for of in run.summary["models"].values() if of.get("best")]
     return " and ".join(SPLITS[split] for split in sorted({best["chosen_on"] for best in each})) or SPLITS["test"]
@@ -263,7 +263,7 @@ def _best(text: str, best: bool) -> str:
     return tag("strong", text, join([" ", tag("span", "(best)", class_="unseen")])) if best else text
 
 
-def _last(runs: Sequence[RunOnPage]) -> str:
+def _last(runs: Sequence[CollectedRun]) -> str:
     numbers = sorted({run.evaluation.last for run in runs})
     return f"the last {' or '.join(map(str, numbers))} evaluations"
 

@@ -10,7 +10,7 @@ from ....tasks import Criterion
 from ...pictures import Picture
 from ...runs import running_sums
 from ...studies.window_map import best_at_the_end, grid_of
-from .collect import Analysis, RunOnPage
+from ..collect import Analysis, CollectedRun
 from .markup import Html, code, join, some, tag
 
 KIND = "map"
@@ -48,7 +48,7 @@ def explorer(analysis: Analysis, picture: Picture, place: Callable[..., Html]) -
     )
 
 
-def unmade(runs: Sequence[RunOnPage], analyses: Sequence[Analysis]) -> Html | None:
+def unmade(runs: Sequence[CollectedRun], analyses: Sequence[Analysis]) -> Html | None:
     """The command that makes the map of the runs that have saved sums, but no map. None if there is no such run."""
     having = {analysis.file.parent.parent for analysis in analyses if analysis.kind == KIND}
     without = [run for run in runs if run.folder not in having and running_sums.kept(run.folder / running_sums.FOLDER)]

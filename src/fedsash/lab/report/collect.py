@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ....basics.errors import RunError, one_line
-from ....basics.paths import inside
-from ....evaluation import Curves, Evaluation
-from ...client_results import CLIENTS, over_last
-from ...config.tables import build
-from ...files import read, table, there
-from ...records import Records
-from ...summaries import criterion_of, stuck, summarise
-from ...sweeps import index
+from ...basics.errors import RunError, one_line
+from ...basics.paths import inside
+from ...evaluation import Curves, Evaluation
+from ..client_results import CLIENTS, over_last
+from ..config.tables import build
+from ..files import read, table, there
+from ..records import Records
+from ..summaries import criterion_of, stuck, summarise
+from ..sweeps import index
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Analysis:
 
 
 @dataclass(frozen=True)
-class RunOnPage:
+class CollectedRun:
     """A run with its curves. `summary` comes from summary.json, or else from the metrics.
 
     `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
@@ -79,16 +79,16 @@ class RunOnPage:
         return self.ended and (self.rounds >= (self.wanted or 0) or bool(self.summary.get("ended_early")))
 
 
-def by_metric(runs: Sequence[RunOnPage]) -> list[list[RunOnPage]]:
+def by_metric(runs: Sequence[CollectedRun]) -> list[list[CollectedRun]]:
     """The runs, those together that one metric on one split decides."""
-    groups: dict[str, list[RunOnPage]] = {}
+    groups: dict[str, list[CollectedRun]] = {}
     for run in runs:
         groups.setdefault(run.curves.title, []).append(run)
     return list(groups.values())
 
 
 @dataclass(frozen=True)
-class SweepOnPage:
+class CollectedSweep:
     """A sweep: its axes with their labels, and the runs that failed, with the reason."""
 
     title: str
@@ -101,8 +101,8 @@ class SweepOnPage:
 class Collection:
     """Everything that the page shows. `notes` say what is not there. `damaged` says what is damaged and so left out."""
 
-    runs: list[RunOnPage] = field(default_factory=list)
-    sweeps: list[SweepOnPage] = field(default_factory=list)
+    runs: list[CollectedRun] = field(default_factory=list)
+    sweeps: list[CollectedSweep] = field(default_factory=list)
     analyses: list[Analysis] = field(default_factory=list)
     tables: list[Analysis] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -144,7 +144,7 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
     axes = {axis: [str(label) for label in labels] for axis, labels in content["axes"].items()}
     title = str(content.get("title") or folder.resolve().name)
     reasons = {run: str(reason) for run, reason in failed.items()}
-    found.sweeps.append(SweepOnPage(title, folder, axes, reasons))
+    found.sweeps.append(CollectedSweep(title, folder, axes, reasons))
     for run, labelled in runs.items():
         labels = {axis: str(label) for axis, label in labelled.items()}
         name, place = f"{prefix}/{run}" if prefix else run, inside(folder / "runs", run)
@@ -177,7 +177,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     partition = _optional(folder / "partition.json")
     network = {row["round"]: row for row in rows if row["split"] == "network"}
     timeline, clients = _optional(folder / "timeline.json"), _optional(folder / CLIENTS)
-    run = RunOnPage(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
+    run = CollectedRun(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
     guard = [row for row in rows if row["split"] == "guard"]
     more: dict[str, Any] = {
         "partition": partition,

@@ -17,7 +17,7 @@ from fedsash.basics.errors import RunError
 from fedsash.evaluation import Evaluation
 from fedsash.lab.files import json_of, write, write_json
 from fedsash.lab.records import Records
-from fedsash.lab.summaries import GOAL, criterion_of, metric_of, stuck, summarise
+from fedsash.lab.summaries import GOAL, goal_content, goal_of, metric_of, stuck, summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, NO_TEST, RMSE, history
 
@@ -184,16 +184,17 @@ def test_a_run_is_stuck_if_it_ends_in_rounds_without_a_usable_update() -> None:
 
 @pytest.mark.parametrize("criterion", [ACCURACY, RMSE, replace(RMSE, target=2.5)])
 def test_the_file_gives_the_criterion_back_and_so_does_the_summary(criterion: Criterion, tmp_path: Path) -> None:
-    write_json(tmp_path / GOAL, asdict(criterion))
-    assert criterion_of(tmp_path) == criterion
+    evaluation = Evaluation(last=3, best_on="test")
+    write_json(tmp_path / GOAL, goal_content(criterion, evaluation))
+    assert goal_of(tmp_path) == (criterion, evaluation)
     assert metric_of(summarise([], Evaluation(), criterion)) == criterion
 
 
 def test_a_folder_without_the_file_is_that_of_a_classification(tmp_path: Path) -> None:
-    assert criterion_of(tmp_path) == ACCURACY
+    assert goal_of(tmp_path) == (ACCURACY, Evaluation())
 
 
-WHOLE = asdict(RMSE)
+WHOLE = goal_content(RMSE, Evaluation())
 DAMAGED = {
     "no JSON": "{",
     "no table": "[]",
@@ -204,6 +205,8 @@ DAMAGED = {
     "a number as name": json.dumps(WHOLE | {"name": 3}),
     "a text as target": json.dumps(WHOLE | {"target": "low"}),
     "a text as share": json.dumps(WHOLE | {"share": "yes"}),
+    "no evaluation": json.dumps(asdict(RMSE)),
+    "no evaluations": json.dumps(WHOLE | {"last": 0}),
 }
 
 
@@ -211,12 +214,12 @@ DAMAGED = {
 def test_a_damaged_file_is_one_line(name: str, tmp_path: Path) -> None:
     (tmp_path / GOAL).write_text(DAMAGED[name])
     with pytest.raises(RunError, match=GOAL) as refused:
-        criterion_of(tmp_path)
+        goal_of(tmp_path)
     assert "\n" not in str(refused.value)
 
 
 def test_a_file_that_is_not_what_was_written_is_refused(tmp_path: Path) -> None:
-    write(tmp_path, [(GOAL, json_of(asdict(RMSE)))])
-    (tmp_path / GOAL).write_text(json.dumps(asdict(ACCURACY)))
+    write(tmp_path, [(GOAL, json_of(WHOLE))])
+    (tmp_path / GOAL).write_text(json.dumps(goal_content(ACCURACY, Evaluation())))
     with pytest.raises(RunError, match=r"goal\.json is damaged"):
-        criterion_of(tmp_path)
+        goal_of(tmp_path)

@@ -6,6 +6,7 @@ import html
 import json
 import re
 import shutil
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -24,7 +25,7 @@ from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.runs import run
-from fedsash.lab.summaries import GOAL
+from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, history
 from support.worlds import federation
@@ -53,7 +54,8 @@ def written(
     """A run's folder with these values of the criterion, which has not ended."""
     folder.mkdir(parents=True)
     Records(folder).create(history(curves, every=1, metric=criterion.name, split=split))
-    write_json(folder / GOAL, asdict(criterion))
+    evaluation = Evaluation(**tomllib.loads(config).get("evaluation", {}))
+    write_json(folder / GOAL, goal_content(criterion, evaluation))
     if config:
         (folder / "config.toml").write_text(config)
     return folder

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+from fedsash.evaluation import Evaluation
 from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.reproductions import Reproduction
 from fedsash.lab.reproductions import load as read
 from fedsash.lab.reproductions.results import Results
-from fedsash.lab.summaries import GOAL
+from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 
 DIGITS = {
@@ -61,6 +61,6 @@ def pretend(
             folder = out / "runs" / run.name
             folder.mkdir(parents=True)
             Records(folder).create(rows)
-            write_json(folder / GOAL, asdict(criterion))
+            write_json(folder / GOAL, goal_content(criterion, Evaluation()))
             write_json(folder / "summary.json", {})
     return Results(sweep, out)

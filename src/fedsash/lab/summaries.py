@@ -17,22 +17,29 @@ from . import files
 from .client_results import over_last
 
 GOAL = "goal.json"
-"""The file of a run that says which number decides: the fields of `Criterion`."""
+"""The file of a run that says which number decides, over how many evaluations, and on what: see `goal_content`."""
 
 
-def criterion_of(folder: Path) -> Criterion:
-    """The criterion of the run in a folder; that of a classification if the folder does not say it.
+def goal_content(criterion: Criterion, evaluation: Evaluation) -> dict[str, Any]:
+    """What `goal.json` holds: the fields of the criterion, and the evaluation's `last` and `best_on`."""
+    return asdict(criterion) | {"last": evaluation.last, "best_on": evaluation.best_on}
 
-    Raises `RunError` if the file is damaged.
+
+def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
+    """The criterion of the run in a folder, and its evaluation, of which only `last` and `best_on` are known.
+
+    Without the file they are those of a classification. Raises `RunError` if the file is damaged.
     """
     file = folder / GOAL
     if not files.there(file):
-        return Criterion()
+        return Criterion(), Evaluation()
     found, names = files.table(file), [field.name for field in fields(Criterion)]
     try:
-        return Criterion(**{name: found.pop(name) for name in names}, **found)
+        evaluation = Evaluation(last=found.pop("last"), best_on=found.pop("best_on"))
+        return Criterion(**{name: found.pop(name) for name in names}, **found), evaluation
     except (KeyError, TypeError, SettingError):
-        raise RunError(f"{file} is damaged: it must have the fields {', '.join(names)}") from None
+        known = ", ".join([*names, "last", "best_on"])
+        raise RunError(f"{file} is damaged: it must have the fields {known}") from None
 
 
 def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criterion: Criterion) -> dict[str, Any]:

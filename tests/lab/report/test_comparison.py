@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from scipy.stats import ttest_rel
 
 from fedsash.basics.errors import RunError
-from fedsash.evaluation import Curves
+from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.files import write_json
 from fedsash.lab.report.comparison import Row, compare, table
-from fedsash.lab.summaries import GOAL
+from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 
@@ -161,7 +161,7 @@ def sweep(
         folder.mkdir(parents=True)
         (folder / "config.toml").write_text(tomli_w.dumps({"seed": seed, "rounds": 1}))
         rows = history({"model": [model], "wima": [wima]}, every=1, metric=criterion.name)
-        write_json(folder / GOAL, asdict(criterion))
+        write_json(folder / GOAL, goal_content(criterion, Evaluation()))
         (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         index["runs"][folder.name] = {"seed": str(seed)}
     (out / "sweep.json").write_text(json.dumps(index))

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.markup import MISSING
-from fedsash.lab.summaries import GOAL
+from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 from support.pages import HOSTILE, Outline, figure, put, specs, traced, written
@@ -59,7 +60,7 @@ def test_the_page_says_on_what_the_best_round_was_chosen(tmp_path: Path) -> None
     cells = Outline(text).cells
     assert "best round was chosen on held-out data" in text
     assert cells[cells.index("model", 1) :][3:5] == ["50.00", "3"]
-    (folder / "config.toml").write_text(CONFIG + 'best_on = "test"\n')
+    write_json(folder / GOAL, goal_content(ACCURACY, Evaluation(last=2, best_on="test")))
     text = page(folder)
     cells = Outline(text).cells
     assert "best round was chosen on the test set" in text and cells[cells.index("model", 1) :][3:5] == ["75.00", "2"]
@@ -113,7 +114,7 @@ def test_a_metric_that_is_no_number_is_one_line(
     folder.mkdir()
     row = {"round": 1, "model": "model", "split": "test", "rmse": value, "loss": 1.0}
     (folder / "metrics.jsonl").write_text(json.dumps(row) + "\n")
-    write_json(folder / GOAL, {"name": "rmse", "better": "lower", "share": False, "target": None})
+    write_json(folder / GOAL, goal_content(RMSE, Evaluation()))
     for command in (["report", str(folder), "--out", str(tmp_path / "p.html")], ["compare", str(folder)]):
         assert main(command) == 2
         out, error = capsys.readouterr()

@@ -9,11 +9,14 @@ from typing import Any
 
 import pytest
 
+from fedsash.evaluation import Evaluation
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
+from fedsash.lab.runs import run
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
+from support.worlds import federation
 
 
 def test_a_run_that_has_not_ended_shows_what_there_is(tmp_path: Path) -> None:
@@ -145,3 +148,12 @@ def test_the_page_says_who_missed_which_round_and_why(tmp_path: Path) -> None:
     ):
         assert any(cells[i : i + 3] == row[1:] for i in range(len(cells))), row
     assert "Who was missing" in text and "Who was missing" not in document(collect([plain]), "")
+
+
+def test_a_run_made_in_python_shows_the_means_of_its_own_summary(tmp_path: Path) -> None:
+    """Its config.toml does not say over how many evaluations they are; goal.json does."""
+    evaluation = Evaluation(every=1, last=3, held_out=0.3)
+    result = run(federation(evaluation=evaluation), 6, out=tmp_path / "a", progress=False)
+    found = collect([tmp_path / "a"])
+    assert found.runs[0].summary["over_clients"] == result.summary["over_clients"]
+    assert "over the last 3 evaluations" in document(found, "")

@@ -16,7 +16,7 @@ from fedsash import Evaluation, Fork
 from fedsash.evaluation import Metrics
 from fedsash.lab.cli import main
 from fedsash.lab.runs import Result
-from fedsash.lab.summaries import GOAL, criterion_of
+from fedsash.lab.summaries import GOAL, goal_of
 from fedsash.tasks import Criterion
 from support.observing import Evaluated, final, go_on, rows, start
 from support.regression import regression
@@ -52,9 +52,9 @@ def folder_of(result: Result) -> Path:
 
 def test_the_folder_says_which_metric_decides_and_in_which_direction(result: Result) -> None:
     assert json.loads((folder_of(result) / GOAL).read_text()) == {
-        "name": "rmse", "better": "lower", "share": False, "target": 0.5
+        "name": "rmse", "better": "lower", "share": False, "target": 0.5, "last": 3, "best_on": "held_out"
     }  # fmt: skip
-    assert criterion_of(folder_of(result)) == result.federation.goal.criterion
+    assert goal_of(folder_of(result))[0] == result.federation.goal.criterion
 
 
 def test_rows_and_callbacks_have_every_metric_of_the_task(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_fork_that_another_metric_decides_chooses_anew(tmp_path: Path) -> None
     start(regression(), 5, tmp_path / "a")
     anew = regression(evaluation=replace(HELD_OUT, metric="r2", target=None))
     forked = start(anew, ROUNDS, tmp_path / "b", fork=Fork(tmp_path / "a", 5))
-    assert criterion_of(tmp_path / "b") == Criterion("r2", "higher", share=False, target=None)
+    assert goal_of(tmp_path / "b")[0] == Criterion("r2", "higher", share=False, target=None)
     later = {round: r2 for round, r2 in values(tmp_path / "b", "w", "held_out", "r2").items() if round > 5}
     best = forked.state.best["w"]
     assert (best.by, best.round) == ("held_out/r2", max(later, key=later.__getitem__))
@@ -176,7 +176,7 @@ def test_a_function_of_ones_own_decides_and_where_it_is_not_defined_it_never_win
 
 def test_the_loss_can_decide(tmp_path: Path) -> None:
     found = start(regression(evaluation=replace(HELD_OUT, metric="loss")), 3, tmp_path / "a")
-    assert criterion_of(tmp_path / "a") == Criterion("loss", "lower", share=False, target=0.5)
+    assert goal_of(tmp_path / "a")[0] == Criterion("loss", "lower", share=False, target=0.5)
     assert found["model"].value == values(tmp_path / "a", "model", "test", "loss")[3]
 
 

@@ -12,10 +12,9 @@ from ...basics.errors import RunError, one_line
 from ...basics.paths import inside
 from ...evaluation import Curves, Evaluation
 from ..client_results import CLIENTS, over_last
-from ..config.tables import build
 from ..files import read, table, there
 from ..records import Records
-from ..summaries import criterion_of, stuck, summarise
+from ..summaries import goal_of, stuck, summarise
 from ..sweeps import index
 
 
@@ -162,12 +161,8 @@ def _sweep(folder: Path, prefix: str, where: dict[str, str], found: Collection) 
 
 def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> None:
     """Read the folder of a run, finished or not."""
-    rows, criterion = Records(folder).load(), criterion_of(folder)
+    rows, (criterion, evaluation) = Records(folder).load(), goal_of(folder)
     text, config = _config(folder / "config.toml")
-    try:
-        evaluation: Evaluation = build(Evaluation, config.get("evaluation", {}), "evaluation")
-    except ValueError as error:
-        raise RunError(f"{folder / 'config.toml'}: {error}") from error
     last = max((row["round"] for row in rows), default=0)
     summary = _optional(folder / "summary.json") or {}
     ended = _whole(summary) and summary["rounds"] >= last

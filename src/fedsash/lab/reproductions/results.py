@@ -16,7 +16,7 @@ from ...tasks import Criterion
 from .. import files
 from ..config import Experiment
 from ..records import Records
-from ..summaries import criterion_of, stuck_text, summarise
+from ..summaries import goal_of, stuck_text, summarise
 from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
@@ -80,7 +80,7 @@ class Results:
 
     def criterion(self, pick: Pick) -> Criterion:
         """The criterion of a pick's runs, which have the same."""
-        return criterion_of(self.folder(self.runs(pick)[0]))
+        return goal_of(self.folder(self.runs(pick)[0]))[0]
 
     def folder(self, run: PlannedRun) -> Path:
         """A run's folder."""
@@ -125,12 +125,12 @@ class Results:
 
     def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:
         """A model's values by evaluated round or by client trips."""
-        criterion = criterion_of(self.folder(run))
+        criterion, _ = goal_of(self.folder(run))
         rows = _of(self._rows(run), model, run.experiment, criterion)
         return Curves.of([row | {"round": row[by]} for row in rows], criterion).models.get(model, {})
 
     def _number(self, run: PlannedRun, pick: Pick) -> float | None:
-        criterion = criterion_of(self.folder(run))
+        criterion, _ = goal_of(self.folder(run))
         rows = _of(self._rows(run), pick.model, run.experiment, criterion)
         if counted := TO_TARGET.get(pick.statistic):
             return next((float(row[counted]) for row in rows if criterion.reached(row[criterion.name])), None)

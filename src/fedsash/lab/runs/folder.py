@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,7 +16,7 @@ from .. import checkpoints, files, own_code
 from ..client_results import CLIENTS
 from ..partition import record
 from ..records import Records
-from ..summaries import GOAL
+from ..summaries import GOAL, goal_content
 from .driver import Driver
 from .pictures import draw_clients, draw_timeline
 from .result import Result
@@ -33,7 +32,7 @@ class RunFolder:
     | `config.toml` | at the beginning of each session | the complete experiment, as far as it is known (`built_by`) |
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
     | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; empty for clients on nodes |
-    | `goal.json` | at the beginning of each session | the metric that decides, see `Criterion` |
+    | `goal.json` | at the beginning of each session | the metric that decides, see `goal_content` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
     | `clients.json` | with the state after an evaluation | each client's own results in it, see `client_results` |
@@ -107,7 +106,7 @@ class RunFolder:
         engine, contents = federation.described(), dict[str, bytes]()
         if started or not (self.path / "engine.json").exists():
             contents["engine.json"] = files.json_of(engine)
-        contents[GOAL] = files.json_of(asdict(federation.goal.criterion))
+        contents[GOAL] = files.json_of(goal_content(federation.goal.criterion, federation.evaluation))
         if federation.clients.data is not None:
             contents["partition.json"] = files.json_of(record(federation.clients.data))
         known = {key: value for key, value in engine.items() if value is not None}  # TOML has no word for None

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from torch import Tensor
 
 from fedsash.basics.arrays import Vectors
+from fedsash.basics.errors import SettingError
 from fedsash.local.trainer import Trainer
-from fedsash.methods import METHODS, FedAvg, FedMoSWA, FedSAM, LocalRun, Method, Mime, MimeLite, Scaffold
+from fedsash.methods import METHODS, FedAvg, FedMoSWA, FedSAM, LocalRun, Method, Mime, MimeLite, Scaffold, Upload
 from support.worlds import ENGINES, after, federation
 
 
@@ -72,3 +74,23 @@ def test_a_probe_that_sends_nothing_is_a_pass_that_changes_nothing(engine: str) 
     settings = {"engine": ENGINES[engine], "averages": {}}
     silent, plain = (after(federation(method=method, **settings), 3).w for method in (Silent(), FedAvg()))
     assert torch.equal(silent, plain)
+
+
+class Forgetful(FedAvg):
+    """Gives no client state back."""
+
+    def client_state(self, w: Tensor) -> Vectors:
+        return {"last": torch.zeros_like(w)}
+
+
+class WithoutDelta(FedAvg):
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"update": local.delta}, {}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_upload_that_is_not_complete_is_refused_with_its_name(engine: str) -> None:
+    with pytest.raises(SettingError, match=r"Forgetful\.upload = \[\]: must also return the new client state 'last'"):
+        after(federation(method=Forgetful(), engine=ENGINES[engine]), 1)
+    with pytest.raises(SettingError, match=r"WithoutDelta\.upload = \['update'\]: must upload a vector called 'delta'"):
+        after(federation(method=WithoutDelta(), engine=ENGINES[engine]), 1)

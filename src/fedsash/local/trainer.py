@@ -16,7 +16,7 @@ from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Reply, Request, largest_norms
-from ..methods import FedAvg, LocalRun, Method, Upload
+from ..methods import FedAvg, LocalRun, Method, Upload, check_complete
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
 from .effort import effort_of, no_effort
@@ -158,7 +158,9 @@ class Trainer:
         kept = kept | self.local.remembered(inputs.moments, begun.taken, request.client_state or {})
         trained = inputs.w if inputs.statistics is None else torch.cat([inputs.w, inputs.statistics], dim=1)
         upload = upload | self.sharing.statistics_upload(trained, request.sent)
-        return _first(begun.count, upload), _first(begun.count, kept | self.sharing.own_state(trained))
+        kept = kept | self.sharing.own_state(trained)
+        check_complete(self.method, upload, kept, request.client_state or {})
+        return _first(begun.count, upload), _first(begun.count, kept)
 
     def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""

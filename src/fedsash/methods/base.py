@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
+from ..basics.errors import check
 from ..basics.layout import Layout
 from ..basics.typed import typed
 from ..schedules import LocalSchedule
@@ -216,6 +217,14 @@ class Method:
 
 MEAN_DIRECTION = "the method takes a client's update, divided by the sum of its rates, for a mean gradient"
 """Why a method that uses `LocalRun.direction` needs SGD."""
+
+
+def check_complete(method: Method, upload: Upload, kept: Vectors, given: Vectors) -> None:
+    """Raise `SettingError` unless a method uploads a delta, and has kept all of the client state that it was given."""
+    place = f"{type(method).__name__}.upload"
+    check("delta" in upload, place, sorted(upload), "must upload a vector called 'delta'")
+    lost = ", ".join(sorted(map(repr, given.keys() - kept.keys())))
+    check(not lost, place, sorted(kept), f"must also return the new client state {lost}")
 
 
 def with_numbers(method: Method, numbers: Vectors) -> Method:

@@ -43,9 +43,12 @@ class Pace:
         self._began = self._last = self._clock()
 
     def reach(self, round: int) -> None:
-        """`round` rounds are finished. The first call gives the round at which the run starts."""
+        """`round` rounds are finished. The first call gives the round at which the run starts.
+
+        As long as it is called with that round, training has not begun.
+        """
         self.round, self._last, self._since = round, self._clock() - self._scoring, 0.0
-        if self._start is None:
+        if self._start is None or round == self._start[1]:
             self._start = self._last, round
         elif not self._samples or self._last - self._samples[-1][0] >= SAMPLE:
             self._samples.append((self._last, round))

@@ -45,7 +45,7 @@ INIT = """\
 examples:
   fedsash init                                                   a small experiment on handwritten digits
   fedsash init --data images --path photos                       a folder of images for each class
-  fedsash init houses.toml --data table --path houses.csv        a table: CSV, JSON lines, Parquet
+  fedsash init --data table --path houses.csv --label price      a table: CSV, JSON lines, Parquet
   fedsash init --data table --path patients.csv --label disease --user hospital
   fedsash init --data texts --path book.txt                      texts, whose next tokens are learned
   fedsash init --data npy --path arrays                          NumPy's files x.npy and y.npy, and perhaps more

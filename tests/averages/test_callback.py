@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from fedsash import Window
 from fedsash.averages.callback import TrackerCallback
+from fedsash.basics.errors import SettingError
 
 
 class Loader:
@@ -39,6 +40,14 @@ def test_the_inputs_of_re_estimated_statistics_draw_nothing_from_the_training() 
         random.setstate(states[0]), np.random.set_state(states[1]), torch.set_rng_state(states[2])
         used()
         assert draws() == expected
+
+
+def test_an_average_that_is_not_there_is_refused_with_those_that_are() -> None:
+    averages = TrackerCallback({"short": Window(2), "long": Window(9)})
+    averages._begin(nn.Linear(3, 2))
+    averages._begun().update()
+    with pytest.raises(SettingError, match="average = 'e': must be one of short, long"):
+        averages.averaged_state_dict("e")
 
 
 @pytest.mark.parametrize("name", ["lightning", "transformers"])

@@ -59,6 +59,7 @@ class TrackerCallback:
     def averaged_state_dict(self, name: str | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it: the first one, or that of the name."""
         tracker, name = self._begun(), name or next(iter(self.averages))
+        check(name in self.averages, "Averages: average", name, f"must be one of {', '.join(self.averages)}")
         with _draws_kept():
             return tracker.averaged_state_dict(name, batches=self._inputs(name))
 

@@ -148,7 +148,8 @@ class Session:
     def _notes(self, state: State) -> Iterator[str]:
         """Lines that say what is trained, then those of the engine, which is started."""
         yield from opening(self.federation, state, self.rounds, self.config or {})
-        if "auto" in self.federation.described().values():
+        here = self.federation.clients.data is not None
+        if here and "auto" in self.federation.described().values():
             yield "engine: choosing what is fastest on this machine"
         yield from self.federation.prepare(self.rounds - state.round, state)
 

@@ -36,7 +36,7 @@ def test_a_number_of_clients_that_can_not_be(plain: Path, capsys: pytest.Capture
 
 def test_a_round_that_asks_more_clients_than_the_nodes_hold(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
     line = refused(capsys, "serve", plain, "--out", plain.parent / "out", "--clients", 2)
-    assert "sampling.count = 10: must be at most the number of clients, 2" in line
+    assert "sampling.count = 10: must be at most the number of clients, 2; all of them are fraction = 1.0" in line
 
 
 def test_a_study_of_time_in_which_nobody_trains(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ class Loopback:
 
     def configure(self, *more: str) -> None:
         """Flower's own configuration: where the SuperLink is, and how it is reached."""
-        lines = ["[superlink]", 'default = "loop"', "[superlink.loop]", f'address = "127.0.0.1:{self.control}"', *more]
+        lines = ["[superlink.loop]", f'address = "127.0.0.1:{self.control}"', *more]
         (self.home / "flwr" / "config.toml").write_text("\n".join(lines))
 
     def superlink(self, *more: str) -> None:
@@ -84,7 +84,8 @@ class Loopback:
 
     def serve(self, experiment: Path, out: Path, clients: int, *more: str) -> subprocess.Popen[bytes]:
         """Start `fedsash flower serve`."""
-        asked = ["flower", "serve", str(experiment), "--out", str(out), "--clients", str(clients), *more]
+        asked = ["flower", "serve", str(experiment), "--out", str(out), "--clients", str(clients)]
+        asked += ["--superlink", "loop", *more]
         return self.start("serve", "fedsash", *asked)
 
     def start(self, name: str, *command: str, folder: Path | None = None) -> subprocess.Popen[bytes]:

@@ -37,7 +37,8 @@ def add(commands: Commands) -> None:
     line = "folder for the run, on the SuperLink's machine (default: runs/NAME-flower, after the file)"
     serve.add_argument("--out", type=Path, metavar="DIR", help=line)
     serve.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients the nodes hold")
-    serve.add_argument("--superlink", default="", metavar="NAME", help="the SuperLink's name in ~/.flwr/config.toml")
+    line = "the SuperLink's name in ~/.flwr/config.toml"
+    serve.add_argument("--superlink", required=True, metavar="NAME", help=line)
     line = "seconds that a round waits for answers (default: 600)"
     serve.add_argument("--deadline", type=float, default=600.0, metavar="S", help=line)
     line = "seconds that the beginning waits for nodes (default: 120)"
@@ -98,7 +99,8 @@ def _told(given: argparse.Namespace, experiment: Experiment, ended: dict[str, An
     from ..table import tables
 
     if ended["code"] != OK:
-        terminal.complain(f"fedsash: {ended['line']}")
+        for line in f"fedsash: {ended['line']}".splitlines():  # a traceback has many
+            terminal.complain(line)
         return int(ended["code"])
     summary = files.table(given.out / "summary.json")
     for shown in tables(summary, experiment.evaluation):
@@ -125,7 +127,7 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
     from ..runs.interrupts import StoppedError, stop_flag
     from ..served.news import Listener
 
-    listener, heard, over = Listener(folder), time.monotonic(), False
+    listener, heard, over, told = Listener(folder), time.monotonic(), False, ""
     with Progress(rounds) as progress, stop_flag(progress.say, "stopping the run of Flower") as stop:
         number = _submitted(folder, given.superlink)
         progress.say(f"run {number} of Flower trains {given.experiment} into {given.out}")
@@ -140,18 +142,24 @@ def _followed(folder: Path, given: argparse.Namespace, rounds: int) -> dict[str,
                 else:
                     progress.update(news["round"], news["values"])
             if over:
-                why = " ".join(filter(None, ("flwr log", str(number), given.superlink, "--show")))
+                why = f"flwr log {number} {given.superlink} --show"
                 line = f"the server's process has ended: `{why}` says why; the same command goes on"
                 return {"code": WRONG, "line": line}
             if time.monotonic() - heard > LOOK:
-                heard, over = time.monotonic(), _status(given.superlink, number).startswith("finished")
+                status, silent = _status(given.superlink, number)
+                if silent and silent != told:
+                    progress.say(f"no answer from the SuperLink, still waiting: {silent}")
+                heard, over, told = time.monotonic(), status.startswith("finished"), silent
         progress.say(_stop(given, number))
         raise StoppedError(stop.number)
 
 
-def _status(superlink: str, number: int) -> str:
-    runs = _flwr("list", superlink, "--run-id", str(number)).get("runs") or [{}]
-    return str(runs[0].get("status", ""))
+def _status(superlink: str, number: int) -> tuple[str, str]:
+    """The status of a run of Flower, and why there is none if the SuperLink does not say it."""
+    answer = _flwr("list", superlink, "--run-id", str(number))
+    runs = answer.get("runs") or [{}]
+    why = "" if runs[0] else str(answer.get("error-message") or answer).strip().split("\n\n")[-1]
+    return str(runs[0].get("status", "")), " ".join(why.split())
 
 
 def _stop(given: argparse.Namespace, number: int) -> str:
@@ -173,7 +181,7 @@ def _stop(given: argparse.Namespace, number: int) -> str:
 
 def _flwr(*arguments: str) -> dict[str, Any]:
     """What a command of Flower answers. A Ctrl-C does not reach it."""
-    command = [_program("flwr"), *filter(None, arguments), "--format", "json"]
+    command = [_program("flwr"), *arguments, "--format", "json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
     try:
         return dict(json.loads(done.stdout[done.stdout.index("{") :]))

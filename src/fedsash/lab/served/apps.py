@@ -23,8 +23,9 @@ from ...sampling import Uniform
 from ..config import ConfigError, Experiment, NetworkExperiment, load, parse
 from ..config.errors import located
 from ..config.files import read
-from ..runs import Callback, Driver, resume, run
+from ..runs import Callback, Driver, Result, resume, run
 from ..runs.folder import RunFolder
+from ..runs.interrupts import StoppedError
 from .news import Teller
 
 PYPROJECT: Mapping[str, Any] = {
@@ -42,6 +43,9 @@ server = server_app()
 client = node_app()
 """
 """The code of that app: the server and each node have fedsash themselves, and nothing else is sent."""
+
+STOPPED = "Flower has stopped the server's process, as it does if the SuperLink has died; the same command goes on"
+"""What is told of a run that a signal has stopped: it comes from Flower, since `serve` itself waits for no more."""
 
 
 def write_app(
@@ -78,10 +82,12 @@ def server_app() -> Any:
         config, code, line = context.run_config, 1, ""
         teller = Teller(Path(config["news"]))
         try:
-            serve(grid, config, [teller])
-            code = 0
+            code, line = (2, STOPPED) if serve(grid, config, [teller]).signal else (0, "")
         except (FedsashError, OSError) as error:
             code, line = 2, one_line(error)
+            raise
+        except StoppedError:
+            code, line = 2, STOPPED
             raise
         except BaseException:
             line = traceback.format_exc()
@@ -94,7 +100,7 @@ def server_app() -> Any:
     return app
 
 
-def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> None:
+def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = ()) -> Result:
     """Run the experiment over the nodes of a grid, or go on with its run; `callbacks` come after its own."""
     experiment = parse(json.loads(config["experiment"]), own_code=True)  # whoever started the server has allowed it
     out = Path(config["out"])
@@ -104,9 +110,8 @@ def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = 
     settings = experiment.settings(driver)
     settings["callbacks"] += callbacks
     if RunFolder(out).begun:
-        resume(driver, experiment.rounds, out, progress=False, **settings)
-    else:
-        run(driver, experiment.rounds, out=out, progress=False, **settings)
+        return resume(driver, experiment.rounds, out, progress=False, **settings)
+    return run(driver, experiment.rounds, out=out, progress=False, **settings)
 
 
 def over_nodes(experiment: Experiment, grid: Any, count: int, waiting: Waiting) -> Federation:

@@ -26,6 +26,6 @@ class Within(fs.Callback):
 if __name__ == "__main__":
     experiment = fs.load(Path(__file__).parent / "digits.toml")
     began = time.perf_counter()
-    stopping = [Within(seconds=5), fs.EarlyStopping(patience=10, model="window50", on="test")]
+    stopping = [Within(seconds=2), fs.EarlyStopping(patience=10, model="window50", on="test")]
     print(fs.run(experiment.federation(), experiment.rounds, progress=False, callbacks=stopping))
     print(f"{time.perf_counter() - began:.0f} s")

@@ -1,9 +1,8 @@
 """A callback of one's own: it shows a line after every evaluation, and stops the run when its time is over.
 
-python examples/callbacks.py 20    (seconds)
+python examples/callbacks.py
 """
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +26,6 @@ class Within(fs.Callback):
 if __name__ == "__main__":
     experiment = fs.load(Path(__file__).parent / "digits.toml")
     began = time.perf_counter()
-    stopping = [Within(float(sys.argv[1])), fs.EarlyStopping(patience=10, model="window50", on="test")]
+    stopping = [Within(seconds=2), fs.EarlyStopping(patience=10, model="window50", on="test")]
     print(fs.run(experiment.federation(), experiment.rounds, progress=False, callbacks=stopping))
     print(f"{time.perf_counter() - began:.0f} s")

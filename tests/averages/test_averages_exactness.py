@@ -86,4 +86,4 @@ def test_values_that_are_not_finite_are_left_out(caplog: pytest.LogCaptureFixtur
         for round in (1, 2, 3, 6):
             alone.observe(models[round], round)
         assert same_bits(final(average, bad), alone.value(models[6]))
-    assert "round 4: the model is not finite; Window leaves it out" in caplog.text
+    assert "round 4: the model is not finite; left out of " in caplog.text

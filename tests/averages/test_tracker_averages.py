@@ -111,6 +111,8 @@ def test_an_average_has_a_name_if_there_are_several() -> None:
         pass
     with pytest.raises(ValueError, match=r"^Tracker.averages = {}: must be at least one average"):
         Tracker({}, model)
+    with pytest.raises(ValueError, match=r"^Tracker.averages = \[Window.*or a dict of averages by their names$"):
+        Tracker([Window(3)], model)  # type: ignore[arg-type]
 
 
 def test_a_model_that_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
@@ -123,7 +125,7 @@ def test_a_model_that_is_not_finite_is_left_out(caplog: pytest.LogCaptureFixture
     tracker.update()
     model.load_state_dict(own)
     assert all(map(equal, before, [tracker.value(name) for name in tracker.averages]))
-    assert "round 4: the model is not finite; EMA leaves it out" in caplog.text
+    assert "update 4: the model is not finite; left out of ema, running sum, window\n" in caplog.text
 
 
 def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytest.LogCaptureFixture) -> None:
@@ -141,7 +143,9 @@ def test_a_model_that_is_not_finite_in_one_type_is_left_out_in_all(caplog: pytes
     model.load_state_dict(own)
     assert all(equal(before[name], tracker.value(name)) for name in ("window", "ema"))
     assert not equal(head, before["head"]), "this average is of finite values only"
-    assert [caplog.text.count(f"; {kind} leaves it out") for kind in ("Window", "EMA")] == [1, 1]
+    assert [record.message for record in caplog.records] == [
+        "update 4: the model is not finite; left out of ema, running sum, window"
+    ]
     drift(model, 1, tracker)
     assert [tracker.count(name) for name in tracker.averages] == [3, 4, 3]
     assert equal(tracker.window(3), tracker.value("window"))

@@ -97,15 +97,11 @@ class Observers:
             past.trajectory.forget(wipe=True)
 
     def not_finite(self, names: Collection[str], w: Pieces, round: int) -> set[str]:
-        """Which of the averages leave out the model `w` `[D]` of `round`, with a warning: their slice is not finite."""
+        """Which of the averages leave out the model `w` `[D]` of `round`: their slice is not finite."""
         taking = {name: tuple(self._observers[name].ranges) for name in self._taking(names, round)}
         thorough = any(self._observers[name].average.thorough for name in taking)
         finite = {ranges: w.cut(ranges).finite(thorough) for ranges in set(taking.values())}
-        left = {name for name, ranges in taking.items() if not finite[ranges]}
-        for name in sorted(left):
-            kind = type(self._observers[name].average).__name__
-            _log.warning("round %d: the model is not finite; %s leaves it out", round, kind)
-        return left
+        return {name for name, ranges in taking.items() if not finite[ranges]}
 
     def take(self, names: Iterable[str], states: AverageStates, w: Pieces, round: int) -> None:
         """Show the model `w` `[D]` of `round` to these averages, in place; their slices must be finite."""
@@ -131,7 +127,8 @@ class Observers:
     def _offer(self, names: Sequence[str], states: AverageStates, w: Pieces, round: int) -> None:
         if not names:
             return
-        left = self.not_finite(names, w, round)
+        if left := self.not_finite(names, w, round):
+            _log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
         self.take([name for name in names if name not in left], states, w, round)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -22,6 +23,8 @@ from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, sharded, unwrapped
 from .base import Average, check_names
 from .group import Group, grouped
+
+_log = logging.getLogger(__name__)
 
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
@@ -92,6 +95,8 @@ class Tracker(Shown):
         left: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):
             left |= group.not_finite(w, round, but=left)
+        if left:
+            _log.warning("update %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=left)
         self.round = round
@@ -265,8 +270,9 @@ class Tracker(Shown):
 def by_name(averages: Average | Mapping[str, Average], owner: str = "Tracker") -> dict[str, Average]:
     """Averages by their names; one alone is called "average". Raises `SettingError` of the `owner` for a wrong one."""
     several = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
+    right = "must be an average, such as Window(100), or a dict of averages by their names"
     for average in several.values():
-        check(isinstance(average, Average), f"{owner}.averages", average, "must be an average, such as Window(100)")
+        check(isinstance(average, Average), f"{owner}.averages", average, right)
     check(len(several) > 0, f"{owner}.averages", averages, "must be at least one average")
     check_names(several)
     return several

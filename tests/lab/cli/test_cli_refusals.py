@@ -94,3 +94,14 @@ def test_a_number_of_5000_digits_is_one_short_line(words: list[str], capsys: pyt
         main(words)
     said = capsys.readouterr().err
     assert end.value.code == 2 and len(said) < 500 and said.count("\n") == 1
+
+
+def test_an_unknown_option_names_the_command_and_the_nearest_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for words, line in (
+        ("average RUN --windw 40", "fedsash average: unknown: --windw 40; did you mean --window? (see fedsash average"),
+        ("list --xqzxqz", "fedsash list: unknown: --xqzxqz (see fedsash list --help)"),
+        ("--verson list", "fedsash: unknown: --verson; did you mean --version? (see fedsash --help)"),
+    ):
+        with pytest.raises(SystemExit):
+            main(words.split())
+        assert line in capsys.readouterr().err

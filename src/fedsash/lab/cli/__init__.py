@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from difflib import get_close_matches
 from importlib.metadata import version
 from typing import Any, NoReturn
 
@@ -98,7 +99,11 @@ class Parser(argparse.ArgumentParser):
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         self.fill()
-        return super().parse_known_args(args, namespace)
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:  # refused here, so that the message names the command, too
+            close = [match for word in unknown for match in get_close_matches(word, self._option_string_actions, n=1)]
+            self.error(f"unknown: {' '.join(unknown)}" + "".join(f"; did you mean {match}?" for match in close[:1]))
+        return found, unknown
 
     def error(self, message: str) -> NoReturn:
         terminal.complain(f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,8 @@ def test_a_run_in_real_time_is_on_the_page_of_a_report(tmp_path: Path) -> None:
     served(tmp_path, scheduler=FEDBUFF)
     page = document(collect([tmp_path / "out"]), "fedsash report")
     assert "Who does what when" in page and "left out" not in page
+    assert f"fedsash flower serve {tmp_path / 'out' / 'config.toml'} --out AGAIN --clients N --superlink NAME" in page
+    assert not {"partition", "network"} & tomllib.loads((tmp_path / "out" / "config.toml").read_text()).keys()
 
 
 def test_resume_says_that_the_clients_are_on_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,8 @@ class CollectedRun:
     `config` is empty if the run did not write it. `ended` says whether the summary is that of the last recorded round.
     `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
     round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
-    `guard` has the rows of rounds with clients that are missing or refused.
+    `guard` has the rows of rounds with clients that are missing or refused. `served` says whether its clients were on
+    nodes.
     """
 
     name: str
@@ -59,6 +60,7 @@ class CollectedRun:
     network: dict[int, dict[str, Any]] = field(default_factory=dict)
     timeline: dict[str, Any] | None = None
     guard: list[dict[str, Any]] = field(default_factory=list)
+    served: bool = False
 
     @property
     def rounds(self) -> int:
@@ -180,6 +182,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
         "network": network,
         "timeline": timeline,
         "guard": guard,
+        "served": _optional(folder / "engine.json") == {},
     }
     found.runs.append(replace(run, **more))
     found.analyses += _results(folder / "analyses", name, found.damaged)

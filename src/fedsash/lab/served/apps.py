@@ -44,6 +44,8 @@ client = node_app()
 """
 """The code of that app: the server and each node have fedsash themselves, and nothing else is sent."""
 
+UNUSED = ("partition", "engine", "network")
+"""Tables of an experiment that a run over nodes does not use: clients, engines and links are what they are."""
 STOPPED = "Flower has stopped the server's process, as it does if the SuperLink has died; the same command goes on"
 """What is told of a run that a signal has stopped: it comes from Flower, since `serve` itself waits for no more."""
 
@@ -109,6 +111,7 @@ def serve(grid: Any, config: Mapping[str, Any], callbacks: Sequence[Callback] = 
     driver = in_real_time(experiment, federation, int(config["limit"]) or None)
     settings = experiment.settings(driver)
     settings["callbacks"] += callbacks
+    settings["config"] = {name: table for name, table in settings["config"].items() if name not in UNUSED}
     if RunFolder(out).begun:
         return resume(driver, experiment.rounds, out, progress=False, **settings)
     return run(driver, experiment.rounds, out=out, progress=False, **settings)

@@ -247,7 +247,7 @@ def _data(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -
 def _repeat(found: Collection, command: str) -> Html:
     sweeps = [f"fedsash sweep {shlex.quote(str(sweep.folder / 'sweep.toml'))} --out AGAIN" for sweep in found.sweeps]
     singles = [] if found.sweeps else [run for run in found.runs if run.repeatable]
-    lines = [f"fedsash {_verb(run)} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN" for run in singles]
+    lines = [_command(run) for run in singles]
     configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
     unknown = [run.name for run in found.runs if not run.repeatable]
     said = [f"made in Python, by a program that this page does not know: {name}" for name in unknown]
@@ -263,6 +263,8 @@ def _repeat(found: Collection, command: str) -> Html:
     )
 
 
-def _verb(run: CollectedRun) -> str:
+def _command(run: CollectedRun) -> str:
     """The command that trains a run."""
-    return "network" if "network" in run.config else "run"
+    verb = "flower serve" if run.served else "network" if "network" in run.config else "run"
+    nodes = " --clients N --superlink NAME" if run.served else ""
+    return f"fedsash {verb} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN{nodes}"

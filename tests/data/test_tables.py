@@ -207,3 +207,10 @@ def test_a_packed_csv_is_not_unpacked(tmp_path: Path) -> None:
     (tmp_path / "t.csv.gz").rename(tmp_path / "t.csv")
     with pytest.raises(FedsashError, match=r"t.csv can't be read"):
         Table(str(tmp_path / "t.csv"), **COLUMNS).load()
+
+
+def test_of_many_columns_the_first_ones_are_named() -> None:
+    wide = pd.DataFrame({f"pixel_{i}": [1.0] for i in range(500)})
+    with pytest.raises(FedsashError, match=r"there is no such column in the table, only pixel_0, .*\.\.\.$") as error:
+        Table(label="cost").of(wide)
+    assert len(str(error.value)) < 300

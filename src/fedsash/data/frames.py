@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, check, library
+from ..basics.errors import DataError, check, library, shortened
 from ..basics.paths import plain_file, similar
 from .arrays import user_numbers
 from .formats import parquet, saved
@@ -95,7 +95,7 @@ def _of_text(file: Path, names: Columns) -> pandas.DataFrame:
 
 def check_columns(names: Columns, there: Sequence[str], where: str) -> None:
     """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there."""
-    right = f"there is no such column in {where}, only {', '.join(map(str, there))}"
+    right = f"there is no such column in {where}, only {shortened(', '.join(map(str, there)), 200)}"
     for name, option in names.items():
         check(name in there, option, name, right)
 

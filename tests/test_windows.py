@@ -44,7 +44,7 @@ checkpoint.every = 1
 """
 
 
-@pytest.mark.parametrize("kind", ["sequential", "vectorised"])
+@pytest.mark.parametrize("kind", [pytest.param("sequential", marks=pytest.mark.slow), "vectorised"])
 def test_a_run_trains_resumes_and_is_reported(kind: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(EXPERIMENT.format(kind=kind, rounds=2, more=""))
     done = run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -49,9 +50,13 @@ def chosen(method: str = "fedavg", server: str = "sgd", broadcast: str = "none",
 
 
 def of(registry: Any) -> Any:
-    """A test for every class in a registry and every choice that its fields leave."""
-    found = examples(registry)
-    return pytest.mark.parametrize("value", found.values(), ids=found)
+    """A test for every class in a registry, and slow ones for every choice that its fields leave."""
+    found = examples(registry).items()
+    return pytest.mark.parametrize("value", [pytest.param(v, id=n, marks=_others(n)) for n, v in found])
+
+
+def _others(name: str) -> Any:
+    return pytest.mark.slow if "=" in name else ()
 
 
 # Every registered thing by itself passes the checks that users have for their own.
@@ -131,8 +136,13 @@ def test_every_method_with_every_server_and_broadcast(method: str, server: str, 
     check_federation(1e-10 if server in ADAPTIVE else 1e-13, **chosen(method, server, broadcast))
 
 
-@pytest.mark.parametrize("broadcast", BROADCASTS)
-@pytest.mark.parametrize("server", SERVERS)
+def server_and_broadcast() -> Iterator[Any]:
+    """All pairs; every second one is slow, so that each server meets half of the broadcasts by default."""
+    for (i, server), (j, broadcast) in itertools.product(enumerate(SERVERS), enumerate(BROADCASTS)):
+        yield pytest.param(server, broadcast, marks=() if (i + j) % 2 == 0 else pytest.mark.slow)
+
+
+@pytest.mark.parametrize("server, broadcast", server_and_broadcast())
 def test_every_broadcast_with_every_server(server: str, broadcast: str) -> None:
     check_federation(1e-11 if server in ADAPTIVE else 1e-13, **chosen("scaffold-II", server, broadcast))
 

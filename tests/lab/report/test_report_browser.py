@@ -133,6 +133,7 @@ def test_the_sliders_show_a_window_and_its_curve_by_the_end(tab: Any) -> None:
     assert [tab.locator(f"[name={name}]").input_value() for name in ("size", "end")] == ["0", "2"]
 
 
+@pytest.mark.slow
 def test_it_is_dark_where_the_system_is_and_the_switch_changes_it(tab: Any) -> None:
     def is_on(paper: str) -> None:
         tab.wait_for_function(

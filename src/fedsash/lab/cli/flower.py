@@ -60,8 +60,8 @@ def add(commands: Commands) -> None:
     node.add_argument("--device", default="cpu", metavar="NAME", help=line)
     line = "code of yours that the server may name; can be repeated"
     node.add_argument("--own-code", action="append", default=[], metavar="PACKAGE.MODULE:NAME", help=line)
-    line = "other options of flower-supernode, as one text: --supernode='--insecure'"
-    node.add_argument("--supernode", default="", metavar="OPTIONS", help=line)
+    line = "other options of flower-supernode: --supernode='--insecure --port 8001'; can be repeated"
+    node.add_argument("--supernode", default=[], action="append", metavar="OPTIONS", help=line)
     node.set_defaults(command=_node)
 
 
@@ -206,7 +206,7 @@ def _node(given: argparse.Namespace) -> int:
         config["state"] = str(given.state.absolute())
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
     program = _program("flower-supernode")
-    more = shlex.split(given.supernode)
+    more = shlex.split(" ".join(given.supernode))
     os.execv(program, [program, "--superlink", given.superlink, "--node-config", text, *more])
 
 

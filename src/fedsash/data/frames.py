@@ -154,5 +154,6 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
 def _complete(rows: Any, name: str, otherwise: str) -> Any:
     missing = rows[name].isna().to_numpy()
     if missing.any():
-        raise DataError(f"column {name!r}, row {int(missing.argmax())}: {otherwise}")
+        count = f"{int(missing.sum()):,} of {len(rows):,} rows lack it"
+        raise DataError(f"column {name!r}, row {int(missing.argmax())}: {otherwise}; {count}")
     return rows[name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -28,7 +29,12 @@ def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
 
     Raises `AssertionError` that names the identity. Workers are forked, so the settings need not be picklable.
     """
-    subject = ", ".join(f"{name} = {value}" for name, value in settings.items())
+    check_named(settings, tolerance, settings)
+
+
+def check_named(named: Mapping[str, Any], tolerance: float, settings: dict[str, Any]) -> None:
+    """`check_federation` with `settings`, of which the sentence of a failure has only those that are `named`."""
+    subject = ", ".join(f"{name} = {value}" for name, value in named.items())
     one = after(small_federation(**settings), ROUNDS)
     expect(finite(one), subject, "every number of the state must be finite")
     workers = _with(settings, WORKERS)

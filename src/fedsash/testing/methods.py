@@ -22,7 +22,7 @@ from ..servers import Server, ServerSGD
 from .equality import Comparison, close, identical, record
 from .expect import expect
 from .fakes import FakeClients
-from .federations import check_federation
+from .federations import check_federation, check_named
 from .worlds import Point, after, small_data, small_federation, small_model
 
 TRAINING: dict[str, Any] = {
@@ -50,7 +50,8 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
     _check_type({"method": method})
     kept = identical(method, before) if names == set(vars(method)) else False
     expect(kept, method, "it must hold settings only: a run must not change it")
-    check_federation(tolerance, **TRAINING | {"method": method} | settings)
+    named = {"method": method} | settings
+    check_named(named, tolerance, TRAINING | named)
 
 
 def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> None:

@@ -57,7 +57,7 @@ def test_a_tables_columns_are_looked_at(here: Path, capsys: pytest.CaptureFixtur
     assert main(["init", *named, "--label", "ill", "--user", "hospital"]) == 0
     found = load("experiment.toml")
     features = ("age", "weight")
-    assert found.data == Table(path="p.csv", label="ill", user="hospital", features=features)
+    assert found.data == Table(path="p.csv", label="ill", user="hospital", features=features, standardise=True)
     assert found.partition == Users() and found.evaluation.client_test
     assert found.sampling == Uniform(fraction=1.0)
     data = found.federated_data()

@@ -137,7 +137,7 @@ def test_numbers_of_different_metrics_or_splits_are_not_mixed() -> None:
     accuracy, rmse = run(0, {"m": "a"}, model=0.5), decided(run(1, {"m": "a"}, model=7.0), RMSE)
     with pytest.raises(RunError, match="rmse on the test set decides, and accuracy on the test set in runs that"):
         compare([accuracy, rmse])
-    with pytest.raises(RunError, match="accuracy on held-out data decides, and accuracy on the test set in runs"):
+    with pytest.raises(RunError, match=r"accuracy on held-out data decides, and accuracy on the test set .* one: --of"):
         compare([accuracy, decided(run(1, {"m": "a"}, model=0.5), ACCURACY, "held_out")])
     other = decided(run(0, {"m": "b"}, model=7.0), RMSE)
     with pytest.raises(RunError, match=r"^m=a: accuracy on the test set decides, and rmse on the test set in runs"):
@@ -205,3 +205,12 @@ def test_runs_of_several_sweeps_stand_under_their_own_axes() -> None:
     rows = compare([run(0, {"ima": "off"}, model=0.5), run(0, {"method": "FedAvg", "lr": "0.1"}, model=0.25)])
     columns = {str(column.header): list(column.cells) for column in table(rows).columns}
     assert columns["ima"] == ["off", "-"] and columns["lr"] == ["-", "0.1"] and columns["model"] == ["model"] * 2
+
+
+def test_damaged_runs_are_named_also_where_nothing_is_left_to_compare(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep(tmp_path, [(0.5, 0.75)])
+    (tmp_path / "runs" / "seed=0" / GOAL).write_text("{}")
+    assert main(["compare", str(tmp_path), "--against", "seed=0"]) == 2
+    assert "run seed=0 is left out" in capsys.readouterr().err

@@ -26,9 +26,6 @@ def _compare(given: argparse.Namespace) -> int:
     from ..report.comparison import compare, table
 
     found = collect(given.folders)
-    rows = compare(found.runs, given.against, given.of)
-    given.answer = [row.plain() for row in rows]
-    terminal.show(table(rows))
     notes = [
         *found.notes,
         *found.damaged,
@@ -36,6 +33,9 @@ def _compare(given: argparse.Namespace) -> int:
     ]
     for note in notes:
         terminal.complain(f"fedsash: {note}")
+    rows = compare(found.runs, given.against, given.of)
+    given.answer = [row.plain() for row in rows]
+    terminal.show(table(rows))
     return WRONG if found.damaged else OK
 
 

@@ -64,7 +64,7 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     for name in named:
         right = f"must be left out: {data} have no such column"
         check(name in registry.options(data), f"--{name}", named[name], right)
-    found = _columns(path, label or "label", user) if data == "table" else {}
+    found = {"standardise": True, **_columns(path, label or "label", user)} if data == "table" else {}
     given: dict[str, dict[str, Any]] = {"data": {"name": data} | named | found, "averages": AVERAGES}
     given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}

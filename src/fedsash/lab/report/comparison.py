@@ -204,7 +204,10 @@ def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...],
 def _check_alike(row: Row, decided: Curves, name: str) -> None:
     """Raise `RunError` unless the row's values are of the same criterion on the same split."""
     if row.decided != decided:
-        raise RunError(f"{name}: {decided.title} decides, and {row.decided.title} in runs that it is compared with")
+        why = f"{decided.title} decides, and {row.decided.title} in runs that it is compared with"
+        same = row.decided.criterion == decided.criterion
+        right = "; compare both on one: --of client_test/client_mean, or what else their clients have scored"
+        raise RunError(f"{name}: {why}{right if same else ''}")
 
 
 def _with_gain(row: Row, reference: Row | None) -> Row:

@@ -16,7 +16,7 @@ from fedsash.basics.paths import cache_folder
 # other tests. Programs that a test starts inherit it.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("fedsash", deadline=None)  # a machine may be busy
+settings.register_profile("fedsash", deadline=None, max_examples=50)  # a machine may be busy
 settings.load_profile("fedsash")
 
 # A shell lets a background job ignore Ctrl-C, and whoever is started by it. Tests send Ctrl-C all the same.

@@ -24,8 +24,9 @@ def empty_table() -> Table:
     from rich import box
     from rich.table import Table
 
-    style: dict[str, Any] = {"box": box.SIMPLE_HEAD, "header_style": "bold", "caption_justify": "left"}
-    return Table(collapse_padding=True, pad_edge=False, show_edge=False, **style)
+    plain = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False, show_edge=False, header_style="bold")
+    plain.caption_justify = "left"
+    return plain
 
 
 def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Table:

@@ -44,6 +44,29 @@ def parameters(model: nn.Module) -> Tensor:
     return torch.cat([p.detach().flatten() for p in model.parameters()])
 
 
+def as_printed(model: nn.Module) -> nn.Module:
+    """The model with each ReLU that comes after a pooling layer before it, as the papers print it."""
+    layers = list(model.features)
+    for place in range(1, len(layers)):
+        if isinstance(layers[place - 1], nn.MaxPool2d) and isinstance(layers[place], nn.ReLU):
+            layers[place - 1 : place + 1] = layers[place], layers[place - 1]
+    return nn.Sequential(*layers, model.classifier)
+
+
+@pytest.mark.parametrize("name", ["fmnist_cnn", "cifar_cnn", "cifar_lenet", "lenet5", "femnist_cnn"])
+def test_the_order_of_relu_and_pooling_changes_neither_outputs_nor_gradients(name: str) -> None:
+    model = make(name, (3, 17, 18)).eval()
+    printed = as_printed(model)
+    assert [type(layer) for layer in printed[:-1]] != [type(layer) for layer in model.features]
+    x, gradients = torch.randn(7, 3, 17, 18), []
+    assert torch.equal(printed(x), model(x))
+    for network in (model, printed):
+        model.zero_grad()
+        F.cross_entropy(network(x), torch.arange(7)).backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in model.parameters()]))
+    assert torch.equal(*gradients)
+
+
 @pytest.mark.parametrize(
     ("name", "shape", "classes", "count"),
     [

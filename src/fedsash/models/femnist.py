@@ -8,7 +8,7 @@ from math import sqrt
 
 from torch import nn
 
-from .cnn import image
+from .cnn import image, max_of_relu
 
 
 def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
@@ -25,8 +25,8 @@ def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     height, breadth = ((side - 4) // 2 for side in sides)
     features = nn.Sequential(
         *(nn.Conv2d(channels, 32, 3), nn.ReLU()),
-        *(nn.Conv2d(32, 64, 3), nn.ReLU()),
-        *(nn.MaxPool2d(2), nn.Dropout(0.25), nn.Flatten()),
+        *(nn.Conv2d(32, 64, 3), *max_of_relu(2)),
+        *(nn.Dropout(0.25), nn.Flatten()),
         *(nn.Linear(64 * height * breadth, 128), nn.ReLU(), nn.Dropout(0.5)),
     )
     model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))

@@ -151,6 +151,11 @@ def test_no_file_is_too_long_for_one_sitting(folder: Path) -> None:
         ("import fedsash.lab.cli", ("torch", "numpy", *HEAVY)),
         ("from fedsash import Federation, FederatedData, models, network, run", HEAVY),
         ("from fedsash import *", sorted({*HEAVY} - {"pydantic"})),  # which is what `load` reads experiment files with
+        (
+            "import torch; from fedsash.executors.dropout import draws_dropout; "
+            "draws_dropout(lambda: torch.nn.Linear(1, 1)(torch.ones(1)))",
+            ("torch._dynamo", "sympy"),  # PyTorch's compiler, which takes as long to import as PyTorch
+        ),
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_used(statement: str, banned: tuple[str, ...]) -> None:

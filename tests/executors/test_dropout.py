@@ -85,6 +85,20 @@ def test_every_form_is_seen_and_is_a_pure_function_of_the_key(layer: nn.Module) 
     assert torch.equal(torch.get_rng_state(), before), "PyTorch's own generator is not used"
 
 
+@pytest.mark.parametrize(
+    "forward",
+    [
+        lambda: nn.LSTM(2, 3, 2, dropout=0.5)(torch.ones(4, 2)),
+        lambda: F.scaled_dot_product_attention(*torch.ones(3, 1, 2, 4), dropout_p=0.5),
+        lambda: torch.ones(3) + torch.randn(3),
+        lambda: F.rrelu(-torch.ones(3), training=True),
+    ],
+    ids=["LSTM", "attention", "noise", "rrelu"],
+)
+def test_what_draws_from_pytorchs_own_generators_is_seen(forward: Callable[[], object]) -> None:
+    assert draws_dropout(forward)
+
+
 def test_without_the_mode_pytorchs_own_dropout_is_back() -> None:
     x = torch.ones(1000)
     seeded = masks(nn.Dropout(0.5), x, key())

@@ -10,7 +10,6 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..basics.private_torch import OperationMode
 from ..basics.randomness import uniform
 
 _WITHOUT_BATCH: dict[Callable[..., Any], int | None] = {
@@ -62,22 +61,24 @@ def _own_dimensions(func: Callable[..., Any], dimensions: int) -> int:
     return 1 if dimensions == _WITHOUT_BATCH[func] else 2
 
 
-class _Draws(OperationMode):  # type: ignore[no-untyped-call]
-    """Records whether any operation draws from PyTorch's own generators (dropout inside attention or LSTM, noise)."""
-
-    found = False
-
-    def __torch_dispatch__(
-        self, func: Any, types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
-        self.found = self.found or torch.Tag.nondeterministic_seeded in func.tags
-        return func(*args, **(kwargs or {}))
-
-
 def draws_dropout(forward: Callable[[], Any]) -> bool:
-    """Whether a forward pass has an active dropout layer, or draws random numbers in any other way."""
+    """Whether a forward pass has an active dropout layer, or draws from PyTorch's own generators (dropout in an LSTM).
+
+    A mode that sees every operation would tell, too, but makes PyTorch import its compiler, which takes as long as to
+    import PyTorch.
+    """
     mode = SeededDropout(torch.zeros((), dtype=torch.int64))
-    others = _Draws()  # type: ignore[no-untyped-call]
-    with torch.no_grad(), mode, others:
+    before = _generators()
+    with torch.no_grad(), mode:
         forward()
-    return mode.calls > 0 or others.found
+    return mode.calls > 0 or not all(map(torch.equal, before, _generators()))
+
+
+def _generators() -> list[Tensor]:
+    """The states of PyTorch's own generators: of the CPU, and of the GPUs if they are in use."""
+    states = [torch.get_rng_state()]
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        states += torch.cuda.get_rng_state_all()
+    if torch.backends.mps.is_available():
+        states.append(torch.mps.get_rng_state())
+    return states

@@ -17,6 +17,7 @@ from fedsash.local import SGD, LocalTraining
 from fedsash.methods import FedDyn, FedProx, Method, Scaffold
 from fedsash.schedules import SawTooth
 from fedsash.servers import FedAdam, ServerSGD
+from support.choices import chequered
 from support.uploads import aggregate, updated
 from support.worlds import ENGINES, after, federation, identical
 
@@ -40,8 +41,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("composed", COMPOSED)
+@pytest.mark.parametrize("rule, composed", chequered(RULES, COMPOSED))
 def test_engines_agree_on_every_rule_with_servers_broadcasts_and_methods(rule: str, composed: str) -> None:
     settings = {"averages": {"wima": Window(2)}} | COMPOSED[composed]
     states = {e: after(federation(**settings, aggregation=RULES[rule], engine=ENGINES[e]), 4) for e in ENGINES}

@@ -16,6 +16,7 @@ pytest.importorskip("PIL", reason="fedsash[data] is not installed")
 pytestmark = pytest.mark.usefixtures("cache")
 
 
+@pytest.mark.slow
 def test_cifar10() -> None:
     path = real("cifar10")
     start = time.perf_counter()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ from fedsash.testing import (
     identical,
 )
 from fedsash.testing.strategies import federations, servers
-from support.choices import AGGREGATIONS, AVERAGES, BROADCASTS, METHODS, SAMPLINGS, SERVERS
+from support.choices import AGGREGATIONS, AVERAGES, BROADCASTS, METHODS, SAMPLINGS, SERVERS, chequered
 from support.worlds import after, federation
 
 LOCAL = LocalTraining(lr=0.1, batch=5, epochs=2, optimiser=SGD(momentum=0.5, weight_decay=0.01))
@@ -136,13 +135,7 @@ def test_every_method_with_every_server_and_broadcast(method: str, server: str, 
     check_federation(1e-10 if server in ADAPTIVE else 1e-13, **chosen(method, server, broadcast))
 
 
-def server_and_broadcast() -> Iterator[Any]:
-    """All pairs; every second one is slow, so that each server meets half of the broadcasts by default."""
-    for (i, server), (j, broadcast) in itertools.product(enumerate(SERVERS), enumerate(BROADCASTS)):
-        yield pytest.param(server, broadcast, marks=() if (i + j) % 2 == 0 else pytest.mark.slow)
-
-
-@pytest.mark.parametrize("server, broadcast", server_and_broadcast())
+@pytest.mark.parametrize("server, broadcast", chequered(SERVERS, BROADCASTS))
 def test_every_broadcast_with_every_server(server: str, broadcast: str) -> None:
     check_federation(1e-11 if server in ADAPTIVE else 1e-13, **chosen("scaffold-II", server, broadcast))
 

@@ -16,6 +16,7 @@ from torch import nn
 
 from support.apps import Nodes, arrays, scores, strategy, vector
 from support.by_hand import STRATEGIES
+from support.choices import chequered
 
 # isort: split
 from flwr.app import ArrayRecord, MetricRecord
@@ -64,8 +65,7 @@ def content(averaged: Averaged, result: Result) -> list[Any]:
     return [*({n: a.data for n, a in model.items()} for model in models), *map(str, metrics)]
 
 
-@pytest.mark.parametrize("broadcast", [None, Broadcast("wima", 2)], ids=str)
-@pytest.mark.parametrize("kind", STRATEGIES)
+@pytest.mark.parametrize("kind, broadcast", chequered(STRATEGIES, [None, Broadcast("wima", 2)]))
 def test_killed_again_and_again_it_ends_with_the_bytes_of_a_training_without_a_stop(
     kind: str, broadcast: Broadcast | None, tmp_path: Path
 ) -> None:

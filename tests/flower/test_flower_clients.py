@@ -24,17 +24,16 @@ from fedsash.local import Adam, LocalTraining
 from fedsash.methods import FedAvg, Mime, Scaffold
 from fedsash.sampling import Poisson, Uniform
 from fedsash.testing import check_clients
-from support.choices import AGGREGATIONS, METHODS, SAMPLINGS, SERVERS
+from support.choices import AGGREGATIONS, METHODS, SAMPLINGS, SERVERS, chequered
 from support.flower import WAITING, assert_same, both, grid, here, there
 from support.worlds import SIZES, data, mlp
 
 AVERAGES = {"w": Window(3), "ema": EMA(0.9)}
 
 
-@pytest.mark.parametrize("remember", [True, False], ids=["at nodes", "travels"])
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_trains_bitwise_as_in_the_simulation(name: str, remember: bool, tmp_path: Path) -> None:
-    assert_same(*both(tmp_path, 4, remember, method=METHODS[name], averages=AVERAGES))
+@pytest.mark.parametrize("name, state", chequered(METHODS, ["at nodes", "travels"]))
+def test_every_method_trains_bitwise_as_in_the_simulation(name: str, state: str, tmp_path: Path) -> None:
+    assert_same(*both(tmp_path, 4, state == "at nodes", method=METHODS[name], averages=AVERAGES))
 
 
 @pytest.mark.parametrize("method", ["fedavg", "scaffold-II", "feddyn"])

@@ -105,6 +105,12 @@ SAMPLINGS: dict[str, Sampling] = {
 }
 
 
+def chequered(one: Iterable[Any], other: Iterable[Any]) -> list[Any]:
+    """All pairs, every second one slow, so that by default each value meets half of the others."""
+    pairs = product(enumerate(one), enumerate(other))
+    return [pytest.param(a, b, marks=pytest.mark.slow if (i + j) % 2 else ()) for (i, a), (j, b) in pairs]
+
+
 def crossed(methods: Iterable[str], others: Iterable[str]) -> list[Any]:
     """All pairs, slow unless the other is the first one or the method one of two that show most."""
     others = list(others)

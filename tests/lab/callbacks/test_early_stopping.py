@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,19 @@ def expected(values: list[float], patience: int, sign: int) -> int:
     return len(values)
 
 
+@cache
+def curve() -> list[dict[str, Any]]:
+    """The rows of a run that nobody stops."""
+    return run(world(), 12, progress=False).history
+
+
 @pytest.mark.parametrize("patience", [1, 2, 4])
 @pytest.mark.parametrize(
     ("metric", "better", "sign"), [("accuracy", "", 1), ("loss", "", -1), ("loss", "higher", 1), ("", "lower", -1)]
 )
 @pytest.mark.parametrize("on", ["held_out", "test"])
 def test_it_stops_where_a_plain_loop_does(patience: int, metric: str, better: Any, sign: int, on: Any) -> None:
-    whole = run(world(), 12, progress=False).history
-    values = [row[metric or "accuracy"] for row in whole if (row["model"], row["split"]) == ("ema", on)]
+    values = [row[metric or "accuracy"] for row in curve() if (row["model"], row["split"]) == ("ema", on)]
     stopping = EarlyStopping(patience=patience, model="ema", metric=metric, better=better, on=on)
     result = run(world(), 12, progress=False, callbacks=[stopping])
     assert result.state.round == expected(values, patience, sign)

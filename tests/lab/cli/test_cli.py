@@ -167,6 +167,7 @@ def test_a_folder_that_holds_a_run_is_left_alone(
     ("arguments", "line"),
     [
         (["train"], "invalid choice: 'train'"),
+        (["rn"], "invalid choice: 'rn'; did you mean run? (see fedsash --help)"),
         (["run"], "the experiment is missing: name its file, or a function of yours with --federation"),
         (["run", "x.toml", "--out", "a", "--fork", "runs/a"], "'runs/a' must be RUN@ROUND, such as runs/a@300"),
         (["run", "x.toml", "--out", "a", "--rounds", "many"], "invalid int value: 'many'"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,8 +107,15 @@ class Parser(argparse.ArgumentParser):
         return found, unknown
 
     def error(self, message: str) -> NoReturn:
-        terminal.complain(f"{self.prog}: {shortened(message, 300)} (see {self.prog} --help)")
+        terminal.complain(f"{self.prog}: {shortened(_with_hint(message), 300)} (see {self.prog} --help)")
         self.exit(WRONG)
+
+
+def _with_hint(message: str) -> str:
+    """argparse's message about a choice that is not there, with the nearest one in place of all of them."""
+    wrong = re.fullmatch(r"(.*invalid choice: '(.*)') \(choose from (.*)\)", message)
+    close = wrong and get_close_matches(wrong[2], re.findall(r"[\w.-]+", wrong[3]), n=1)
+    return f"{wrong[1]}; did you mean {close[0]}?" if wrong and close else message
 
 
 def parser(commands: Iterable[Callable[[Commands], None]] = COMMANDS) -> argparse.ArgumentParser:

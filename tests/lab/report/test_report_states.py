@@ -15,6 +15,7 @@ from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
 from fedsash.lab.runs import run
+from fedsash.servers import ServerSGD
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
 from support.worlds import federation
 
@@ -35,6 +36,14 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, 
     Records(tmp_path / "r").create(rows)
     text = document(collect([tmp_path / "r"]), "")
     assert "No evaluation: there is no test set, and evaluation.held_out is 0." in text
+
+
+def test_a_run_made_in_python_says_what_it_was_made_of(tmp_path: Path) -> None:
+    run(federation(server=ServerSGD(momentum=0.5)), 2, out=tmp_path / "r", progress=False)
+    assert "ServerSGD(lr=1, momentum=0.5)" in document(collect([tmp_path / "r"]), "")
+    (manifest,) = (tmp_path / "r" / "state").glob("*/state.json")
+    manifest.write_text("{")
+    assert "ServerSGD" not in document(collect([tmp_path / "r"]), ""), "a damaged state does not cost the page"
 
 
 def test_what_several_tables_of_a_reproduction_say_stands_once_below_the_first(tmp_path: Path) -> None:

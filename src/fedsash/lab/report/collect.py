@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError, one_line
 from ...basics.paths import inside
+from ...basics.saved import StateError, place, saved_rounds
 from ...evaluation import Curves, Evaluation
+from .. import checkpoints
 from ..client_results import CLIENTS, over_last
 from ..files import read, table, there
 from ..records import Records
@@ -43,7 +47,7 @@ class CollectedRun:
     `wanted` is the number of rounds asked for, if known. A run on a simulated network has the `network`'s numbers by
     round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
     `guard` has the rows of rounds with clients that are missing or refused. `served` says whether its clients were on
-    nodes.
+    nodes. `made_of` is what its newest saved state says of a run that Python made, whose `config` has no settings.
     """
 
     name: str
@@ -61,6 +65,12 @@ class CollectedRun:
     timeline: dict[str, Any] | None = None
     guard: list[dict[str, Any]] = field(default_factory=list)
     served: bool = False
+    made_of: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that is known of how it was trained."""
+        return self.made_of | self.config
 
     @property
     def rounds(self) -> int:
@@ -183,9 +193,19 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
         "timeline": timeline,
         "guard": guard,
         "served": _optional(folder / "engine.json") == {},
+        "made_of": _made_of(folder / "state") if "built_by" in config else {},
     }
     found.runs.append(replace(run, **more))
     found.analyses += _results(folder / "analyses", name, found.damaged)
+
+
+def _made_of(states: Path) -> dict[str, str]:
+    """The parts of a federation as its newest saved state has them, without the modules of their classes."""
+    parts: dict[str, str] = {}
+    with suppress(StateError):  # the page can do without
+        for newest in saved_rounds(states)[-1:]:
+            parts = checkpoints.fingerprint(place(states, newest))
+    return {k: re.sub(r"\b(?:\w+\.)+(?=[A-Z]\w*\()", "", text) for k, text in parts.items() if text != "None"}
 
 
 def _whole(summary: dict[str, Any]) -> bool:

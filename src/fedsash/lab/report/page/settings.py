@@ -26,7 +26,7 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def differing(runs: Sequence[CollectedRun]) -> dict[str, list[str]]:
     """The axes of sweeps and the settings that differ, each with the value of every run."""
-    tables = [_labels(run) | flat({key: v for key, v in run.config.items() if key not in HOW}) for run in runs]
+    tables = [_labels(run) | flat({key: v for key, v in run.settings.items() if key not in HOW}) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     values = {key: [table.get(key, MISSING) for table in tables] for key in keys}
     return {key: of_runs for key, of_runs in values.items() if len(set(of_runs)) > 1}
@@ -41,7 +41,7 @@ def common(runs: Sequence[CollectedRun]) -> list[tuple[str, str]]:
     """The main settings that are the same in all runs."""
     found = []
     for title, key in GLANCE.items():
-        shown = {_glance(run.config.get(key)) for run in runs}
+        shown = {_glance(run.settings.get(key)) for run in runs}
         if len(shown) == 1 and (text := shown.pop()):
             found.append((title, text))
     return found

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 
 from fedsash.basics.arrays import Floats
-from fedsash.lab.pictures import Axis, Line, Panel, Picture, Rule, look
-from fedsash.lab.pictures.picture import Numbers
 from fedsash.lab.report.collect import collect
 
-from .paired import Gain, gain, holm
+from .paired import Gain, gain, holm, picture
 
 Cell = tuple[str, str, str, str]
 """The method, the heterogeneity, the arm and the model."""
@@ -85,28 +83,10 @@ def differences(found: Mapping[Cell, Floats]) -> Iterator[str]:
         yield f"| {name} | {whole} | {p:.1g} | " + " | ".join(map(str, by_method)) + " |"
 
 
-def picture(found: Mapping[Cell, Floats]) -> Picture:
-    """The differences over all methods and by method, with their intervals."""
-    rows, names = compared(found), ["all", *methods_of(found)]
-    places = Axis("", low=-0.3, high=len(names) - 0.3, ticks=dict(enumerate(names)))
-    lines = [
-        Line(name, _apart([i + 0.1 * k for i in range(len(each))]), _apart([g.mean for g in each]), look(k), errors)
-        for k, (name, each) in enumerate(rows.items())
-        for errors in [_apart([g.half for g in each])]
-    ]
-    panel = Panel("differences of accuracy", places, Axis("points"), [Rule(0, "y"), *lines], width=9.0, height=4.5)
-    return Picture("IMA's two parts", [panel], caption="Means and 95 % intervals, paired by seed.")
-
-
-def _apart(numbers: Sequence[float]) -> Numbers:
-    """With a gap after each number, for what stands side by side in no order."""
-    return [each for number in numbers for each in (number, None)]
-
-
 def main(folder: Path, file: Path) -> None:
     found = accuracies(folder)
     print("\n".join([*levels(found), "", *differences(found)]))
-    picture(found).save(file)
+    picture("IMA's two parts", ["all", *methods_of(found)], compared(found)).save(file)
 
 
 if __name__ == "__main__":

@@ -1,14 +1,15 @@
-"""The statistics of the findings: differences paired by seed, over several settings and many methods."""
+"""The statistics of the findings: differences paired by seed, over several settings and many methods; their picture."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
 
 from fedsash.basics.arrays import Floats
+from fedsash.lab.pictures import Axis, Line, Panel, Picture, Rule, look
 
 
 @dataclass(frozen=True)
@@ -47,3 +48,17 @@ def holm(p: Sequence[float]) -> list[float]:
     corrected = np.empty(len(p))
     corrected[order] = np.maximum.accumulate(np.minimum(np.asarray(p)[order] * factors, 1))
     return [float(value) for value in corrected]
+
+
+def picture(title: str, places: Sequence[str], rows: Mapping[str, Sequence[Gain]]) -> Picture:
+    """Each row's gains, one for each place, with their intervals."""
+    ticks = {i: "\n" * (i % 2 * (len(places) > 10)) + name for i, name in enumerate(places)}  # many stand in two lines
+    layers: list[Line | Rule] = [Rule(0, "y")]
+    for k, (name, gains) in enumerate(rows.items()):
+        x, y, half = [], [], []
+        for i, each in enumerate(gains):  # a gap after each, since places have no order
+            x, y, half = [*x, i + 0.14 * k, None], [*y, each.mean, None], [*half, each.half, None]
+        layers.append(Line(name, x, y, look(k), half))
+    axes = Axis(low=-0.4, high=len(places) - 0.2, ticks=ticks), Axis("points of accuracy")
+    panel = Panel("differences of accuracy", *axes, layers, width=9.0, height=4.5)
+    return Picture(title, [panel], caption="Means and 95 % intervals, paired by seed.")

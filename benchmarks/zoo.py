@@ -24,12 +24,11 @@ import tomli_w
 from fedsash.basics.arrays import Floats
 from fedsash.evaluation import Curves
 from fedsash.lab.config.files import merged, read
-from fedsash.lab.pictures import Axis, Line, Panel, Picture, Points, Rule
-from fedsash.lab.pictures.styles import QUIET
+from fedsash.lab.pictures import Picture
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import CollectedRun, collect
 
-from .paired import Gain, gain, holm
+from .paired import Gain, gain, holm, picture
 
 SWEEP = Path(__file__).parents[1] / "examples" / "findings" / "zoo.toml"
 SEEDS = range(5)
@@ -170,16 +169,13 @@ def levels(results: Results, place: Place) -> Iterator[str]:
         yield f"| {method} | {' | '.join([*names, *cells])} |"
 
 
-def picture(results: Results) -> Picture:
-    """Each method's gain over FedAvg without windows, and with the window of 20 on both sides."""
+def drawn(results: Results) -> Picture:
+    """Each method's gain over FedAvg without windows, and with the window of 20 on both sides; the largest first."""
     methods = [method for method in results.methods if method != BASE]
-    x, y = ([results.gain(method, model, model).mean for method in methods] for model in ("model", PRIMARY))
-    ends = [min(*x, *y, 0.0), max(*x, *y, 0.0)]
-    same = Line("the same gain with windows", ends, ends, QUIET)
-    axes = Axis("gain over FedAvg, no windows (points)"), Axis("gain over FedAvg, both with a window of 20 (points)")
-    layers = [same, Rule(0, "x"), Rule(0, "y"), Points(methods, x, y)]
-    panel = Panel("gains over FedAvg", *axes, layers, width=7.0, height=6.0)
-    return Picture("FedAvg with a free window against the zoo", [panel], caption="Means over all settings and seeds.")
+    methods.sort(key=lambda method: -results.gain(method, "model", "model").mean)
+    compared = {"without windows": "model", "both with a window of 20": PRIMARY}
+    rows = {name: [results.gain(method, each, each) for method in methods] for name, each in compared.items()}
+    return picture("FedAvg with a free window against the zoo: gains over FedAvg", methods, rows)
 
 
 def main() -> None:
@@ -199,7 +195,7 @@ def main() -> None:
         return
     results = Results(chosen(given.tuning), given.final)
     if given.command == "draw":
-        picture(results).save(given.out)
+        drawn(results).save(given.out)
         return
     print("\n".join(gains(results)))
     for place in results.places:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tomli_w
 from benchmarks import feedback, zoo
-from benchmarks.paired import Gain, gain, holm
+from benchmarks.paired import Gain, gain, holm, picture
 from benchmarks.zoo import Place, Settings
 from scipy import stats
 
@@ -33,6 +33,13 @@ def test_settings_count_equally_and_equal_deviations_have_all_degrees_of_freedom
     error = np.sqrt(2 / 3) / 2
     assert (found.mean, found.half) == (pytest.approx(4.0), pytest.approx(stats.t.ppf(0.975, 4) * error))
     assert found.p == pytest.approx(2 * stats.t.sf(4 / error, 4))
+
+
+def test_a_picture_joins_no_places_and_has_each_gain_with_its_interval() -> None:
+    rows = {"one": [Gain(1.0, 0.5, 0.1), Gain(2.0, 0.2, 0.1)], "other": [Gain(-1.0, 0.5, 0.1)] * 2}
+    _, *lines = picture("t", ["a", "b"], rows).panels[0].layers
+    assert [line.y for line in lines] == [[1.0, None, 2.0, None], [-1.0, None, -1.0, None]]  # type: ignore[union-attr]
+    assert [line.errors for line in lines] == [[0.5, None, 0.2, None], [0.5, None, 0.5, None]]  # type: ignore[union-attr]
 
 
 def test_what_never_varies_is_certain() -> None:
@@ -103,7 +110,7 @@ def test_the_tables_of_the_zoo_follow_from_its_two_sweeps(tmp_path: Path, capsys
     rows = list(zoo.gains(results))
     assert [row.split(" | ")[0] for row in rows[2:]] == ["| FedProx", "| mean of all"]
     assert len(list(zoo.levels(results, PLACE))) == 4
-    assert "FedProx" in zoo.picture(results).panels[0].layers[-1].names  # type: ignore[union-attr]
+    assert list(zoo.drawn(results).panels[0].x.ticks.values()) == ["FedProx"]  # type: ignore[union-attr]
 
 
 @pytest.mark.slow
@@ -118,5 +125,5 @@ def test_the_differences_between_the_arms_follow_from_the_sweep(tmp_path: Path) 
     rows = list(feedback.differences(found))
     assert len(rows) == 2 + len(feedback.COMPARED)
     assert "+0.00 ± 0.00 | 1" in rows[4], "arms with equal models until round 225"
-    feedback.picture(found).save(tmp_path / "x.png")
+    feedback.main(tmp_path, tmp_path / "x.png")
     assert (tmp_path / "x.png").exists()

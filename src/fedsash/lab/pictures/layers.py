@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from matplotlib.colors import Colormap
 
 FEW = 25
-"""A line with at most this many points has markers."""
+"""A line with at most this many known points has markers."""
 DASHES: dict[Dash, Any] = {
     "solid": "-",
     "dash": (0, (5, 1.5)),
@@ -68,7 +68,7 @@ def numbers(values: Numbers | Grid) -> NDArray[np.float64]:
 def _line(axes: Axes, line: Line) -> None:
     style, x, y = line.style, numbers(line.x), numbers(line.y)
     look = {"color": style.colour, "linewidth": 0.8 if style.quiet else 1.8, "linestyle": DASHES[style.dash]}
-    marker = MARKS[style.symbol] if len(x) <= FEW and not line.steps else None
+    marker = MARKS[style.symbol] if np.isfinite(y).sum() <= FEW and not line.steps else None
     errors = None if line.errors is None else numbers(line.errors)
     if errors is not None:
         axes.errorbar(x, y, errors, fmt="none", ecolor=style.colour, capsize=3, linewidth=1.2)

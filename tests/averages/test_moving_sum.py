@@ -9,11 +9,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fedsash.averages import Observer, Observers, Pieces, Window
 from fedsash.averages.exact_sums import zero
 from fedsash.averages.moving_sum import MovingSum
-from fedsash.basics.private_torch import OperationMode
 from support.trajectories import Alone, follow, same_bits, trajectory
 
 
@@ -28,7 +28,7 @@ def wild(rounds: int, d: int = 3) -> Tensor:
     return models
 
 
-class Sums(OperationMode):
+class Sums(TorchDispatchMode):
     """Counts the models that go into sums, by their conversions to float64."""
 
     models = 0

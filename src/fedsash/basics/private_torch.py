@@ -13,14 +13,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 Norm = _NormBase
 """BatchNorm and InstanceNorm layers."""
 PLAIN_RESULTS = torch._C._disabled_torch_function_impl
 """The `__torch_function__` of a class of tensors of which every operation makes a plain tensor."""
-OperationMode = TorchDispatchMode
-"""A context that sees every operation on tensors."""
 
 
 def is_instance_norm(layer: nn.Module) -> bool:

@@ -88,10 +88,12 @@ def test_the_final_sweep_has_what_was_chosen_once_with_other_seeds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name, count", [("zoo", 2 * 3 * 2 * 4 * 50), ("feedback", 5 * 2 * 6 * 4), ("scaffold", 2 * 4 * 4)]
+    "name, count",
+    [("zoo", 2 * 3 * 2 * 4 * 50), ("feedback", 5 * 2 * 6 * 4), ("scaffold", 2 * 4 * 4), ("normalisation", 3 * 3)],
 )
-def test_the_sweeps_load(name: str, count: int) -> None:
-    assert len(sweeps.load(ROOT / "examples" / "findings" / f"{name}.toml").runs) == count
+def test_the_sweeps_load(name: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)  # where a network of the project's examples is found
+    assert len(sweeps.load(ROOT / "examples" / "findings" / f"{name}.toml", own_code=True).runs) == count
 
 
 @pytest.mark.slow

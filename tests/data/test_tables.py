@@ -135,6 +135,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
     "user = 'who': there is no such column": (FRAME, {"user": "who"}),
     "column 'kind' holds .* such as 'flat', no numbers: give each category a number": (FRAME, {"features": ("kind",)}),
     "column 'size', row 0: a value is missing: fill it, or drop the row; 1 of 20 rows lack it": (gone("size"), {}),
+    "column 'size', row 0: inf is not finite: mend it, or drop the row": (gone("size", float("inf")), {}),
     "column 'owner', row 0: the user is missing": (gone("owner"), {}),
     "column 'price', row 0: the label is missing": (gone("price"), {}),
     "frame = 'dict': must be a pandas frame": ({}, {}),

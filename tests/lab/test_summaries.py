@@ -130,6 +130,13 @@ def test_with_neither_a_test_set_nor_held_out_data_there_is_nothing_to_sum_up() 
     assert models([row(1, 0.5, "w")])["w"]["gain"] is None, "there is no model to compare with"
 
 
+def test_an_average_that_is_observed_no_more_is_left_out() -> None:
+    rows = [row(1, 0.5, "model"), row(1, 0.75, "w"), row(2, 0.25, "model")]
+    held = [each | {"split": "held_out"} for each in rows]
+    summary = summarise([*rows, *held], Evaluation(), ACCURACY)
+    assert list(summary["models"]) == ["model"] and summary["chosen"] == "model"
+
+
 def test_without_a_test_set_models_are_compared_on_held_out_data() -> None:
     rows = history({"model": [2.0, 3.0], "w": [1.0, 2.0]}, metric="rmse", split="held_out")
     summary = summarise(rows, Evaluation(last=1), RMSE)

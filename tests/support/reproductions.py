@@ -62,5 +62,5 @@ def pretend(
             folder.mkdir(parents=True)
             Records(folder).create(rows)
             write_json(folder / GOAL, goal_content(criterion, Evaluation()))
-            write_json(folder / "summary.json", {})
+            write_json(folder / "summary.json", {"rounds": run.experiment.rounds})
     return Results(sweep, out)

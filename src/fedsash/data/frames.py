@@ -127,7 +127,11 @@ def column(rows: Any, name: str) -> Any:
     if values.dtype.kind not in "biuf":
         found = f"column {name!r} holds {values.dtype} such as {values.iloc[0]!r:.40}, no numbers"
         raise DataError(f"{found}: give each category a number or a column of its own, or name other features")
-    return np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+    numbers = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
+    if not np.isfinite(numbers).all():
+        row = int(np.isfinite(numbers).argmin())
+        raise DataError(f"column {name!r}, row {row}: {numbers[row]} is not finite: mend it, or drop the row")
+    return numbers
 
 
 def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:

@@ -45,6 +45,8 @@ def goal_of(folder: Path) -> tuple[Criterion, Evaluation]:
 def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criterion: Criterion) -> dict[str, Any]:
     """What a run's rows say: `metric`, the results of all `models`, and the model that was `chosen` on held-out data.
 
+    An average that the run observes no more is left out.
+
     `metric` has the fields of the criterion, and the `split` on which models are compared. Each model has:
 
     - `value`: at the last evaluation.
@@ -63,8 +65,10 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     rows = list(rows)
     curves, held_out = Curves.of(rows, criterion), Curves.of(rows, criterion, "held_out")
     deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
-    models = {}
+    models, end = {}, max(map(max, curves.models.values()), default=0)
     for model, points in curves.models.items():
+        if end not in points:
+            continue
         best = _best(points, deciding.models.get(model, {}), criterion)
         chosen_on = best and best | {"chosen_on": deciding.split}
         models[model] = _summarise(points, evaluation.last, criterion) | {"best": chosen_on}
@@ -72,7 +76,8 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     for of_model in models.values():
         mean = of_model["last_mean"]
         of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
-    means = {model: fmean(list(points.values())[-evaluation.last :]) for model, points in held_out.models.items()}
+    held = {model: points for model, points in held_out.models.items() if model in models}
+    means = {model: fmean(list(points.values())[-evaluation.last :]) for model, points in held.items()}
     metric = asdict(criterion) | {"split": curves.split}
     return {
         "metric": metric,

@@ -64,6 +64,13 @@ def test_a_tables_columns_are_looked_at(here: Path, capsys: pytest.CaptureFixtur
     assert data.client_names == ("Basel", "Bern") and data.train.x.shape == (48, 2)
 
 
+def test_labels_that_are_no_classes_are_a_regression(here: Path) -> None:
+    lines = [f"{i},{i % 7},{i / 4}" for i in range(60)]
+    Path("houses.csv").write_text("\n".join(["size,rooms,price", *lines]) + "\n")
+    assert main(["init", "--data", "table", "--path", "houses.csv", "--label", "price"]) == 0
+    assert main(["run", "experiment.toml", "--rounds", "1", "--no-progress", *ENGINE]) == 0
+
+
 def test_columns_are_refused_for_data_that_have_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--user = 'who': must be left out: digits have no such column" in refused(capsys, "init", "--user", "who")
 

@@ -93,6 +93,23 @@ def test_only_seeds_that_both_have_are_compared() -> None:
     assert only(rows, "model", ima="on").interval is None
 
 
+def test_the_order_of_the_axes_is_no_difference() -> None:
+    old = run(0, {"sweep": "old", "lr": "1", "m": "a"}, model=0.5)
+    new = run(0, {"sweep": "new", "m": "a", "lr": "1"}, model=0.75)
+    assert only(compare([old, new], "sweep=old"), "model", sweep="new", m="a", lr="1").gain == 0.25
+
+
+def test_seeds_that_are_options_of_ones_own_function_are_combined() -> None:
+    def own(seed: object) -> CollectedRun:
+        config = {"built_by": "a:b", "options": {"seed": seed}}
+        return CollectedRun(f"run {seed}", config, {"options.seed": str(seed)}, {"model": 0.5})
+
+    (row,) = compare([own(0), own(1), own(2)])
+    assert len(row.values) == 3
+    with pytest.raises(RunError, match=r"run x: options.seed = x: must be a whole number"):
+        compare([own("x")])
+
+
 def test_an_undefined_mean_makes_the_group_s_undefined() -> None:
     (row,) = compare([run(0, {}, model=0.5), run(1, {}, model=None)])
     assert row.mean is None and row.std is None and row.gain is None
@@ -175,6 +192,15 @@ def test_the_command_prints_every_model_and_names_what_failed(
     printed = capsys.readouterr()
     assert "56.25 ± 8.84 %" in printed.out and "+18.75 ±" in printed.out
     assert "seed=7 failed: no data" in printed.err
+
+
+def test_runs_that_are_not_finished_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep(tmp_path, [(0.5, 0.625), (0.25, 0.5)])
+    (tmp_path / "runs" / "seed=1" / "config.toml").write_text("rounds = 5\nseed = 1\n")
+    write_json(tmp_path / "runs" / "seed=0" / "summary.json", {"rounds": 1, "metric": {}, "models": {}})
+    assert main(["compare", str(tmp_path)]) == 0
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("fedsash: run seed=1: not finished: running, or interrupted, after round 1 of 5")
 
 
 def test_the_command_says_which_metric_it_is_unless_it_is_the_usual_one(

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedsash import Evaluation, FineTuning, Window
+from fedsash import Evaluation, FineTuning, Fork, Window
 from fedsash.basics.errors import RunError
 from fedsash.federation import Federation
 from fedsash.lab import terminal
@@ -57,6 +57,17 @@ def test_the_folder_has_the_last_result_of_each_client(result: Result) -> None:
                 each = found["splits"][m.split][m.model]
                 assert each == [None if math.isnan(value) else value for value in m.each] and each[2] is None
     assert (folder_of(result) / "clients.png").exists()
+
+
+def test_a_fork_that_trains_no_round_has_the_clients_results_of_its_source(result: Result, tmp_path: Path) -> None:
+    """As the runs of a sweep that differ in their averages only."""
+    fork = Fork(folder_of(result), 6, names={"mine": "w3"})
+    start(world(averages={"mine": Window(3)}), 6, tmp_path, fork=fork)
+    theirs, ours = (json.loads((folder / CLIENTS).read_text()) for folder in (folder_of(result), tmp_path))
+    assert ours["round"] == 6 and ours["splits"]["client_test"]["mine"] == theirs["splits"]["client_test"]["w3"]
+    assert set(ours["splits"]["client_test"]) == {"model", "mine"}
+    rows = compare(collect([tmp_path]).runs, of="client_test/each")
+    assert [row.labels["client"] for row in rows if row.model == "mine"] == [*"012345"]
 
 
 def test_each_client_has_a_row_with_its_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,9 +7,11 @@ from pathlib import Path
 
 from fedsash.averages import Window
 from fedsash.evaluation import Evaluation
-from fedsash.lab.runs import run
+from fedsash.lab.runs import resume, run
 from fedsash.lab.served.news import FILE, Listener, Teller
 from support.worlds import federation
+
+EVERY = Evaluation(every=1, last=1)
 
 
 def test_each_round_is_told_once_with_the_values_of_the_last_evaluation(tmp_path: Path) -> None:
@@ -22,6 +24,14 @@ def test_each_round_is_told_once_with_the_values_of_the_last_evaluation(tmp_path
     assert listener.news() == []
     teller.ended(0, "")
     assert listener.news() == [{"code": 0, "line": ""}]
+
+
+def test_a_run_that_goes_on_without_an_average_is_told_of_the_others(tmp_path: Path) -> None:
+    world, out = federation(averages={"w": Window(2)}, evaluation=EVERY), tmp_path / "run"
+    run(world, 2, out=out, progress=False)
+    listener = Listener(tmp_path)
+    resume(federation(evaluation=EVERY), 3, out, progress=False, callbacks=[Teller(tmp_path)])
+    assert [set(news["values"]) for news in listener.news()] == [set(), {"model"}]
 
 
 def test_warnings_are_told_and_a_line_that_is_half_written_waits(tmp_path: Path) -> None:

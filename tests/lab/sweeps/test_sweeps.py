@@ -203,6 +203,15 @@ def test_the_index_says_where_every_run_stands(trained: Path) -> None:
     assert index["failed"] == {}
 
 
+def test_finished_runs_are_not_trained_again_when_fewer_of_them_are_asked_for(tmp_path: Path) -> None:
+    """A part of the runs shares other rounds than all of them, under another name."""
+    axes = {"averages.ima.size": [1, 2, 3]}
+    execute(sweep(axes), tmp_path, progress=False)
+    before = sorted(path.name for path in (tmp_path / "shared").iterdir())
+    execute(sweep(axes, only=("averages.ima.size=1", "averages.ima.size=2")), tmp_path, progress=False)
+    assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == before
+
+
 def test_a_folder_of_another_sweep_or_another_experiment_is_refused(trained: Path) -> None:
     with pytest.raises(ConfigError, match=r"holds a sweep over averages\.ima\.size, ima, not over seed"):
         execute(sweep({"seed": [0, 1]}), trained, progress=False)

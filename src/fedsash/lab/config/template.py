@@ -64,20 +64,26 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     for name in named:
         right = f"must be left out: {data} have no such column"
         check(name in registry.options(data), f"--{name}", named[name], right)
-    found = {"standardise": True, **_columns(path, label or "label", user)} if data == "table" else {}
-    given: dict[str, dict[str, Any]] = {"data": {"name": data} | named | found, "averages": AVERAGES}
+    given: dict[str, dict[str, Any]] = {"data": {"name": data} | named, "averages": AVERAGES}
+    if data == "table":
+        features, numbers = _columns(path, label or "label", user)
+        given["data"] |= {"standardise": True} | features
+        given |= {"task": {"name": "regression"}} if numbers else {}
     given |= EACH_USER if user else {"partition": FEW} if needed else {}
     given |= {"model": {"name": MODELS[data]}} if data in MODELS else {}
     return HEAD.replace("FILE", file) + "\n" + "\n".join(_lines(parse(given), given)) + "\n"
 
 
-def _columns(path: str, label: str, user: str) -> dict[str, Any]:
-    """The features of a table, if not all of its other columns hold numbers. Raises `SettingError` without a label."""
+def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], bool]:
+    """The features of a table, if not all of its other columns hold numbers, and whether its labels are no classes.
+
+    Raises `SettingError` without a label.
+    """
     rows, _ = frames.read(path, {}, UNPACKED, "--path")
     frames.check_columns({label: "--label"} | ({user: "--user"} if user else {}), list(rows.columns), path)
     others = [name for name in rows.columns if name not in (label, user)]
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
-    return {} if numbers == others else {"features": numbers}
+    return {} if numbers == others else {"features": numbers}, rows[label].dtype.kind == "f"
 
 
 def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -101,12 +101,12 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     Raises `ValueError` if there is no such number, axis or label, if two runs of a group have the same seed, or if one
     metric decides a run and another one those that it is compared with.
     """
-    groups: dict[tuple[tuple[str, str], ...], dict[str, Row]] = {}
+    groups: dict[frozenset[tuple[str, str]], dict[str, Row]] = {}
     for run, labels in zip(runs, labels_of(runs), strict=True):
-        seed = _seed(run.config)
+        seed = _seed(run)
         for client, decided, values in _compared(run, of):
             its = labels | client
-            rows = groups.setdefault(tuple(its.items()), {})
+            rows = groups.setdefault(frozenset(its.items()), {})
             for model, value in values.items():
                 row = rows.setdefault(model, Row(its, model, {}, decided))
                 _check_alike(row, decided, run.name)
@@ -114,9 +114,10 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
                     raise RunError(f"{run.name}: there is another run of this experiment with seed {seed}")
                 row.values[seed] = value
     axis, label = _reference(against, groups)
+    compared_with = {axis: label} if axis else {}
     return [
-        _with_gain(row, groups.get(tuple({**row.labels, axis: label}.items()) if axis else labels_, {}).get("model"))
-        for labels_, rows in groups.items()
+        _with_gain(row, groups.get(frozenset((row.labels | compared_with).items()), {}).get("model"))
+        for rows in groups.values()
         for row in rows.values()
     ]
 
@@ -128,15 +129,19 @@ def _compared(run: ComparedRun, of: str) -> list[Compared]:
         values = {model: found["last_mean"] for model, found in run.summary["models"].items()}
         return [({}, Curves(criterion, run.curves.split, {}), values)]
     split, _, number = of.partition("/")
-    results = run.summary["over_clients"]
-    if split in results and number == EACH and run.clients is not None:
-        named, models = replace(criterion, name=f"{criterion.name} (last evaluation)"), run.clients["splits"][split]
+    results, clients = run.summary["over_clients"], run.clients or {"clients": [], "splits": {}}
+    if number == EACH and split in clients["splits"]:
+        named, models = replace(criterion, name=f"{criterion.name} (last evaluation)"), clients["splits"][split]
         return [
             ({"client": str(name)}, Curves(named, split, {}), {model: each[i] for model, each in models.items()})
-            for i, name in enumerate(run.clients["clients"])
+            for i, name in enumerate(clients["clients"])
         ]
     if split not in results or number not in OVER_CLIENTS:
-        there = ", ".join(f"{split}/{number}" for split in results for number in (*OVER_CLIENTS, EACH))
+        there = ", ".join(
+            f"{split}/{number}"
+            for split in results
+            for number in (*OVER_CLIENTS, *([EACH] if split in clients["splits"] else []))
+        )
         right = f"must be one of {there}" if there else "no client has scored its models"
         raise RunError(f"{run.name}: --of {shortened(of)}: {right}")
     named = replace(criterion, name=f"{criterion.name} ({WORDS[number]})")
@@ -171,7 +176,7 @@ def labels_of(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     first: dict[str, str] = {}
     found = []
     for run in runs:
-        labels = {axis: label for axis, label in run.labels.items() if axis != "seed"}
+        labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
         known = run.name  # nobody knows the settings of a run that was made in Python: it is like no other one
         if run.config.get("built_by", run.config):
             known = json.dumps(_without_seed(run.config), sort_keys=True)
@@ -179,9 +184,12 @@ def labels_of(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     return found
 
 
-def _seed(config: Mapping[str, Any]) -> int:
+def _seed(run: ComparedRun) -> int:
     """The seed of a run. The function that makes a federation may take it as an option."""
-    return int(config.get("seed", config.get("options", {}).get("seed", 0)))
+    seed = run.config.get("seed", run.config.get("options", {}).get("seed", 0))
+    if not isinstance(seed, int):
+        raise RunError(f"{run.name}: options.seed = {shortened(str(seed))}: must be a whole number, to combine seeds")
+    return seed
 
 
 def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +198,7 @@ def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}
 
 
-def _reference(against: str | None, groups: Mapping[tuple[tuple[str, str], ...], Any]) -> tuple[str, str]:
+def _reference(against: str | None, groups: Mapping[frozenset[tuple[str, str]], Any]) -> tuple[str, str]:
     if against is None:
         return "", ""
     axis, _, label = against.partition("=")

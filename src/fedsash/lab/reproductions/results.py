@@ -75,8 +75,13 @@ class Results:
 
     @cached_property
     def finished(self) -> frozenset[str]:
-        """The names of the finished runs."""
-        return frozenset(run.name for run in self.sweep.runs if files.there(self.folder(run) / "summary.json"))
+        """The names of the finished runs. A run that was stopped has a summary of its rounds so far."""
+        return frozenset(run.name for run in self.sweep.runs if self._ended(run))
+
+    def _ended(self, run: PlannedRun) -> bool:
+        file = self.folder(run) / "summary.json"
+        summary = files.table(file) if files.there(file) else {"rounds": -1}
+        return bool(summary.get("ended_early")) or summary["rounds"] >= run.experiment.rounds
 
     def criterion(self, pick: Pick) -> Criterion:
         """The criterion of a pick's runs, which have the same."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from ...basics.errors import RunError, check, one_line
 from ...basics.fingerprint import differences
 from ...basics.saved import cut, place, prune, saved_rounds
 from ...state import State
-from .. import checkpoints
+from .. import checkpoints, files
+from ..client_results import CLIENTS
 from ..records import Mark, Records, mark
 from .driver import Driver
 from .folder import RunFolder
@@ -130,6 +132,7 @@ class Ledger:
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
+        self.clients = _clients(source / CLIENTS, fork.round, ours)
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
             loaded = checkpoints.load(place(source / "state", round), renamed(state, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
@@ -140,3 +143,13 @@ class Ledger:
             self.save(state)
         self.sums.take(source, state)
         return state
+
+
+def _clients(file: Path, round: int, ours: Mapping[str, str]) -> dict[str, Any]:
+    """The clients' results after a round in another run's file, of the models that are `ours`, under our names."""
+    found = files.table(file) if files.there(file) else {}
+    if found.get("round") != round:
+        return {}
+    by_split = found["splits"].items()
+    splits = {split: {ours[name]: each for name, each in of.items() if name in ours} for split, of in by_split}
+    return {**found, "splits": splits}

@@ -37,8 +37,8 @@ class Teller(Callback):
         self.tell({"round": run.round, "values": {}})
 
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
-        criterion, curves = run.federation.goal.criterion, run.curves()
-        self._values = {model: criterion.text(points[run.round]) for model, points in curves.models.items()}
+        criterion, models = run.federation.goal.criterion, run.curves().models
+        self._values = {name: criterion.text(own[run.round]) for name, own in models.items() if run.round in own}
 
     def round(self, run: LiveRun, report: RoundReport) -> None:
         self.tell({"round": run.round, "values": self._values})

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.errors import check, check_count
+from ...basics.errors import check_count
 from ..pictures import Axis, Panel, Picture, look
 from .by_number import by_number, line, random_orders
 from .client_models import ClientModels, client_models
@@ -20,7 +20,7 @@ from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .similarity import spread
 from .study import Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
-from .together import by_round
+from .together import by_round, check_classes
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -40,7 +40,7 @@ class EnsembleStudy(Study):
 
     Errors are shares of wrong answers on `samples` (None: all) of a `split`. Each number is the mean over the first K
     clients in `orders` random orders, which `seed` draws. `cka` is the linear CKA of two clients' probabilities, as the
-    mean over all pairs of the round. Raises `ValueError` for data without one label a sample.
+    mean over all pairs of the round. Raises `ValueError` for a task other than classification.
     """
 
     kinds: ClassVar = ("ensemble",)
@@ -63,8 +63,7 @@ class EnsembleStudy(Study):
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
-        y = run.samples(self.split, self.samples).y
-        check(y.dim() == 1, str(run.folder), tuple(y.shape), "the ensemble needs one label a sample")
+        check_classes(run)
         rounds = run.rounds if self.rounds is None else list(self.rounds)
         return {
             "kind": self.kind,

@@ -9,17 +9,24 @@ import numpy as np
 import torch
 
 from ...basics.errors import check
+from ...tasks import Classification
 from .client_models import ClientModels, client_models
 from .opened import OpenRun
 from .study import OnProgress
 
 
+def check_classes(run: OpenRun) -> None:
+    """Raise `SettingError` unless the run's task is a classification, with one class for each sample."""
+    task = run.federation.clients.problem.task
+    check(isinstance(task, Classification), f"{run.folder}: task", type(task).__name__, "must be Classification")
+
+
 def check_alike(runs: Sequence[OpenRun]) -> None:
-    """Raise `ValueError` unless all runs have the same model and the same samples for each client."""
+    """Raise `ValueError` unless all runs classify, and have the same model and the same samples for each client."""
     first = runs[0].federation
     for run in runs:
+        check_classes(run)
         y = run.federation.training_data.train.y
-        check(y.dim() == 1, str(run.folder), tuple(y.shape), "must have one label a sample")
         here, there = first.training_data.clients, run.federation.training_data.clients
         same = len(here) == len(there) and all(map(np.array_equal, here, there))
         same = same and torch.equal(first.training_data.train.y, y)

@@ -14,7 +14,7 @@ from ..progress import Progress
 from ..runs.folder import RunFolder
 from . import index
 from .axes import Sweep
-from .foreman import Foreman, SweepReport, is_done
+from .foreman import Foreman, SweepReport, done
 from .machines import Here, Machines
 from .plan import Plan, plan
 
@@ -45,7 +45,7 @@ def execute(
     for leg in legs.legs:
         check_same(leg.experiment, out / leg.folder)
     index.write(out, sweep, {})
-    left = any(not is_done(leg, out) for leg in legs.legs)
+    left = len(done(legs.legs, out)) < len(legs.legs)
     machines = _machines(legs, out, jobs, cluster if left else None)
     with Progress(legs.to_train, progress) as bar:
         executed = Foreman(out, legs, machines, bar).work()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
@@ -46,7 +47,7 @@ class Foreman:
 
     def __init__(self, out: Path, plan: Plan, machines: Machines, bar: Progress) -> None:
         self.executed, self.bar, self.machines, self.slots = SweepReport(out), bar, machines, [*machines.slots]
-        self.done = {leg.folder for leg in plan.legs if is_done(leg, out)}
+        self.done = done(plan.legs, out)
         self.waiting = [_Work.on(stack) for stack in stacks(plan.legs, len(self.slots))]
         self.reached = {leg.folder: leg.last if leg.folder in self.done else leg.first for leg in plan.legs}
         self.before = sum(leg.first for leg in plan.legs)
@@ -175,6 +176,12 @@ class Foreman:
         running = [leg for work in self.running.values() for leg in work.left.values()]
         rounds = {leg.folder: f"{self.reached[leg.folder]}/{leg.last}" for leg in running}
         self.bar.update(sum(self.reached.values()) - self.before, rounds)
+
+
+def done(legs: Sequence[Leg], out: Path) -> set[str]:
+    """The folders of the legs that need no work: they are done, or all runs that share them are."""
+    found = {leg.folder for leg in legs if is_done(leg, out)}
+    return found | {leg.folder for leg in legs if all(f"runs/{run}" in found for run in leg.runs)}
 
 
 def is_done(leg: Leg, out: Path) -> bool:

@@ -245,16 +245,16 @@ def _data(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -
 
 
 def _repeat(found: Collection, command: str) -> Html:
-    sweeps = [f"fedsash sweep {shlex.quote(str(sweep.folder / 'sweep.toml'))} --out AGAIN" for sweep in found.sweeps]
-    singles = [] if found.sweeps else [run for run in found.runs if run.repeatable]
-    lines = [_command(run) for run in singles]
+    known = [run for run in found.runs if run.repeatable]
+    lines = [_command(run, "AGAIN" if len(known) == 1 else f"AGAIN/{run.name}") for run in known]
+    commands = code("\n".join([*lines, command]))
     configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
     unknown = [run.name for run in found.runs if not run.repeatable]
     said = [f"made in Python, by a program that this page does not know: {name}" for name in unknown]
     return join(
         [
             tag("p", "These commands train again what is shown here, and make this page."),
-            code("\n".join([*sweeps, *lines, command])),
+            commands if len(lines) <= FEW else folded(f"{len(lines) + 1} commands", commands),
             tables.versions(found.runs) if found.runs else None,
             tag("h3", "Complete settings"),
             notes(said),
@@ -263,8 +263,8 @@ def _repeat(found: Collection, command: str) -> Html:
     )
 
 
-def _command(run: CollectedRun) -> str:
-    """The command that trains a run."""
+def _command(run: CollectedRun, out: str) -> str:
+    """The command that trains a run into the folder `out`."""
     verb = "flower serve" if run.served else "network" if "network" in run.config else "run"
     nodes = " --clients N --superlink NAME" if run.served else ""
-    return f"fedsash {verb} {shlex.quote(str(run.folder / 'config.toml'))} --out AGAIN{nodes}"
+    return f"fedsash {verb} {shlex.quote(str(run.folder / 'config.toml'))} --out {shlex.quote(out)}{nodes}"

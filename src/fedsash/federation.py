@@ -102,6 +102,8 @@ class Federation(Reached, Shown):
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
         derive("layout", Layout(self.module))
+        right = 'must be float32 or float64: sums over clients need more digits; engine.precision can be "bfloat16"'
+        check(self.layout.dtype.itemsize >= 4, "Federation.model: type of its weights", self.layout.dtype, right)
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
         derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))

@@ -125,8 +125,8 @@ class FedAdam(Server):
     def __post_init__(self) -> None:
         _check_adaptive(self)
         _check_beta2("FedAdam", self.beta2)
-        right = "must be below 1 to correct both moments"
-        check(self.bias_correction != "both" or self.beta2 < 1, "FedAdam.beta2", self.beta2, right)
+        right = "must be below 1 to correct the moments"
+        check(self.bias_correction == "none" or self.beta2 < 1, "FedAdam.beta2", self.beta2, right)
 
     def init(self, w: Tensor) -> Vectors:
         steps = {} if self.bias_correction == "none" else {"steps": torch.zeros((), dtype=torch.int64)}

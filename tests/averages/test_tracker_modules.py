@@ -44,6 +44,15 @@ def test_parameters_of_several_types_are_each_averaged_in_their_own() -> None:
     assert kept == {(torch.float32, 25), (torch.float64, 12)}
 
 
+def test_numbers_of_batches_are_counted_in_the_widest_type() -> None:
+    """float16 has no 65,520, and bfloat16 no 1,003."""
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4).half(), torch.nn.BatchNorm1d(4))
+    tracker = Tracker(Window(1), model)
+    model[1].num_batches_tracked.fill_(70_001)
+    tracker.update()
+    assert tracker.averaged_state_dict()["1.num_batches_tracked"] == 70_001
+
+
 @pytest.mark.parametrize("wrap", [torch.nn.DataParallel, lambda m: torch.compile(m, backend="eager")])
 def test_a_wrapped_module_is_averaged_as_the_plain_one(wrap: Any) -> None:
     plain, inside = make_model(), make_model()

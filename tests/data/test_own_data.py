@@ -43,6 +43,13 @@ class Bag(nn.Module):
         return self.out(found)
 
 
+@pytest.mark.parametrize("kind", [">f4", ">f8", "longdouble", "<f4"])
+def test_numbers_of_any_order_and_width_are_taken(kind: str) -> None:
+    x, y = X.astype(kind), Y.astype(">i8")
+    found = FederatedData.from_arrays(x, y, np.array_split(np.arange(N), 4)).train
+    assert found.x.tolist() == X.astype(kind).astype(float).tolist() and found.y.tolist() == Y.tolist()  # type: ignore[union-attr]
+
+
 def trained(model: nn.Module, data: FederatedData, **settings: Any) -> tuple[Federation, list[str]]:
     """A federation after its first round, and what was said at its start."""
     local = LocalTraining(lr=0.1, batch=4)

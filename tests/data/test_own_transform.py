@@ -229,3 +229,11 @@ def after_from(federation: Federation, state: Any, rounds: int) -> Any:
     for _ in range(rounds):
         state, _ = federation.round(state)
     return state
+
+
+def test_several_inputs_with_an_image_come_back_as_they_were() -> None:
+    x = {"image": torch.randint(0, 255, (5, SIDE, SIDE, 3), dtype=torch.uint8), "age": torch.randn(5, 2)}
+    seen: list[Any] = []
+    changed = OwnTransform(sample=lambda one: seen.append(one) or one).augment(x, torch.arange(5))
+    assert seen[0]["image"].shape == (3, SIDE, SIDE), "a sample's channels come first"
+    assert all(torch.equal(changed[name], x[name]) for name in x)

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedsash.basics.sharing import Personal
 from fedsash.executors import LocalEngine
 from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, choose, repays, resolve, step_seconds
 from fedsash.executors.devices import cores, threads
 from fedsash.executors.training import ClientWork
-from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, duration
+from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps, duration, timed
 from fedsash.testing.worlds import small_data, small_federation, small_model
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
@@ -56,6 +57,29 @@ def test_while_other_programs_use_the_cores_the_processors_time_counts() -> None
 def test_a_run_is_compiled_if_that_saves_more_time_than_it_takes() -> None:
     assert not repays(0.01, rounds=None) and not repays(0.01, rounds=100)
     assert repays(0.01, rounds=10_000) and repays(2 * COMPILING, rounds=1) and not repays(-1.0, rounds=10_000)
+
+
+def test_a_first_step_that_imports_or_compiles_counts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedsash.executors.trials.LONG_STEP", 0.02)
+    calls: list[float] = []
+
+    def step() -> None:
+        calls.append(time.perf_counter())
+        time.sleep(0.001 if len(calls) > 1 else 0.1)
+
+    assert timed(step, 1).clock < 0.02 and len(calls) > 2
+
+    def long() -> None:
+        calls.append(0.0)
+        time.sleep(0.03)
+
+    calls.clear()
+    assert timed(long, 1).clock >= 0.03 and len(calls) == 2, "a long step is tried twice"
+
+
+def test_a_personal_part_by_itself_is_no_part_of_a_step(work: ClientWork) -> None:
+    sharing = replace(work.training.sharing, personal=Personal(("3",), alone=5))
+    assert _of_steps(replace(work, training=replace(work.training, sharing=sharing)), 1).steps.tolist() == [1] * 6
 
 
 @pytest.fixture

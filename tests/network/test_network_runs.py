@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from fedsash.network import (
     FedWindow,
     Link,
     Network,
+    OnNetwork,
     SimulatedClients,
     Synchronous,
     Timing,
@@ -28,7 +30,8 @@ from fedsash.network import (
 from fedsash.network.clients import Population
 from fedsash.network.events import begin
 from fedsash.network.schedulers import Scheduler
-from fedsash.sampling import Uniform
+from fedsash.sampling import FixedClients, Uniform
+from support.worlds import federation
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -115,6 +118,28 @@ def test_a_trace_says_who_works_when(tmp_path: Path) -> None:
             away = {0: [(10, 15)], 1: [(0, 10)]}[client]
             assert not any(began % 20 < until and (ended - 1e-9) % 20 > since for since, until in away if ended > began)
     assert result.summary["network"]["trips"] > result.summary["network"]["arrived"] == 30
+
+
+def test_a_client_that_never_comes_back_does_not_end_the_rounds_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("0,1,1,1,1,1\n")
+    on = Network(Link(1e9), clients=SimulatedClients(6, trace=str(tmp_path / "trace.csv")), bytes=1)
+    plain = federation(sampling=Uniform(1))
+    missing: set[int] = set()
+    with replace(plain, data=OnNetwork(plain.clients, on)) as world:
+        state = world.start()
+        for _ in range(12):
+            state, report = world.round(state)
+            missing |= report.missing.keys()
+    assert missing == {0}
+
+
+def test_a_round_ends_at_its_deadline_also_where_nobody_is_there_who_is_asked(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("0,1\n" * 9 + "1,1\n")
+    clients = SimulatedClients(2, trace=str(tmp_path / "trace.csv"), step=100.0)
+    on = Network(Link(1e9), clients=clients, bytes=1, learning=False)
+    learner = Timing(2, 1, FixedClients(((0,),)), 0)
+    found = timing.simulate(on, Synchronous(deadline=5.0), learner, rounds=3, seed=0)
+    assert found.summary["network"]["time"] == 15
 
 
 @pytest.mark.parametrize("name", SCHEDULERS)

@@ -170,17 +170,6 @@ def test_a_run_keeps_its_id_and_a_fork_has_its_sources_before_its_own(tmp_path: 
     assert again[:2] == forked and [since for since, _ in again] == [0, 2, 4]
 
 
-def test_a_model_in_half_precision_is_saved_and_resumed(tmp_path: Path) -> None:
-    def half() -> Any:
-        x = data().train.x.to(torch.bfloat16)
-        world = replace(data(), train=replace(data().train, x=x), test=None)
-        return observed(model=mlp().to(torch.bfloat16), data=world, averages={"w": Window(2)})
-
-    whole = start(half(), 4, tmp_path / "whole").state
-    start(half(), 2, tmp_path / "stopped")
-    assert torch.equal(go_on(half(), 4, tmp_path / "stopped").state.w, whole.w)
-
-
 def test_the_result_says_what_was_chosen_and_what_has_to_be_remembered(tmp_path: Path) -> None:
     result = start(observed(engine=LocalEngine(workers=1)), 2, tmp_path / "auto")
     assert "auto" not in {value for name, value in result.summary["engine"].items() if name != "start"}

@@ -145,10 +145,10 @@ def grouped(
     every: int,
     folder: Path | None = None,
 ) -> list[Group]:
-    """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the first."""
+    """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the widest."""
     if not tensors:
         return []
     kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
     of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
-    of[kinds[0]] |= {n: t for n, t in tensors.items() if not t.is_floating_point()}
+    of[max(kinds, key=lambda kind: kind.itemsize)] |= {n: t for n, t in tensors.items() if not t.is_floating_point()}
     return [Group(some, kind, averages, members, every, folder) for kind, some in of.items()]

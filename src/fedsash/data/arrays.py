@@ -60,10 +60,16 @@ def numbers(values: Any, name: str) -> Tensor:
         kind = f"{array.dtype} {list(array.shape)}"
         check(array.dtype.kind != "c", name, kind, "must be real numbers: give the parts as features of their own")
         check(array.dtype.kind in "biuf", name, kind, f"must be numbers: {NO_TEXT}")
-        values = torch.from_numpy(array)
+        values = torch.from_numpy(native(array))
     found: Tensor = values
     kept = found.is_floating_point() or found.dtype in (torch.uint8, torch.bool)
     return found if kept else found.to(torch.int64)
+
+
+def native(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The array in a type that PyTorch has: with this machine's order of bytes, and at most 64 bits."""
+    wide = array.dtype == np.longdouble
+    return array.astype(np.float64) if wide else array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def user_numbers(users: Any, n: int) -> tuple[Tensor, tuple[str, ...]]:
@@ -179,7 +185,7 @@ def _array(value: Any) -> Any:
     check(mode in ("L", "RGB"), "image.mode", mode, "must be L or RGB: use image.convert('RGB') in the data set")
     array = np.array(value)
     check(array.dtype.kind in "biuf", "dataset", type(value).__name__, "items must be numbers, arrays or images")
-    return array
+    return native(array)
 
 
 def _joined(parts: Sequence[Any]) -> Any:

@@ -83,7 +83,7 @@ class Members(Sequence[Ints]):
         drawn = [generator(seed, Purpose.HELD_OUT, n).permutation(own) for n, own in zip(numbers, self, strict=True)]
         taken = np.zeros(self.flat.max(initial=0) + 1, dtype=np.bool_)
         for own in drawn:
-            taken[own[: int(fraction * len(own))]] = True
+            taken[own[: int(fraction * len(own) + 1e-9)]] = True  # 0.29 * 100 is a little below 29
         for own in drawn:
             if taken[own].all():
                 taken[own[-1]] = False

@@ -55,7 +55,7 @@ class OwnTransform(Transform):
                 changed.append(self.sample(each(x, lambda x, i=i: _seen(x)[i])))  # type: ignore[misc]
         if isinstance(x, Tensor):
             return _stored(torch.stack(changed), x)
-        return {name: torch.stack([one[name] for one in changed]) for name in x}
+        return {name: _stored(torch.stack([one[name] for one in changed]), own) for name, own in x.items()}
 
     def prepare(self, x: ModelInput) -> Any:
         """`batch` of a batch."""
@@ -69,4 +69,4 @@ def _seen(x: Tensor) -> Tensor:
 
 def _stored(x: Tensor, like: Tensor) -> Tensor:
     """Changed samples in the form in which they are stored."""
-    return x.movedim(-3, -1).contiguous() if like.dtype == torch.uint8 else x
+    return x.movedim(-3, -1).contiguous() if like.dtype == torch.uint8 and like.dim() > 3 else x

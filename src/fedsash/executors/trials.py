@@ -30,7 +30,7 @@ MOST_TRIES, LONG_TRIES = 20, 0.1
 """A step is tried at most so often, and for so many seconds of the processor. The shortest trial is the quietest."""
 
 LONG_STEP = 1.0
-"""A step that takes longer than this, in seconds, is not tried again."""
+"""A step that takes longer than this, in seconds, is not tried a third time."""
 
 STEPS, SHORT_STEP = 4, 0.05
 """Steps shorter than this, in seconds, are tried so many at a time, since each answer takes time of its own."""
@@ -150,9 +150,10 @@ def measured(engine: LocalEngine, work: ClientWork) -> Trial:
 
 
 def _of_steps(work: ClientWork, steps: int) -> ClientWork:
-    """The same work with so many local steps."""
-    local = replace(work.training.local, steps=steps, epochs=1, schedule=Constant())
-    return replace(work, training=replace(work.training, local=local))
+    """The same work with so many local steps, and no more of a personal part by itself."""
+    local, sharing = replace(work.training.local, steps=steps, epochs=1, schedule=Constant()), work.training.sharing
+    together = replace(sharing, personal=replace(sharing.personal, alone=0))
+    return replace(work, training=replace(work.training, local=local, sharing=together))
 
 
 def _timed(engine: LocalEngine, work: ClientWork, steps: int) -> Trial:
@@ -166,12 +167,13 @@ def _timed(engine: LocalEngine, work: ClientWork, steps: int) -> Trial:
         def answer() -> float:
             return float(trainer.answer(request, np.arange(len(ids))).norms.sum())
 
-        return timed(answer, engine.threads, steps, compiles=engine.compile is True)
+        return timed(answer, engine.threads, steps)
 
 
-def timed(call: Callable[[], object], threads: int, steps: int = 1, *, compiles: bool = False) -> Trial:
-    """What each of the steps of a call takes: the shortest of some trials, after a first one, which may compile.
+def timed(call: Callable[[], object], threads: int, steps: int = 1) -> Trial:
+    """What each of the steps of a call takes: the shortest of some trials, after a first one.
 
+    The first one never counts: it may compile, or import what stacked clients need, which takes longer than many steps.
     The call must wait for the device.
     """
     clock, processor = list[float](), list[float]()
@@ -180,9 +182,9 @@ def timed(call: Callable[[], object], threads: int, steps: int = 1, *, compiles:
         call()
         clock.append((time.perf_counter() - began) / steps)
         processor.append((time.process_time() - used) / steps)
-        if clock[-1] > LONG_STEP and not (compiles and len(clock) == 1):
+        if clock[-1] > LONG_STEP and len(clock) > 1:
             break
-    return Trial(min(clock[1:] or clock), min(processor[1:] or processor), threads)
+    return Trial(min(clock[1:]), min(processor[1:]), threads)
 
 
 def duration(seconds: float) -> str:

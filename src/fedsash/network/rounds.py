@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -162,13 +162,9 @@ class Rounds(Executor):
         self._played += 1
         why = self._clock.play(asked)
         came = np.array([place for place, reason in enumerate(why) if not reason], dtype=np.int64)
-        next_place = 0
+        yield from (Missing(np.array([place]), reason) for place, reason in enumerate(why) if reason)
         for answer in self._executor.work(request.only(came)) if len(came) else ():
-            answer = _placed(answer, came)
-            yield from _missing(why, next_place, int(answer.places[0]))
-            yield answer
-            next_place = int(answer.places[-1]) + 1
-        yield from _missing(why, next_place, len(why))
+            yield _placed(answer, came)
         self._asked.append(asked)
 
     def described(self) -> dict[str, Any]:
@@ -221,10 +217,3 @@ def _placed(answer: Answer, came: Ints) -> Reply | Missing:
     if isinstance(answer, PartialSum):
         raise RunError("behind a simulated network each upload is needed: take an engine that does not sum them up")
     return replace(answer, places=came[answer.places])
-
-
-def _missing(why: list[str], begin: int, end: int) -> Iterator[Missing]:
-    """The clients at the places from `begin` to `end` (excluded) that do not answer."""
-    for place in range(begin, end):
-        if why[place]:
-            yield Missing(np.array([place]), why[place])

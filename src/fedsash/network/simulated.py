@@ -41,11 +41,16 @@ class SimulatedSite(Site):
     def here(self, client: int) -> bool:
         return self.presence.returns(client, self.env.now) <= self.env.now
 
-    def wait(self, clients: Sequence[int]) -> Steps:
-        now = self.env.now
-        back = min((self.presence.returns(client, now) for client in clients), default=math.inf)
-        if back > now:
-            yield self.env.event() if math.isinf(back) else self.env.timeout(back - now)
+    def wait(self, clients: Sequence[int], until: float = math.inf) -> Steps:
+        back = self._back(clients)
+        if back > self.env.now:
+            yield self.env.event() if math.isinf(back) else self.env.timeout(min(back, until) - self.env.now)
+
+    def gone(self, clients: Sequence[int]) -> bool:
+        return math.isinf(self._back(clients))
+
+    def _back(self, clients: Sequence[int]) -> float:
+        return min((self.presence.returns(client, self.env.now) for client in clients), default=math.inf)
 
     def trip(
         self, client: int, start: Start, until: float = math.inf, download: bool = True, share: float = 1.0

@@ -75,8 +75,12 @@ class Site(ABC):
         """Whether a client is present."""
 
     @abstractmethod
-    def wait(self, clients: Sequence[int]) -> Steps:
-        """Wait until one of these clients can make a trip; for ever, if none ever can."""
+    def wait(self, clients: Sequence[int], until: float = inf) -> Steps:
+        """Wait until one of these clients can make a trip, but not longer than `until`; for ever, if none ever can."""
+
+    @abstractmethod
+    def gone(self, clients: Sequence[int]) -> bool:
+        """Whether none of these clients will ever be present again."""
 
     @abstractmethod
     def trip(self, client: int, start: Start, until: float = inf, download: bool = True, share: float = 1.0) -> Steps:

@@ -125,7 +125,11 @@ class RealSite(Site):
     def here(self, client: int) -> bool:
         return client not in self._away
 
-    def wait(self, clients: Sequence[int]) -> Steps:
+    def gone(self, clients: Sequence[int]) -> bool:
+        return not clients  # a node may always come back
+
+    def wait(self, clients: Sequence[int], until: float = inf) -> Steps:
+        """Rounds and their deadlines are the federation's own affair: `until` means nothing."""
         while len(self._flying) >= self._limit or not any(map(self.here, clients)):
             yield self._changed
 

@@ -44,6 +44,6 @@ class Synchronous(Scheduler):
         there = [client for client in asked if site.here(client)]
         start = site.newest()
         if not there:
-            yield from site.wait(asked or range(site.size))
+            yield from site.wait(range(site.size) if site.gone(asked) else asked, until)
         trips = yield from site.trips([(client, start) for client in there], until, shares=shares)
         return trips

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import html
 import math
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +38,20 @@ def test_a_run_without_evaluations_says_so(tmp_path: Path, rows: list[dict[str, 
     Records(tmp_path / "r").create(rows)
     text = document(collect([tmp_path / "r"]), "")
     assert "No evaluation: there is no test set, and evaluation.held_out is 0." in text
+
+
+def test_the_commands_of_a_page_train_each_run_into_a_folder_of_its_own(tmp_path: Path) -> None:
+    runs: dict[str, dict[str, str]] = {"a b": {}, "c": {}}
+    put(tmp_path, "sweep.json", {"title": "s", "axes": {}, "runs": runs, "failed": {}})
+    for name in runs:
+        written(tmp_path / "runs" / name, {"model": [0.5]}, "rounds = 1\n")
+    found = re.search("<code>(fedsash run .*?)</code>", document(collect([tmp_path]), "fedsash report s"), re.DOTALL)
+    assert found is not None
+    *commands, last = html.unescape(found[1]).splitlines()
+    places = [shlex.split(line)[2:] for line in commands]
+    assert last == "fedsash report s"
+    assert [out for _, _, out in places] == ["AGAIN/a b", "AGAIN/c"]
+    assert all(Path(file).exists() for file, _, _ in places)
 
 
 def test_a_run_made_in_python_says_what_it_was_made_of(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from fedsash.lab.cli import main
 from fedsash.lab.studies import STUDIES, kinds
-from support.studies import analysis, refused
+from support.studies import analysis, fedsash, refused
 
 
 def test_a_command_says_what_it_found_and_where_it_is(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,3 +84,21 @@ def test_a_value_of_another_type_is_refused_with_what_it_must_be(
 def test_each_kind_of_finding_has_one_study() -> None:
     every = [kind for entry in STUDIES.values() for kind in entry.study().kinds]
     assert sorted(every) == sorted(kinds()) and all(re.fullmatch(r"\w+", kind) for kind in every)
+
+
+@pytest.mark.parametrize("study", ["ensemble", "decompose"])
+def test_studies_of_classes_refuse_another_task(
+    study: str, regression: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "task = 'Regression': must be Classification" in refused(capsys, study, regression)
+
+
+@pytest.fixture(scope="module")
+def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("regression")
+    rows = [f"{i},{i % 7},{i / 4}" for i in range(60)]
+    (folder / "houses.csv").write_text("\n".join(["size,rooms,price", *rows]) + "\n")
+    file = folder / "houses.toml"
+    assert fedsash("init", file, "--data", "table", "--path", folder / "houses.csv", "--label", "price") == 0
+    assert fedsash("run", file, "--rounds", 2, "--out", folder / "run", "--no-progress") == 0
+    return folder / "run"

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import start_processes
 
-from fedsash.averages import EMA, Average, Tracker, Window
+from fedsash.averages import EMA, SWA, Average, Tracker, Window
 from support.loops import equal, make_model, mean_of, steps
 
 
@@ -51,6 +51,75 @@ def test_numbers_of_batches_are_counted_in_the_widest_type() -> None:
     model[1].num_batches_tracked.fill_(70_001)
     tracker.update()
     assert tracker.averaged_state_dict()["1.num_batches_tracked"] == 70_001
+
+
+def test_a_model_of_16_bits_counts_its_batches_all_the_same() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4)).half()
+    tracker = Tracker({"e": EMA(0.5), "w": Window(1)}, model)
+    model[1].num_batches_tracked.fill_(70_001)
+    tracker.update()
+    assert tracker.count("e") == 1
+    assert tracker.averaged_state_dict("w")["1.num_batches_tracked"] == 70_001
+
+
+class Masked(torch.nn.Linear):
+    """A layer with a mask, rotations, and something that is no tensor in its state dict."""
+
+    def __init__(self) -> None:
+        super().__init__(2, 2)
+        self.register_buffer("mask", torch.ones(2, 2).tril().bool())
+        self.register_buffer("turns", torch.ones(2, dtype=torch.complex64) * 1j)
+
+    def get_extra_state(self) -> dict[str, int]:
+        return {"calls": 3}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        pass
+
+
+def test_masks_rotations_and_what_is_no_tensor_are_taken_along() -> None:
+    model, other = Masked(), Masked()
+    tracker = Tracker(Window(2), model)
+    tracker.update()
+    model.mask.logical_not_()
+    tracker.copy_to(other)
+    assert torch.equal(other.mask, model.mask) and torch.equal(other.turns, model.turns)
+    assert torch.equal(other.weight, model.weight)
+    assert tracker.averaged_state_dict()["_extra_state"] == {"calls": 3}
+
+
+def test_an_average_can_be_used_when_nothing_trains_any_more() -> None:
+    model = make_model()
+    tracker = Tracker(Window(2), model)
+    tracker.update()
+    model.requires_grad_(False).eval()
+    with tracker.applied():
+        pass
+    assert tracker.averaged_state_dict().keys() == model.state_dict().keys()
+
+
+def test_statistics_that_were_frozen_when_a_tracker_was_saved_join_after_a_load() -> None:
+    def world() -> tuple[torch.nn.Module, Tracker]:
+        model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        return model, Tracker(SWA(1), model)
+
+    def go_on(model: Any, tracker: Tracker) -> Any:
+        model[1].eval()
+        tracker.update()
+        model[1].train()
+        for mean in (1.0, 3.0):
+            model[1].running_mean.fill_(mean)
+            tracker.update()
+        return tracker.averaged_state_dict()["1.running_mean"]
+
+    model, tracker = world()
+    model[1].eval()
+    tracker = Tracker(SWA(1), model)
+    tracker.update()
+    saved = copy.deepcopy(tracker.state_dict())
+    again, loaded = world()
+    loaded.load_state_dict(saved)
+    assert torch.equal(go_on(again, loaded), go_on(model, tracker))
 
 
 @pytest.mark.parametrize("wrap", [torch.nn.DataParallel, lambda m: torch.compile(m, backend="eager")])

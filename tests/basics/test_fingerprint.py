@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -56,6 +57,27 @@ class Settings:
     storage: str = field(default="auto", metadata={"numbers": False})
 
 
+class Slotted:
+    """An object without a dict."""
+
+    __slots__ = ("factor",)
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+
+class Counting(nn.Linear):
+    """A layer that saves more than tensors."""
+
+    def __init__(self, calls: int) -> None:
+        torch.manual_seed(0)
+        super().__init__(2, 2)
+        self.seen = [calls]
+
+    def get_extra_state(self) -> dict[str, list[int]]:
+        return {"seen": self.seen}
+
+
 PAIRS: dict[str, tuple[Any, Any]] = {
     "numbers": (0.1, 0.2),
     "functions with arguments": (partial(weighted, factor=2.0), partial(weighted, factor=3.0)),
@@ -68,6 +90,13 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "losses that are modules": (nn.CrossEntropyLoss(), nn.CrossEntropyLoss(label_smoothing=0.3)),
     "activations": (nn.Sequential(nn.Linear(2, 2), nn.Tanh()), nn.Sequential(nn.Linear(2, 2), nn.ReLU())),
     "dropout": (mlp(0.0), mlp(0.5)),
+    "defaults that have names": (lambda x, *, k=1: x * k, lambda x, *, k=2: x * k),
+    "words in a lambda": (lambda x: x in {"cat", "dog", "bird"}, lambda x: x in {"cat", "dog", "bull"}),
+    "types of numbers": (torch.float16, torch.float32),
+    "ranges": (range(3), range(9)),
+    "paths": (Path("/a"), Path("/b")),
+    "slots": (Slotted(1), Slotted(2)),
+    "what a layer keeps beside tensors": (Counting(1), Counting(2)),
     "weights in half precision": (torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)),
 }
 

@@ -23,8 +23,10 @@ from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp.strategy import FedAvg, FedAvgM, Result
 
 from fedsash import EMA, SWA, Average, Broadcast, RunError, Window
+from fedsash.basics.errors import ModelError
 from fedsash.basics.saved import StateError, place, saved_rounds
 from fedsash.flower import Averaged
+from fedsash.flower.averaged.progress import Progress
 
 ROUNDS = 6
 AVERAGES: dict[str, Average] = {"wima": Window(3), "lawa": Window(2, every=2), "ema": EMA(0.9), "swa": SWA(2)}
@@ -270,3 +272,29 @@ def test_a_model_that_is_not_finite_is_no_part_of_the_state(tmp_path: Path) -> N
     again = Averaged(FedAvgM(server_momentum=0.9), Window(3), folder=tmp_path)
     result = again.start(Nodes().grid, START, 4)
     assert np.isfinite(vector(result.arrays)).all()
+
+
+def test_rounds_that_are_trained_again_after_a_damaged_state_leave_nothing_of_the_old_ones(tmp_path: Path) -> None:
+    def progress() -> Progress:
+        found = Progress({"w": Window(2)}, arrays(np.zeros(5)), tmp_path)
+        found.load(tmp_path, {})
+        return found
+
+    def go_on(training: Progress, value: float) -> None:
+        training.round += 1
+        training.take(arrays(np.full(5, value)), training.round)
+        training.save(tmp_path, {}, {})
+
+    training = progress()
+    for value in (1.0, 2.0, 3.0):
+        go_on(training, value)
+    (tmp_path / "00000003" / "state.safetensors").write_bytes(b"")
+    again = progress()
+    assert again.round == 2
+    go_on(again, 30.0)
+    assert vector(progress().value("w")).tolist() == vector(again.value("w")).tolist() == [16.0] * 5
+
+
+def test_a_first_model_with_an_infinite_array_is_refused_with_its_name() -> None:
+    with pytest.raises(ModelError, match=r"not finite in the arrays \['b.weight'\]: keep a mask out"):
+        Progress({"w": Window(2)}, arrays(np.array([0.0, 0, 0, 0, -np.inf])), None)

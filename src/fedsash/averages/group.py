@@ -145,10 +145,16 @@ def grouped(
     every: int,
     folder: Path | None = None,
 ) -> list[Group]:
-    """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the widest."""
+    """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the widest.
+
+    If this has 16 bits, which hold no number of batches above 65,504, they are a group of float32.
+    """
     if not tensors:
         return []
     kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
     of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
-    of[max(kinds, key=lambda kind: kind.itemsize)] |= {n: t for n, t in tensors.items() if not t.is_floating_point()}
+    if whole := {n: t for n, t in tensors.items() if not t.is_floating_point()}:
+        widest = max(kinds, key=lambda kind: kind.itemsize)
+        kind = widest if widest.itemsize >= 4 else torch.float32
+        of[kind] = of.get(kind, {}) | whole
     return [Group(some, kind, averages, members, every, folder) for kind, some in of.items()]

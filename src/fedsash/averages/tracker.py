@@ -18,7 +18,7 @@ from ..basics.arrays import Vectors
 from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line, shortened
 from ..basics.fingerprint import text
 from ..basics.layout import Layout, NamedPart
-from ..basics.norms import frozen_norms, re_estimate
+from ..basics.norms import frozen_norms, re_estimate, tracking
 from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, sharded, unwrapped
 from .base import Average, check_names
@@ -151,7 +151,8 @@ class Tracker(Shown):
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
         with self.applied(which, batches=batches) as module:
-            return {name: value.detach().clone() for name, value in plain(module.state_dict()).items()}
+            kept = plain(module.state_dict())  # beside tensors it may hold anything (`get_extra_state`)
+            return {n: v.detach().clone() if isinstance(v, Tensor) else copy.deepcopy(v) for n, v in kept.items()}
 
     def averaged_module(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> nn.Module:
         """A copy of the module with an average in it, a module of its own.
@@ -167,7 +168,8 @@ class Tracker(Shown):
 
     def copy_to(self, module: nn.Module, which: Which = None, *, batches: Iterable[Any] | None = None) -> None:
         """Write the module with an average in it into another one of the same architecture."""
-        averaged, there = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
+        states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
+        averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
         shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
         _same("Tracker.copy_to: the other module", *shapes)
         _put(there, averaged)
@@ -192,6 +194,9 @@ class Tracker(Shown):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
             self.round, self._groups, self._parts = int(saved["round"]), groups, parts
             self._known = {name for group in groups for name in group.shapes}
+            awake = tracking(self.module).items()
+            apart = [norm for name, norm in awake if f"{name}.running_mean" not in self._known]
+            self._asleep = [*frozen_norms(self.module), *apart]
         except FedsashError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
@@ -249,7 +254,7 @@ class Tracker(Shown):
 
     def _norms(self, which: Which, batches: Iterable[Any] | None) -> tuple[str, ...]:
         """The layers whose statistics are re-estimated from `batches`, which an average may need or not."""
-        layers = Layout(self.module, mixed=True).norms
+        layers = tuple(tracking(self.module))
         renews = isinstance(which, Mapping) or self.averages[self._name(which)].buffers == "re-estimate"
         right = 'only for an average with buffers = "re-estimate"'
         check(renews or batches is None, "Tracker: batches", batches, right)
@@ -283,7 +288,8 @@ def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
     for name, value in values.items():
         # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
         tensor = local(tensors[name].data)
-        tensor.copy_(value if tensor.is_floating_point() else value.round())
+        counted = value.is_floating_point() and not tensor.is_floating_point()
+        tensor.copy_(value.round() if counted else value)
 
 
 def _same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:

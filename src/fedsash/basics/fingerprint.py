@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from functools import partial
 from numbers import Number
-from pathlib import Path
+from pathlib import Path, PurePath
 from types import CodeType, FunctionType, MethodType
 from typing import Any
 from zlib import crc32
@@ -35,6 +35,8 @@ def text(value: Any, depth: int = 0) -> str:
     if isinstance(value, Number):
         plain = value.item() if isinstance(value, np.generic) else value
         return str(int(plain)) if isinstance(plain, float) and plain.is_integer() else str(plain)
+    if isinstance(value, torch.dtype | torch.device | range | PurePath):
+        return repr(str(value))
     if isinstance(value, Tensor | np.ndarray):
         return _checksum(value)
     if isinstance(value, nn.Module):
@@ -50,7 +52,7 @@ def text(value: Any, depth: int = 0) -> str:
     if callable(value) and (found := _function(value, depth)):
         return found
     known = [f.name for f in fields(value) if f.metadata.get("numbers", True)] if is_dataclass(value) else None
-    given = {name: getattr(value, name) for name in known} if known is not None else getattr(value, "__dict__", {})
+    given = _attributes(value) if known is None else {name: getattr(value, name) for name in known}
     return f"{inner(type(value))}({', '.join(f'{name}={inner(each)}' for name, each in given.items())})"
 
 
@@ -92,7 +94,14 @@ def _function(value: Any, depth: int) -> str:
     if not isinstance(value, FunctionType) or "<" not in place:
         return place
     captured = [cell.cell_contents for cell in value.__closure__ or ()]
-    return f"{place} {_code(value.__code__):08x} {inner(value.__defaults__)} {inner(captured)}"
+    defaults = f"{inner(value.__defaults__)} {inner(value.__kwdefaults__)}"
+    return f"{place} {_code(value.__code__):08x} {defaults} {inner(captured)}"
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """An object's attributes, also those in slots."""
+    slots = [name for cls in type(value).__mro__ for name in getattr(cls, "__slots__", ()) if hasattr(value, name)]
+    return {name: getattr(value, name) for name in slots} | getattr(value, "__dict__", {})
 
 
 def _home(value: Any) -> str:
@@ -106,7 +115,7 @@ def _home(value: Any) -> str:
 
 def _code(code: CodeType) -> int:
     """The checksum of a function's code, independent of its position in the file."""
-    constants = [_code(each) if isinstance(each, CodeType) else each for each in code.co_consts]
+    constants = [str(_code(each)) if isinstance(each, CodeType) else text(each) for each in code.co_consts]
     return crc32(code.co_code + repr((constants, code.co_names)).encode())
 
 
@@ -117,9 +126,10 @@ def _module(module: nn.Module) -> str:
         for name, layer in module.named_modules()
     ]
     value = crc32(repr(settings).encode())
-    for name, tensor in module.state_dict().items():
-        value = crc32(f"{name} {_checksum(tensor)}".encode(), value)
-    count = sum(tensor.numel() for tensor in module.state_dict().values())
+    kept = module.state_dict()  # beside tensors it may hold anything (`get_extra_state`)
+    for name, each in kept.items():
+        value = crc32(f"{name} {text(each)}".encode(), value)
+    count = sum(each.numel() for each in kept.values() if isinstance(each, Tensor))
     return f"{type(module).__qualname__} of {count} numbers, {value:08x}"
 
 

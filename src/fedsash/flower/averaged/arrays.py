@@ -68,6 +68,14 @@ def finite(tensors: Mapping[str, Tensor]) -> bool:
     return all(Pieces([tensor.reshape(-1)]).finite() for tensor in tensors.values())
 
 
+def check_finite(tensors: Mapping[str, Tensor]) -> None:
+    """Raise `ModelError`, naming the arrays, unless all values of the first model are finite."""
+    wrong = [name for name, tensor in tensors.items() if not finite({name: tensor})]
+    if wrong:
+        right = "keep a mask out of the state dict, with register_buffer(..., persistent=False)"
+        raise ModelError(f"Averaged: the first model is not finite in the arrays {brief(wrong)}: {right}")
+
+
 def _type(name: str, array: Array) -> np.dtype[Any]:
     try:
         kind: np.dtype[Any] = np.dtype(array.dtype)

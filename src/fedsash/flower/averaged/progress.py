@@ -13,7 +13,7 @@ from ...averages import Average
 from ...basics import saved
 from ...basics.arrays import Vectors
 from ...basics.errors import RunError, library, shortened
-from .arrays import Form, finite
+from .arrays import Form, check_finite, finite
 from .memory import Memory
 from .model_averages import ModelAverages
 from .packing import pack, unpack
@@ -38,6 +38,7 @@ class Progress:
     def __init__(self, averages: Mapping[str, Average], first: ArrayRecord, folder: Path | None) -> None:
         self.form, self.model, self.round = Form(first), first, 0
         self._tensors = self.form.tensors(first)
+        check_finite(self._tensors)
         self._averages = ModelAverages(averages, self._tensors, folder)
         self.metrics: dict[str, Rounds] = {name: {} for name in METRICS}
 
@@ -76,6 +77,8 @@ class Progress:
         Raises `RunError` if it is of another training, or can't be read.
         """
         memory, notes = saved.newest(folder, partial(self._load, about))
+        if memory is not None:
+            saved.cut(folder, self.round)  # rounds after it are trained again, and end with other models
         return memory or {}, notes
 
     def _load(self, about: Mapping[str, str], path: Path) -> Memory:

@@ -215,3 +215,11 @@ def test_of_many_columns_the_first_ones_are_named() -> None:
     with pytest.raises(FedsashError, match=r"there is no such column in the table, only pixel_0, .*\.\.\.$") as error:
         Table(label="cost").of(wide)
     assert len(str(error.value)) < 300
+
+
+def test_users_with_leading_zeros_are_users_of_their_own(tmp_path: Path) -> None:
+    lines = [f"{i},{i % 2},{user}" for i, user in enumerate(["01", "1", "001", "10"] * 3)]
+    (tmp_path / "t.csv").write_text("\n".join(["x,label,user", *lines]) + "\n")
+    assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("001", "01", "1", "10")
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace(",01", ",2").replace(",001", ",3"))
+    assert Table(str(tmp_path / "t.csv"), user="user").load().user_names == ("1", "2", "3", "10"), "as numbers"

@@ -28,8 +28,10 @@ Columns = dict[str, str]
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
 
 
-def read(path: str, names: Columns, unpacked: float, place: str) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
-    """The rows for training and those for testing, if there are any, with the columns `names` (empty: all columns).
+def read(
+    path: str, names: Columns, unpacked: float, place: str, rest: bool = False
+) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
+    """The rows for training and those for testing, if there are any, with the columns `names`, and the `rest` or not.
 
     `path` is a file, or a folder with `train.csv` and `test.csv` and so on, of any of the `ENDINGS`, or what
     `save_to_disk` of `datasets` wrote. Of a `.txt` file all lines are one row with the column `text`. `attrs["names"]`
@@ -42,7 +44,8 @@ def read(path: str, names: Columns, unpacked: float, place: str) -> tuple[pandas
     check(file.is_dir() or file.suffix in ENDINGS, place, path, f"must be a folder, or end in {', '.join(ENDINGS)}")
     files = _files(file, place) if file.is_dir() else {"train": [file]}
     test = tested(files, "test", path)
-    return _joined(files["train"], names, unpacked), None if test is None else _joined(files[test], names, unpacked)
+    rows = {split: _joined(files[split], names, unpacked, rest) for split in ("train", test) if split is not None}
+    return rows["train"], None if test is None else rows[test]
 
 
 def _files(folder: Path, place: str) -> dict[str, list[Path]]:
@@ -57,25 +60,25 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     return {split: its for split, its in found.items() if its}
 
 
-def _joined(files: Sequence[Path], names: Columns, unpacked: float) -> pandas.DataFrame:
+def _joined(files: Sequence[Path], names: Columns, unpacked: float, rest: bool) -> pandas.DataFrame:
     with library("pandas", "tables", "fedsash[data]"):
         import pandas
     if files[0].suffix in (".parquet", ".arrow"):
-        return _of_arrow(files, names, unpacked)
-    return pandas.concat([_of_text(file, names) for file in files], ignore_index=True)
+        return _of_arrow(files, names, unpacked, rest)
+    return pandas.concat([_of_text(file, names, rest) for file in files], ignore_index=True)
 
 
-def _of_arrow(files: Sequence[Path], names: Columns, unpacked: float) -> pandas.DataFrame:
+def _of_arrow(files: Sequence[Path], names: Columns, unpacked: float, rest: bool) -> pandas.DataFrame:
     there = parquet.present({"train": list(files)})
     check_columns(names, there, str(files[0]))
-    table = parquet.rows(files, list(names) or there, unpacked)
+    table = parquet.rows(files, there if rest else list(names), unpacked)
     with damages(files[0]):
         frame = table.to_pandas()
         frame.attrs["names"] = parquet.label_names(table, {name: name for name in table.column_names})
     return frame
 
 
-def _of_text(file: Path, names: Columns) -> pandas.DataFrame:
+def _of_text(file: Path, names: Columns, rest: bool) -> pandas.DataFrame:
     import pandas
 
     with damages(file):
@@ -88,9 +91,21 @@ def _of_text(file: Path, names: Columns) -> pandas.DataFrame:
         else:
             sep = "\t" if file.suffix == ".tsv" else ","
             exact: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
-            frame = pandas.read_csv(file, sep=sep, compression=None, **exact)
+            users = [name for name, option in names.items() if option == "user"]
+            frame = pandas.read_csv(file, sep=sep, compression=None, dtype=dict.fromkeys(users, str), **exact)
+            for name in {*users} & {*frame.columns}:
+                frame[name] = _whole(frame[name])
     check_columns(names, list(frame.columns), str(file))
-    return frame[list(names)] if names else frame
+    return frame if rest else frame[list(names)]
+
+
+def _whole(texts: Any) -> Any:
+    """A column of texts as whole numbers if these are all that they say: "007" and "7" are two users."""
+    try:
+        numbers = texts.astype("int64")
+    except (ValueError, TypeError, OverflowError):
+        return texts
+    return numbers if (numbers.astype(str) == texts).all() else texts
 
 
 def check_columns(names: Columns, there: Sequence[str], where: str) -> None:

@@ -53,8 +53,8 @@ class Table:
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
         check(self.path != "", "Table.path", self.path, "must be a file or a folder, such as data.csv")
-        names = self._named if self.features else {}
-        return self.of(*frames.read(self.path, names, self.unpacked, "Table.path"), seed=seed)
+        rows = frames.read(self.path, self._named, self.unpacked, "Table.path", rest=not self.features)
+        return self.of(*rows, seed=seed)
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""

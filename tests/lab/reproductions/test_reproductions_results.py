@@ -12,10 +12,11 @@ from fedsash.lab import terminal
 from fedsash.lab.cli.reproduce import _table
 from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
-from fedsash.lab.reproductions.draw import draw
+from fedsash.lab.reproductions.draw import _alike, draw
 from fedsash.lab.reproductions.pick import Pick
 from fedsash.lab.reproductions.reproduce import differences, markdown
 from fedsash.lab.reproductions.results import Measurement
+from fedsash.lab.reproductions.statements import Series
 from support.histories import RMSE, history
 from support.reproductions import load, pretend, reproduction
 
@@ -199,3 +200,9 @@ def test_a_measured_number_reads_as_a_paper_prints_it() -> None:
     assert str(Measurement(81.174)) == "81.17"
     assert str(Measurement(beyond=300, runs=1)) == "300+"
     assert str(Measurement(why="not trained")) == "not run"
+
+
+def test_ends_by_trips_are_over_as_many_trips_for_all_lines() -> None:
+    often = Series({float(t): t for t in range(1, 51)}, 10)
+    seldom = Series({float(t): t for t in range(5, 51, 5)}, 10)
+    assert [line.last for line in _alike({"often": often, "seldom": seldom}).values()] == [10, 2]

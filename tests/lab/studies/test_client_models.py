@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from fedsash.aggregation import WeightedMean
 from fedsash.averages import Window
 from fedsash.basics.layout import Layout
+from fedsash.basics.sharing import Personal
 from fedsash.broadcast import Broadcast
 from fedsash.data.samples import Samples
 from fedsash.executors import LocalEngine
@@ -26,6 +27,17 @@ ADDS_ITS_MEAN = [
     name for name, method in METHODS.items() if not isinstance(method, FedDyn | AdaBest | FedSWA | FedMoSWA)
 ]
 """The methods whose update is the mean delta; the others add or scale at the server."""
+
+
+def test_a_client_has_what_it_keeps_for_itself() -> None:
+    with federation(personal=Personal(("3",))) as f:
+        state = after(f, 3)
+        models = client_models(f, state)
+        own = f.round(state)[0]
+    kept = f.sharing.to_clients(models.w)[:, f.sharing.own]
+    assert torch.equal(kept, own.client_state["own"][torch.from_numpy(models.ids)]) and not torch.equal(
+        kept[0], kept[1]
+    )
 
 
 @pytest.mark.parametrize("name", ADDS_ITS_MEAN)

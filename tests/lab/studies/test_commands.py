@@ -10,6 +10,8 @@ import pytest
 
 from fedsash.lab.cli import main
 from fedsash.lab.studies import STUDIES, kinds
+from fedsash.lab.studies.study import names_of
+from support.places import ROOT
 from support.studies import analysis, fedsash, refused
 
 
@@ -102,3 +104,24 @@ def regression(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert fedsash("init", file, "--data", "table", "--path", folder / "houses.csv", "--label", "price") == 0
     assert fedsash("run", file, "--rounds", 2, "--out", folder / "run", "--no-progress") == 0
     return folder / "run"
+
+
+def test_two_models_of_one_name_keep_their_folders() -> None:
+    names = names_of(["model", "other/models/model.safetensors", "a/w.safetensors"])
+    assert names == ["model", "other/models/model", "w"]
+
+
+@pytest.mark.parametrize("study", [["ensemble"], ["decompose"], ["window", "--average", "w"]])
+def test_studies_of_rounds_refuse_a_run_without(
+    study: list[str], asynchronous: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "must be a run in rounds; here every client" in refused(capsys, study[0], asynchronous, *study[1:])
+
+
+@pytest.fixture(scope="module")
+def asynchronous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("asynchronous") / "run"
+    file = ROOT / "examples" / "network" / "fedwindow.toml"
+    window = ["--set", 'averages={w={name="window", size=3}}']
+    assert fedsash("network", file, "--out", out, "--no-progress", "--set", "rounds=4", *window) == 0
+    return out

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check_count
+from ...basics.errors import check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
 from .common import check_client_count, check_samples
@@ -58,6 +58,8 @@ class Shards:
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
+        right = "must be one for each sample: partition these data by users, or with IID"
+        check(labels.ndim == 1, "labels", list(labels.shape), right)
         check_samples("Shards", self.clients, len(labels), each=self.classes)
         shards = np.array_split(np.argsort(labels, kind="stable"), self.clients * self.classes)
         dealt = generator(seed, Purpose.PARTITION).permutation(len(shards)).reshape(self.clients, self.classes)

@@ -79,7 +79,7 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], bool]:
 
     Raises `SettingError` without a label.
     """
-    rows, _ = frames.read(path, {}, UNPACKED, "--path")
+    rows, _ = frames.read(path, {}, UNPACKED, "--path", rest=True)
     frames.check_columns({label: "--label"} | ({user: "--user"} if user else {}), list(rows.columns), path)
     others = [name for name in rows.columns if name not in (label, user)]
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]

@@ -90,8 +90,22 @@ def _curves(figure: Figure, results: Results) -> Made:
         models[name] = dict(zip(rounds, means, strict=True))
         values: dict[Place, float] = {float(round): criterion.scale * mean for round, mean in models[name].items()}
         lines[name] = Series(values, runs[0].experiment.evaluation.last)
+    lines = _alike(lines) if figure.by == "trips" else lines
     drawn = curves(Curves(criterion, "test", models), figure.title or figure.name, along=AGAINST[figure.by])
     return {figure.name: _paired(drawn)}, lines
+
+
+def _alike(lines: dict[str, Series]) -> dict[str, Series]:
+    """The lines with ends over as many trips as that of the line that is evaluated most often."""
+    apart = {name: _spacing(line) for name, line in lines.items()}
+    trips = min((apart[name] * line.last for name, line in lines.items()), default=0.0)
+    return {name: replace(line, last=max(1, round(trips / apart[name]))) for name, line in lines.items()}
+
+
+def _spacing(line: Series) -> float:
+    """How many trips lie between two values of a line, on the average."""
+    places = sorted(line.within())
+    return (places[-1] - places[0]) / (len(places) - 1) if len(places) > 1 else 1.0
 
 
 def _values(figure: Figure, results: Results, command: str) -> Made:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ...basics.arrays import Ints
 from ...basics.errors import check
+from ...basics.sharing import OWN
 from ...exchange import PartialSum, Reply
 from ...federation import Federation
 from ...state import State
@@ -25,7 +26,7 @@ class ClientModels:
 
     @property
     def mean(self) -> Tensor:
-        """Their weighted mean `[D]`, sum_i p_i * w_i. With FedAvg this is the next global model."""
+        """Their weighted mean `[D]`, sum_i p_i * w_i. With FedAvg and all of it shared the next global model."""
         return self.p.to(self.w) @ self.w
 
 
@@ -52,9 +53,15 @@ def client_models(federation: Federation, state: State, ids: Ints | None = None)
     good = [(reply, rows) for reply in replies if (rows := federation.aggregation.accepts(reply.norms))]
     check(bool(good), "client_models: round", request.round, "no client's upload can be used in it")
     ids = np.concatenate([request.ids[reply.places[rows]] for reply, rows in good])
-    change = federation.sharing.model_change
-    w = torch.cat([request.sent + change(reply.upload["delta"], reply.upload)[rows] for reply, rows in good])
+    w = torch.cat([_models(federation, request.sent, reply)[rows] for reply, rows in good])
     return ClientModels(ids, w, weights(federation, ids))
+
+
+def _models(federation: Federation, sent: Tensor, reply: Reply) -> Tensor:
+    """The models `[b, D]` of a reply's clients, each with what it keeps for itself."""
+    sharing = federation.sharing
+    w = sent + sharing.model_change(reply.upload["delta"], reply.upload)
+    return sharing.with_own(w, reply.client_state[OWN]) if sharing.own_size else w
 
 
 def weights(federation: Federation, ids: Ints) -> Tensor:

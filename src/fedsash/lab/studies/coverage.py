@@ -98,7 +98,7 @@ class CoverageStudy(Study):
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         rounds = max(run.rounds, default=0)
-        check(run.in_rounds, str(run.folder), "on a network", "must be a run in rounds")
+        run.check_rounds()
         check(rounds > 0, str(run.folder), rounds, "must have finished a round")
         sizes = [size for size in SIZES if size <= rounds] if self.sizes is None else list(self.sizes)
         check(max(sizes) <= rounds, "sizes", max(sizes), f"must be at most the run's {rounds} rounds")

@@ -20,7 +20,7 @@ from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .similarity import spread
 from .study import Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
-from .together import by_round, check_classes
+from .together import by_round, check_classes, shared_rounds
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""
@@ -64,7 +64,8 @@ class EnsembleStudy(Study):
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         check_classes(run)
-        rounds = run.rounds if self.rounds is None else list(self.rounds)
+        run.check_rounds()
+        rounds = shared_rounds(runs, self.rounds)
         return {
             "kind": self.kind,
             "title": f"{run.folder.name}: the mean of client models and their ensemble",

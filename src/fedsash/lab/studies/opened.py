@@ -63,6 +63,11 @@ class OpenRun(Shown):
         experiment = self.experiment
         return not isinstance(experiment, NetworkExperiment) or isinstance(experiment.scheduler, Synchronous)
 
+    def check_rounds(self) -> None:
+        """Raise `SettingError` unless clients train in rounds."""
+        right = "must be a run in rounds; here every client trains in its own time"
+        check(self.in_rounds, str(self.folder), "on a network", right)
+
     def state(self, round: int) -> State:
         """The state saved after `round`. Raises `ValueError` if there is none, or if it is damaged."""
         if round not in self.rounds:
@@ -108,7 +113,7 @@ class OpenRun(Shown):
 
     def _client(self, client: int, round: int) -> Tensor:
         """The model of one client in the round after `round`. The whole round trains, and its models are cached."""
-        check(self.in_rounds, "client", client, "must be of a run in rounds; here every client trains in its own time")
+        self.check_rounds()
         if self._round is None or self._round[0] != round:
             self._round = round, client_models(self.federation, self.state(round))
         clients = self._round[1]

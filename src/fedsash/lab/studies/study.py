@@ -118,8 +118,12 @@ def place(folder: Path, name: str, ending: str) -> Path:
 
 
 def names_of(models: Sequence[str]) -> list[str]:
-    """The names of models in pictures. A file is called by its name, without the folder."""
-    return [Path(name).stem if name.endswith(".safetensors") else name for name in models]
+    """The names of models in pictures. A file is called by its name, with its folders if another model has it, too."""
+    names = [Path(name).stem if name.endswith(".safetensors") else name for name in models]
+    return [
+        name if names.count(name) == 1 or not model.endswith(".safetensors") else model.removesuffix(".safetensors")
+        for name, model in zip(names, models, strict=True)
+    ]
 
 
 def number(value: float | None, digits: int = 4) -> str:

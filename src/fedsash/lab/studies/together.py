@@ -26,6 +26,7 @@ def check_alike(runs: Sequence[OpenRun]) -> None:
     first = runs[0].federation
     for run in runs:
         check_classes(run)
+        run.check_rounds()
         y = run.federation.training_data.train.y
         here, there = first.training_data.clients, run.federation.training_data.clients
         same = len(here) == len(there) and all(map(np.array_equal, here, there))

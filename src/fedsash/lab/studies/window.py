@@ -108,6 +108,7 @@ class WindowStudy(Study):
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
+        run.check_rounds()
         newest = max(run.rounds, default=0) if self.round is None else self.round
         past = run.state(newest).past
         if self.average not in past:

@@ -77,7 +77,8 @@ class CoverageStudy(Study):
     each of the `sizes` W (None: 1, 2, 5, 10, ..., as far as the run goes). Windows before round W have fewer rounds.
     `expected` is the share for uniform sampling, 1 - (1 - m/N)^W.
 
-    Clients whose upload a round refused count as having taken part. Nothing is trained.
+    Clients whose upload a round refused count as having taken part. Of a fork it is the fork's own sampling, also in
+    the rounds of the run that it goes on from. Nothing is trained.
     """
 
     kinds: ClassVar = ("coverage",)

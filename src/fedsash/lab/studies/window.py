@@ -41,6 +41,7 @@ def participation(federation: Federation, rounds: int) -> Tensor:
     """The weight p_i float64 `[t, N]` of every client's update in each of the first t `rounds`, 0 where it is away.
 
     It follows from the sampling and the clients' numbers of samples. Uploads that the run refused are not known here.
+    Of a fork it is the fork's own sampling, also in the rounds of the run that it goes on from.
     """
     sizes = federation.sizes
     p = torch.zeros(rounds, len(sizes), dtype=torch.float64)

@@ -247,7 +247,7 @@ def _load_trace(name: str, path: str) -> NDArray[np.bool_]:
     check(suffix in (".npy", ".csv"), f"{name}.trace", path, "must be a .npy or .csv file")
     try:
         table = np.load(path) if suffix == ".npy" else np.loadtxt(path, delimiter=",", ndmin=2)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError) as error:
         raise SettingError(name, "trace", path, f"can't be read: {one_line(error)}") from error
     return _check_trace(f"{name}.trace", table, path)
 

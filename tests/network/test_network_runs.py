@@ -12,10 +12,15 @@ import pytest
 import torch
 from simpy import Environment
 
+from fedsash.basics.errors import SettingError
+from fedsash.exchange import Ended
 from fedsash.lab.config import parse
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import TimeStudy
+from fedsash.local import LocalTraining
+from fedsash.methods import Mime
 from fedsash.network import (
+    Asynchronous,
     ConstantWindow,
     FedAsync,
     FedBuff,
@@ -31,7 +36,7 @@ from fedsash.network.clients import Population
 from fedsash.network.events import begin
 from fedsash.network.schedulers import Scheduler
 from fedsash.sampling import FixedClients, Uniform
-from support.worlds import federation
+from support.worlds import federation, quadratic_federation
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
 
@@ -222,3 +227,35 @@ def test_the_gradient_is_that_of_the_mean_training_loss() -> None:
 def test_a_study_of_time_alone_has_no_gradients() -> None:
     with pytest.raises(ValueError, match="gradients = True: must be false with learning"):
         Network(clients=SimulatedClients(3), bytes=1000, learning=False, gradients=True)
+
+
+@pytest.mark.parametrize("scheduler", [FedAsync(), FedBuff(2), FedWindow(ConstantWindow(2))], ids=type)
+def test_a_run_whose_clients_all_diverge_ends_and_says_so(scheduler: Scheduler) -> None:
+    wild = quadratic_federation([1.0] * 3, [0.0] * 3, start=1.0, local=LocalTraining(lr=1e3, batch="full", steps=5))
+    with (
+        Asynchronous(wild, Network(), scheduler) as world,
+        pytest.raises(Ended, match="no upload could be used in 100"),
+    ):
+        world.round(world.start())
+
+
+def test_a_probe_that_lasts_until_the_deadline_leaves_no_time_below_zero() -> None:
+    """1.07 + (3.1 - 1.07) is a little more than 3.1."""
+    clients = SimulatedClients(seconds=0.1, stragglers=0.4, slower=1000.0)
+    on = Network(Link(1e6, latency=1.07), clients=clients)
+    plain = federation(method=Mime(), sampling=Uniform(fraction=1.0))
+    with replace(plain, data=OnNetwork(plain.clients, on, Synchronous(deadline=3.1))) as world:
+        assert set(world.round(world.start())[1].missing.values()) == {"late"}
+
+
+@pytest.mark.parametrize("name", ["empty.npy", "empty.csv"])
+def test_a_trace_without_rows_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text("")
+    on = Network(clients=SimulatedClients(1, trace=str(tmp_path / name)), bytes=1, learning=False)
+    with pytest.raises(SettingError, match=r"SimulatedClients.trace = .*empty"):
+        timed(FedAsync(), on)
+
+
+def test_a_limit_downwards_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"Network.down.limit = 5: must be left out"):
+        Network(down=Link(10.0, limit=5))

@@ -187,10 +187,11 @@ class TracePresence(Presence):
         field, path = "SimulatedClients.trace", self._path
         check(Path(path).suffix in (".npy", ".csv"), field, path, "must be a .npy or .csv file")
         try:
-            table = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
-        except (OSError, ValueError) as error:
+            table = np.asarray(np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2))
+        except (OSError, ValueError, EOFError) as error:
             raise SettingError("SimulatedClients", "trace", path, f"can't be read: {one_line(error)}") from error
-        valid = table.ndim == 2 and table.shape[1] == self._size and bool(np.isin(table, (0, 1)).all())
+        valid = table.ndim == 2 and table.shape[1] == self._size and len(table) > 0
+        valid = valid and bool(np.isin(table, (0, 1)).all())
         check(
             valid,
             field,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -130,6 +130,8 @@ class Clock:
         site.advance(lambda: process.triggered)
         if not site.running:
             raise Ended(site.why)
+        if not process.ok:
+            raise cast(BaseException, process.value)
         trips: list[Trip] = process.value or []
         came = {trip.client: trip.why for trip in trips}
         return [came.get(client, "away") for client in ids]

@@ -56,6 +56,8 @@ class Network:
         check_count("Network.retries", self.retries, least=0)
         check_strength("Network.backoff", self.backoff)
         check_positive("Network.seconds", self.seconds)
+        right = "must be left out: a download that finds no room is not tried again"
+        check(self.down is None or self.down.limit is None, "Network.down.limit", self.down and self.down.limit, right)
         if not self.learning:
             check(not self.gradients, "Network.gradients", True, "must be false with learning = false")
             right = "must be given with learning = false"

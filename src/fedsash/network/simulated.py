@@ -44,7 +44,7 @@ class SimulatedSite(Site):
     def wait(self, clients: Sequence[int], until: float = math.inf) -> Steps:
         back = self._back(clients)
         if back > self.env.now:
-            yield self.env.event() if math.isinf(back) else self.env.timeout(min(back, until) - self.env.now)
+            yield self.env.event() if math.isinf(back) else self.env.timeout(max(min(back, until) - self.env.now, 0.0))
 
     def gone(self, clients: Sequence[int]) -> bool:
         return math.isinf(self._back(clients))
@@ -85,7 +85,7 @@ class SimulatedSite(Site):
         """Wait for `seconds`, or until `until` if that is earlier. Returns whether all seconds have passed."""
         now = self.env.now
         if now + seconds > until:
-            yield self.env.timeout(until - now)
+            yield self.env.timeout(max(until - now, 0.0))  # rounding may have gone past it
             return False
         if seconds:
             yield self.env.timeout(seconds)
@@ -136,7 +136,7 @@ class SimulatedSite(Site):
         if transfer is None:
             return False, 0.0
         if until < math.inf:
-            self.env.timeout(until - self.env.now).callbacks.append(lambda _: channel.cancel(transfer))
+            self.env.timeout(max(until - self.env.now, 0.0)).callbacks.append(lambda _: channel.cancel(transfer))
         arrived = yield transfer.done
         if arrived and channel.link.latency:
             arrived = yield from self._stay(channel.link.latency, until)

@@ -19,6 +19,8 @@ Steps = Generator[Event, Any, Any]
 
 BARREN = 1000
 """A run ends after so many trips in a row without an arrival (after one for each client, if that is more)."""
+USELESS = 100
+"""A run ends after so many uploads in a row that the guard refuses (after one for each client, if that is more)."""
 
 
 class Site(ABC):
@@ -36,7 +38,7 @@ class Site(ABC):
         self.over: Event = env.event()
         self.why = ""
         self._numbers = [0] * size
-        self._barren = 0
+        self._barren = self._useless = 0
         self._patience = max(BARREN, size)
 
     @property
@@ -50,7 +52,13 @@ class Site(ABC):
 
     def model(self, trip: Trip) -> AnyModel | None:
         """The model that a trip has uploaded; None if no upload arrived, or one that can't be used."""
-        return self.learner.train(trip.client, trip.number, trip.start) if trip.arrived else None
+        if not trip.arrived:
+            return None
+        w = self.learner.train(trip.client, trip.number, trip.start)
+        self._useless = self._useless + 1 if w is None else 0
+        if self._useless >= max(USELESS, self.size):
+            self.end(f"no upload could be used in {self._useless} trips")
+        return w
 
     def step(self, w: AnyModel) -> None:
         """Make `w` the global model."""

@@ -22,7 +22,7 @@ from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
-from .basics.layout import Layout, finite
+from .basics.layout import Layout, finite, wide
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
 from .basics.typed import typed
@@ -101,9 +101,7 @@ class Federation(Reached, Shown):
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
         derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
-        derive("layout", Layout(self.module))
-        right = 'must be float32 or float64: sums over clients need more digits; engine.precision can be "bfloat16"'
-        check(self.layout.dtype.itemsize >= 4, "Federation.model: type of its weights", self.layout.dtype, right)
+        derive("layout", wide(Layout(self.module)))
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
         derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedsash.basics.errors import SettingError
 from fedsash.executors import LocalEngine
 from support.choices import AGGREGATIONS, METHODS, SERVERS
 from support.worlds import after, data, federation, mlp
@@ -55,3 +56,9 @@ def test_four_workers_are_closed_within_a_second_and_leave_no_process() -> None:
     start = time.perf_counter()
     world.close()
     assert time.perf_counter() - start < 1 and not ours & set(multiprocessing.active_children())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_weights_of_16_bits_are_refused(dtype: torch.dtype) -> None:
+    with pytest.raises(SettingError, match=r"type of its weights = torch.b?float16: must be float32 or float64"):
+        federation(model=mlp().to(dtype))

@@ -20,6 +20,7 @@ from fedsash.lab.runs.timing import TimeStudy
 from fedsash.local import LocalTraining
 from fedsash.methods import Mime
 from fedsash.network import (
+    AIMDWindow,
     Asynchronous,
     ConstantWindow,
     FedAsync,
@@ -259,3 +260,11 @@ def test_a_trace_without_rows_is_refused(name: str, tmp_path: Path) -> None:
 def test_a_limit_downwards_is_refused() -> None:
     with pytest.raises(SettingError, match=r"Network.down.limit = 5: must be left out"):
         Network(down=Link(10.0, limit=5))
+
+
+def test_a_window_that_shrinks_goes_on_with_those_who_are_there(tmp_path: Path) -> None:
+    (tmp_path / "trace.csv").write_text("1,1,1,1,0,0,0,0\n")
+    clients = SimulatedClients(8, trace=str(tmp_path / "trace.csv"), noise="exponential")
+    on = Network(Link(8.0), clients=clients, bytes=1, timeout=0.3, learning=False)
+    found = timed(FedWindow(AIMDWindow(start=1), pipelined=True), on, 200).summary
+    assert found["rounds"] == 200 and not found["ended_early"]

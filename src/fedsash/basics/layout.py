@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from .errors import ModelError, SettingError, brief, shortened
+from .errors import ModelError, SettingError, brief, check, shortened
 from .norms import tracking
 from .private_torch import point
 
@@ -265,3 +265,10 @@ def finite(module: nn.Module) -> nn.Module:
         if bad := int(value.detach().isnan().sum()):
             raise ModelError(f"{name} has {bad} values that are NaN: training must begin from numbers")
     return module
+
+
+def wide(layout: Layout) -> Layout:
+    """The layout. Raises `SettingError` for weights of 16 bits, since small updates vanish in a sum over clients."""
+    right = 'must be float32 or float64: sums over clients need the digits; engine.precision can be "bfloat16"'
+    check(layout.dtype.itemsize >= 4, "Federation.model: type of its weights", layout.dtype, right)
+    return layout

@@ -85,7 +85,7 @@ class _Ring:
         w = site.learner.model() if rule.cache == "initial" else None
         self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in range(size))
         self._sum: AnyModel = 0.0 if w is None else size * w
-        self._free, self._working = deque(range(site.size)), 0
+        self._free, self._working, self._waits = deque(range(site.size)), 0, False
         self._free.rotate(-size)
         site.log.window.add(site.env.now, self.control.size)
 
@@ -99,15 +99,26 @@ class _Ring:
         self._take(trips)
 
     def fill(self) -> None:
-        """Let as many clients start to work as the window holds."""
-        while self._working < self.control.size:
+        """Let as many clients start to work as the window holds and are present."""
+        while self._working < self.control.size and (not self._waits or any(map(self.site.here, self._free))):
             self._working += 1
             self.site.env.process(self._work())
 
     def _work(self) -> Steps:
-        """One place in the window: one client after another works in it, until the window becomes too small."""
+        """One place in the window: one client after another works in it, until the window becomes too small.
+
+        If nobody is present the place is free. One process waits for all: `fill` makes the others again.
+        """
         while self.site.running and self._working <= self.control.size:
-            client = yield from self._enter()
+            client = self._next()
+            if client is None and self._waits:
+                break
+            if client is None:
+                self._working, self._waits = self._working - 1, True
+                yield from self.site.wait(self._free)
+                self._working, self._waits = self._working + 1, False
+                self.fill()
+                continue
             self._take([(yield from self.site.trip(client, self._sent(client), download=self._downloads))])
             self.fill()
             yield self.site.env.timeout(0)  # first count all uploads that arrive at this instant
@@ -115,13 +126,18 @@ class _Ring:
 
     def _enter(self) -> Steps:
         """The next client on the ring that is present; waits for one if none is."""
-        while True:
-            for _ in range(len(self._free)):
-                client = self._free.popleft()
-                if self.site.here(client):
-                    return client
-                self._free.append(client)
+        while (client := self._next()) is None:
             yield from self.site.wait(self._free)
+        return client
+
+    def _next(self) -> int | None:
+        """The next client on the ring that is present, if there is one."""
+        for _ in range(len(self._free)):
+            client = self._free.popleft()
+            if self.site.here(client):
+                return client
+            self._free.append(client)
+        return None
 
     @property
     def _downloads(self) -> bool:

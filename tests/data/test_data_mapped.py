@@ -20,6 +20,7 @@ from fedsash.data.mapped import MappedTensor
 from fedsash.executors import Engine
 from fedsash.lab.config import ConfigError, load, parse
 from fedsash.sampling import Uniform
+from support.choices import chequered
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
 pytestmark = pytest.mark.usefixtures("no_pictures")
@@ -137,8 +138,7 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_is(tmp_path: Path) -> 
 # The same runs.
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind, engine", chequered(KINDS, ENGINES))
 def test_a_run_has_the_bytes_of_one_on_arrays_in_memory(tmp_path: Path, kind: str, engine: str) -> None:
     x = KINDS[kind]
     transform = Transform(crop=1, flip=True) if "images" in kind else Transform()

@@ -104,9 +104,6 @@ def test_every_schedule_by_step_passes_its_check(value: Any) -> None:
 # Two at a time.
 
 
-MUCH_TO_REMEMBER = ("scaffold-II", "feddyn")
-
-
 TELLING = (("momentum", "after"), ("adam", "none"))
 """The server optimisers and broadcasts that show most."""
 
@@ -117,8 +114,8 @@ def in_turn(method: str, choices: tuple[Any, Any]) -> Any:
 
 
 def with_server(method: str, server: str, broadcast: str) -> Any:
-    """Slow, unless the method has much to remember, or the pair is the telling one whose turn it is."""
-    quick = method in MUCH_TO_REMEMBER or (server, broadcast) == in_turn(method, TELLING)
+    """Slow, unless the method is SCAFFOLD, which has much to remember, or the pair is the telling one in turn."""
+    quick = method == "scaffold-II" or (server, broadcast) == in_turn(method, TELLING)
     return pytest.param(method, server, broadcast, marks=() if quick else pytest.mark.slow)
 
 
@@ -141,8 +138,8 @@ def test_every_broadcast_with_every_server(server: str, broadcast: str) -> None:
 
 
 def with_aggregation(method: str, aggregation: str) -> Any:
-    """Slow, unless the method has much to remember, or the rule is the main one whose turn it is."""
-    quick = method in MUCH_TO_REMEMBER or aggregation == in_turn(method, ("fednova", "fedgma"))
+    """Slow, unless the method is FedDyn, which has much to remember, or the rule is the main one in turn."""
+    quick = method == "feddyn" or aggregation == in_turn(method, ("fednova", "fedgma"))
     return pytest.param(method, aggregation, marks=() if quick else pytest.mark.slow)
 
 

@@ -11,19 +11,19 @@ import torch
 
 from fedsash.basics.errors import SettingError
 from fedsash.executors import LocalEngine
-from support.choices import AGGREGATIONS, METHODS, SERVERS
+from support.choices import AGGREGATIONS, METHODS, SERVERS, chequered
 from support.worlds import after, data, federation, mlp
 
 PLAIN = {"model": mlp(dtype=torch.float32)}
+OTHERS: dict[str, dict[str, Any]] = {"aggregation": AGGREGATIONS, "server": SERVERS}
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_float32_model_stays_one_with_every_aggregation_and_server(method: str) -> None:
-    others: list[dict[str, Any]] = [{"aggregation": each} for each in AGGREGATIONS.values()]
-    for other in [*others, *({"server": each} for each in SERVERS.values())]:
-        state = after(federation(**PLAIN, method=METHODS[method], **other), 1)
-        kinds = {tensor.dtype for name, tensor in state.tensors() if tensor.is_floating_point()}
-        assert kinds == {torch.float32}, other
+@pytest.mark.parametrize("method, role", chequered(METHODS, OTHERS))
+def test_a_float32_model_stays_one_with_every_aggregation_and_server(method: str, role: str) -> None:
+    for name, other in OTHERS[role].items():
+        state = after(federation(**PLAIN, method=METHODS[method], **{role: other}), 1)
+        kinds = {tensor.dtype for _, tensor in state.tensors() if tensor.is_floating_point()}
+        assert kinds == {torch.float32}, name
 
 
 def test_a_float64_model_trains_on_float32_data() -> None:

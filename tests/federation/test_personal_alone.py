@@ -15,6 +15,7 @@ from fedsash.executors import LocalEngine
 from fedsash.local import SGD, Adagrad, Adam, LocalTraining, Optimiser, RMSprop
 from fedsash.methods import AdaBest, FedAvg, FedSAM, Method, Mime, Scaffold
 from fedsash.testing import close, identical
+from support.choices import chequered
 from support.norms import batch_norm_model, with_norm
 from support.personal import centrally, one_client, personal, three_layers
 from support.worlds import ENGINES, EVERY_ENGINE, after
@@ -75,8 +76,7 @@ def test_every_engine_trains_the_parts_in_turn(kind: str, method: Method) -> Non
     assert kind == "vectorised" or identical(found, expected)
 
 
-@pytest.mark.parametrize("buffers", ["average", "local", "local_norm"])
-@pytest.mark.parametrize("part", ["classifier", "0", "1"])
+@pytest.mark.parametrize("buffers, part", chequered(["average", "local", "local_norm"], ["classifier", "0", "1"]))
 def test_it_goes_with_every_choice_for_batch_norm(buffers: Any, part: str) -> None:
     worlds = [
         with_norm(buffers=buffers, personal=Personal(part, 1), engine=ENGINES[engine])

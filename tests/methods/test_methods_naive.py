@@ -14,6 +14,7 @@ from fedsash.methods import METHODS
 from fedsash.schedules import Exponential
 from fedsash.servers import ServerSGD
 from support.accounts import ADABEST, FA, SAMPLES, STEP, TRAINING, UNIFORM, world
+from support.choices import chequered
 from support.naive import KINDS, run
 from support.worlds import ENGINES
 
@@ -104,12 +105,14 @@ def trained(method: Any, engine: str, **settings: Any) -> Federation:
 
 
 def name_of(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "-".join(map(name_of, value))
     return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind, options", CASES, ids=name_of)
-def test_every_method_equals_the_naive_account(kind: str, options: dict[str, Any], engine: str) -> None:
+@pytest.mark.parametrize("case, engine", chequered(CASES, ENGINES), ids=name_of)
+def test_every_method_equals_the_naive_account(case: tuple[str, dict[str, Any]], engine: str) -> None:
+    kind, options = case
     compare(trained(METHODS[kind](**options), engine), kind, options)
 
 
@@ -120,11 +123,9 @@ def test_methods_that_change_the_update_equal_the_naive_account_with_server_mome
     compare(trained(METHODS[kind](**options), "sequential", server=server), kind, options, momentum=0.5)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("kind, options, rule, settings", AGGREGATED, ids=name_of)
-def test_every_aggregation_equals_the_naive_account(
-    kind: str, options: dict[str, Any], rule: str, settings: dict[str, Any], engine: str
-) -> None:
+@pytest.mark.parametrize("case, engine", chequered(AGGREGATED, ENGINES), ids=name_of)
+def test_every_aggregation_equals_the_naive_account(case: Any, engine: str) -> None:
+    kind, options, rule, settings = case
     f = trained(METHODS[kind](**options), engine, aggregation=AGGREGATIONS[rule](**settings))
     compare(f, kind, options | settings | {"aggregation": rule})
 

@@ -22,6 +22,7 @@ from fedsash.basics.saved import StateError, saved_rounds
 from fedsash.lab.checkpoints import load, save
 from fedsash.lab.runs import Callback, LiveRun
 from support.broadcasting import ADAPTIVE, noisy
+from support.choices import chequered
 from support.observing import final, go_on, start
 from support.script import Script, tell
 from support.worlds import WORKERS, after, federation, identical, mlp, quadratic_federation
@@ -30,6 +31,7 @@ SHARES = os.uname().sysname == "Linux"
 ELSEWHERE = Path("/dev/shm")
 WINDOWS = {"wima": Window(3), "ema": Window(5, every=2), "part": Window(2, part="classifier"), "one": Window(1)}
 LOW = {name: replace(window, kept_as="bfloat16") for name, window in WINDOWS.items()}
+KEPT = {"model": WINDOWS, "bfloat16": LOW}
 FED: dict[str, Any] = ADAPTIVE | {
     "nobody": None,
     "after": Broadcast("wima", 2),
@@ -47,18 +49,16 @@ def kept(place: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in place.glob("past-*")}
 
 
-@pytest.mark.parametrize("windows", [WINDOWS, LOW], ids=["model", "bfloat16"])
-@pytest.mark.parametrize("broadcast", FED)
-def test_a_run_has_the_same_bytes_wherever_its_models_lie(
-    broadcast: str, windows: dict[str, Window], tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("broadcast, kept_as", chequered(FED, KEPT))
+def test_a_run_has_the_same_bytes_wherever_its_models_lie(broadcast: str, kept_as: str, tmp_path: Path) -> None:
+    windows = KEPT[kept_as]
     for storage in ("host", "disk"):
         world = noisy(averages=on(storage, windows), broadcast=FED[broadcast])
         start(world, 6, tmp_path / storage, every=2)
     assert final(tmp_path / "host") == final(tmp_path / "disk")
 
 
-@pytest.mark.parametrize("windows", [WINDOWS, LOW], ids=["model", "bfloat16"])
+@pytest.mark.parametrize("windows", KEPT.values(), ids=KEPT)
 def test_a_run_that_is_resumed_or_forked_may_go_on_with_another_storage(
     windows: dict[str, Window], tmp_path: Path
 ) -> None:

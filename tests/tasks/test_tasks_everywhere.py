@@ -16,6 +16,7 @@ from fedsash.executors import LocalEngine
 from fedsash.federation import Federation
 from fedsash.state import State
 from fedsash.tasks import METRICS, TASKS, TorchMetric
+from support.choices import chequered
 from support.tasks import PROBLEMS, median
 from support.worlds import ENGINES, SEQUENTIAL, SIZES, VECTORISED, WORKERS, after, identical
 
@@ -71,8 +72,7 @@ def said(f: Federation, state: State, samples: Samples) -> NDArray[Any]:
         return task.answer(call(module, x), samples.y).numpy()
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("name", PROBLEMS)
+@pytest.mark.parametrize("name, engine", chequered(PROBLEMS, ENGINES))
 def test_every_metric_on_every_split_is_that_of_an_account_of_all_its_samples(name: str, engine: str) -> None:
     problem = PROBLEMS[name]
     accounts = {**problem.accounts, "median": median}

@@ -15,6 +15,7 @@ from fedsash import ConfigError, EarlyStopping, Evaluation, Fork, SettingError, 
 from fedsash.lab.cli import main
 from fedsash.lab.records import Records
 from fedsash.testing import check_callback
+from support.choices import chequered
 from support.observing import final, go_on, observed, start
 from support.worlds import federation
 
@@ -43,12 +44,14 @@ def curve() -> list[dict[str, Any]]:
     return run(world(), 12, progress=False).history
 
 
-@pytest.mark.parametrize("patience", [1, 2, 4])
-@pytest.mark.parametrize(
-    ("metric", "better", "sign"), [("accuracy", "", 1), ("loss", "", -1), ("loss", "higher", 1), ("", "lower", -1)]
-)
+GOALS = [("accuracy", "", 1), ("loss", "", -1), ("loss", "higher", 1), ("", "lower", -1)]
+"""A metric, what is better, and the sign of the metric that is higher where it is better."""
+
+
+@pytest.mark.parametrize("patience, goal", chequered([1, 2, 4], GOALS))
 @pytest.mark.parametrize("on", ["held_out", "test"])
-def test_it_stops_where_a_plain_loop_does(patience: int, metric: str, better: Any, sign: int, on: Any) -> None:
+def test_it_stops_where_a_plain_loop_does(patience: int, goal: tuple[str, Any, int], on: Any) -> None:
+    metric, better, sign = goal
     values = [row[metric or "accuracy"] for row in curve() if (row["model"], row["split"]) == ("ema", on)]
     stopping = EarlyStopping(patience=patience, model="ema", metric=metric, better=better, on=on)
     result = run(world(), 12, progress=False, callbacks=[stopping])

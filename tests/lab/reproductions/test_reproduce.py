@@ -102,7 +102,7 @@ def test_a_setting_need_only_suit_the_runs_that_are_asked_for(tmp_path: Path) ->
     arguments = ["reproduce", "fedswa-table-3", "--scale", "tiny", "--out", str(tmp_path), "--no-progress", *chosen]
     assert main([*arguments, "--set", "rounds=2", "--set", "method.gamma=0.5"]) == 0
     table = json.loads((tmp_path / "tables" / "fedswa-table-3-cifar100.json").read_text())
-    assert {row[0] for row in table["rows"]} == {"FedMoSWA"} and "method.gamma 0.5 (paper: 0.2)" in table["note"]
+    assert {row[0] for row in table["rows"]} == {"FedMoSWA"} and "method.gamma 0.5 (full scale: 0.2)" in table["note"]
 
 
 @pytest.mark.slow
@@ -112,7 +112,7 @@ def test_a_setting_of_ones_own_is_said_below_the_table(tmp_path: Path) -> None:
     arguments = ["reproduce", "wima-table-5", "--scale", "tiny", "--only", "seed=0", *overrides]
     assert main([*arguments, "--out", str(tmp_path), "--no-progress"]) == 0
     table = json.loads((tmp_path / "tables" / "wima-table-5.json").read_text())
-    assert "; rounds 3 (paper: " in table["note"] and "averages.wima.size 2 (paper: 100)" in table["note"]
+    assert "; rounds 3 (full scale: " in table["note"] and "averages.wima.size 2 (full scale: 100)" in table["note"]
     assert table["command"] == f"fedsash {' '.join(arguments)}"
     assert json.loads(next(tmp_path.glob("runs/*/summary.json")).read_text())["rounds"] == 3
 

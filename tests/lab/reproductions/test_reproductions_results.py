@@ -170,14 +170,14 @@ def test_the_settings_that_differ_from_the_papers_are_named() -> None:
     found = load("ima-table-1")
     only = ["row=FMNIST #C=2", "method=FedAvg"]
     lines = differences(found, found.plan("tiny", only))
-    assert "rounds 12 (paper: 300)" in lines
-    assert 'data.name "digits" (paper: "fashion_mnist")' in lines
+    assert "rounds 12 (full scale: 300)" in lines
+    assert 'data.name "digits" (full scale: "fashion_mnist")' in lines
     assert not any("data.path" in line for line in lines)
     assert differences(found, found.plan("full", only)) == []
     same = ["engine.kind=sequential", "engine.workers=1", "checkpoint.every=7"]
     assert differences(found, found.plan("full", only, same)) == []
     assert differences(found, found.plan("full", only, ["engine.precision=bfloat16"])) == [
-        'engine.precision "bfloat16" (paper: "full")'
+        'engine.precision "bfloat16" (full scale: "full")'
     ]
 
 

@@ -13,7 +13,8 @@ from fedsash.lab.reproductions.statements import Series, Statement, Verdict
 HILL = Series({float(x): 10.0 - abs(x - 40) / 10 for x in range(0, 100, 10)}, last=2)
 FLAT = Series({float(x): 8.0 for x in range(0, 100, 10)})
 LABELLED = Series({"0.05": 8.0, "0.2": 4.0})
-LINES = {"hill": HILL, "flat": FLAT, "labelled": LABELLED}
+SPARSE = Series({0.0: 1.0, 50.0: 3.0, 90.0: 4.0})
+LINES = {"hill": HILL, "flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
 
 
 def judged(**given: Any) -> Verdict:
@@ -37,6 +38,8 @@ def judged(**given: Any) -> Verdict:
         ({"number": "ratio", "at": ["0.05", "0.2"], "lines": ["labelled"], "between": [2, 2]}, True),
         ({"less": "flat", "number": "value", "at": [40], "between": [2, 2]}, True),
         ({"less": "hill", "number": "spread", "between": [0, 0]}, True),
+        ({"less": "sparse", "between": [1.5, 1.5]}, True),  # the ends of both, though only one has a value at 80
+        ({"less": "sparse", "number": "change", "at": [25, 75], "between": [-3.625, -3.625]}, True),
         ({"lines": ["flat", "hill"]}, True),
         ({"lines": ["hill", "flat"]}, False),
         ({"lines": ["flat", ["hill", "labelled"]]}, True),
@@ -55,7 +58,7 @@ def test_a_statement_holds_where_its_numbers_say_so(given: dict[str, Any], right
         ({"number": "peak", "at": [91, 99], "between": [0, 100]}, "hill unknown"),
         ({"lines": ["flat", "valley"]}, "there is no valley"),
         ({"less": "valley", "between": [0, 1]}, "there is no valley"),
-        ({"less": "labelled", "between": [0, 1]}, "hill less labelled unknown"),
+        ({"less": "labelled", "number": "spread", "between": [0, 1]}, "hill less labelled unknown"),
     ],
 )
 def test_what_is_not_known_is_not_decided(given: dict[str, Any], why: str) -> None:

@@ -155,7 +155,7 @@ def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
                 if old[key] != new[key]:
                     olds, news = found.setdefault(key, ({}, {}))
                     olds[show(old[key])] = news[show(new[key])] = None
-    return [f"{key} {_few(news)} (paper: {_few(olds)})" for key, (olds, news) in found.items()]
+    return [f"{key} {_few(news)} (full scale: {_few(olds)})" for key, (olds, news) in found.items()]
 
 
 def _counts(key: str) -> bool:
@@ -177,10 +177,12 @@ def _few(values: Iterable[str]) -> str:
 
 
 def _warning(scale: str, differs: Sequence[str]) -> str:
-    """The warning below tables and pictures of runs that differ from the paper's setting."""
+    """The warning below tables and pictures of runs that differ from the full scale's settings."""
     if not differs:
         return ""
-    which = f"Scale {scale} ({SCALES[scale]})" if scale != "full" else "Not the paper's setting"
+    if scale == "full":
+        return f"Not the full scale's settings, so the paper's numbers may be of others. It has {'; '.join(differs)}."
+    which = f"Scale {scale} ({SCALES[scale]})"
     return f"{which}: these numbers are not comparable with the paper's. It has {'; '.join(differs)}."
 
 

@@ -76,6 +76,9 @@ NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
 }
 """The number of a line that a statement is about: in words, how many places `at` it needs, and how it is found."""
 
+OF_EACH = ("end", "value", "change")
+"""Numbers whose difference is that of the two lines' numbers, also where the lines have values at other places."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -100,7 +103,8 @@ class Statement:
     """What the paper `says` at a `place` about lines of its figure, as something that numbers can decide.
 
     `number` names one number of each line (see `NUMBERS`), `at` the places that it needs. With `less`, the number is
-    that of the difference between each line and this one. With `between`, every number must lie there, ends included.
+    that of the difference between each line and this one: for those of `OF_EACH` the difference of the two numbers,
+    for the others the number of the differences at the places that both have. With `between`, every number must lie there, ends included.
     Without it, each number must be above those of all `lines` that are listed later; lines in one list are not
     compared with each other.
     """
@@ -145,9 +149,11 @@ class Statement:
         return Verdict(self.says, self.place, self._words(levels), holds)
 
     def _number(self, series: Mapping[str, Series], line: str) -> float:
-        of = series[line].minus(series[self.less]) if self.less else series[line]
+        measure, of = NUMBERS[self.number][2], series[line]
         try:
-            return NUMBERS[self.number][2](of, self.at)
+            if self.less and self.number in OF_EACH:
+                return measure(of, self.at) - measure(series[self.less], self.at)
+            return measure(of.minus(series[self.less]) if self.less else of, self.at)
         except ValueError:  # of no values there is no mean, no highest and no lowest
             return math.nan
 

@@ -1,0 +1,94 @@
+"""What the papers' runs take on this machine, without training them.
+
+    python -m benchmarks.hours FOLDER
+
+FOLDER holds a folder for each data set. For each part of a reproduction this counts the rounds to train, shared ones
+once, and times a round of each of its settings: two clients on two workers, one round to warm up and one that counts;
+a whole round has the expected number of samples. Evaluations, which take a tenth of the time at most, are left out.
+Processors with fast bfloat16 are timed in it (`--set engine.precision=bfloat16`).
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import fedsash as fs
+from fedsash import sampling
+from fedsash.lab.config import Experiment
+from fedsash.lab.reproductions import load
+from fedsash.lab.reproductions.reproduce import with_data
+from fedsash.lab.sweeps import plan
+
+WORKERS = 2
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a reproduction: labels on its axes, and settings that differ from the paper's."""
+
+    name: str
+    only: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+
+
+CIFAR = ('data={name="cifar10"}', 'model={name="lenet5"}')
+FEW = ("method=FedSWA", "method=FedMoSWA", "method=FedAvg", "method=FedSAM", "method=MoFedSAM")
+PARTS = [
+    Part("ima-table-1", ("row=FMNIST #C=2",)),
+    Part("ima-table-1", ("row=FMNIST a=0.1",)),
+    Part("fedswa-table-3", ("alpha=Dir 0.1", "data=CIFAR-100", "seed=0", *FEW), CIFAR),
+    Part("ima-table-1", ("row=CIFAR-10 CNN #C=2",)),
+    Part("ima-table-1", ("row=CIFAR-10 CNN a=0.1",)),
+    Part("ima-table-1", ("row=CIFAR-10 ResNet #C=2",)),
+    Part("wima-table-2", ("data=CIFAR-10 a=0", "seed=0", "method=FedAvg", "method=SCAFFOLD"), ("rounds=2000",)),
+    Part("wima-table-2", ("data=CIFAR-10 a=0", "seed=0")),
+    Part("wima-figure-3", (), CIFAR[1:]),
+    Part("ima-table-3", ("method=FedAvg",)),
+    Part("ima-table-2", ("method=FedAvg",)),
+    Part("ima-figure-1", ("run=CIFAR-10 CNN #C=2",)),
+    Part("ima-figure-6", ()),
+]
+
+
+def seconds(experiment: Experiment, rates: dict[str, float]) -> float:
+    """How long a round takes. `rates` remembers samples a second."""
+    engine = fs.LocalEngine("sequential", WORKERS, 1, False, "channels_last", 1, precision="bfloat16")
+    few = replace(experiment, sampling=sampling.Uniform(WORKERS), engine=engine, device="cpu")
+    step = repr((experiment.data, experiment.model, experiment.method, experiment.local.batch))
+    with few.federation() as f:
+        if step not in rates:
+            state, _ = f.round(f.start())
+            began = time.monotonic()
+            _, outcome = f.round(state)
+            rates[step] = outcome.samples / (time.monotonic() - began)
+        clients = experiment.sampling.expected(len(f.sizes))
+        return float(f.sizes.mean()) * clients * experiment.local.epochs / rates[step]
+
+
+def hours(part: Part, folder: Path, rates: dict[str, float]) -> tuple[int, float]:
+    """Rounds to train, and the hours that they take."""
+    rounds: dict[str, int] = defaultdict(int)
+    example: dict[str, Experiment] = {}
+    for leg in plan(with_data(load(part.name).plan("full", part.only, part.settings), folder)[0].runs).legs:
+        e = leg.experiment
+        kind = repr((e.data, e.partition, e.model, e.method, e.sampling, e.local.batch, e.local.epochs))
+        rounds[kind] += leg.rounds
+        example[kind] = e
+    return sum(rounds.values()), sum(n * seconds(example[kind], rates) for kind, n in rounds.items()) / 3600
+
+
+def main(folder: Path) -> None:
+    rates: dict[str, float] = {}
+    print("| reproduction | part | rounds | seconds a round | hours |\n|---|---|---|---|---|")
+    for part in PARTS:
+        rounds, took = hours(part, folder, rates)
+        words = ", ".join([*part.only, *part.settings]) or "all"
+        print(f"| `{part.name}` | {words} | {rounds:,} | {3600 * took / rounds:.1f} | {took:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

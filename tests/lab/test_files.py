@@ -16,6 +16,7 @@ from fedsash import RunError
 from fedsash.evaluation import Metrics
 from fedsash.lab import files
 from fedsash.lab.cli import main
+from fedsash.lab.config import load
 from fedsash.lab.records import Records
 from support.observing import Crash, Evaluated, crash_at, final, go_on, observed, start
 
@@ -228,3 +229,24 @@ def test_a_table_knows_its_own_checksum(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text((tmp_path / "a.json").read_text().replace("2.5", "3.5"))
     with pytest.raises(RunError, match=r"a\.json is damaged"):
         files.table(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("content", ['["a.txt"]', '{"a": 1}', "3"])
+def test_a_list_of_files_that_is_not_ours_is_left_alone(content: str, tmp_path: Path) -> None:
+    (tmp_path / "files.json").write_text(content)
+    (tmp_path / "e.toml").write_text("rounds = 7")
+    assert load(tmp_path / "e.toml").rounds == 7
+
+
+def test_a_changed_experiment_of_a_run_is_damaged_and_not_called_another_format(
+    run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flip(run / "config.toml")
+    assert main(commands(run)["resume"]) == 2
+    said = capsys.readouterr().err
+    assert "config.toml is damaged: put the right one back" in said and "TOML" not in said
+
+
+def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"'[^']*/nowhere/x\.png'"):
+        files.replace_file(tmp_path / "nowhere" / "x.png", b"")

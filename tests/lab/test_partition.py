@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from fedsash.data import IID, PARTITIONS, Dirichlet, DirichletReuse, Domains, FederatedData, Samples, Source, Transform
+from fedsash.lab.cli import main
 from fedsash.lab.partition import record, table
 from fedsash.lab.pictures import Bars, Dots
 from fedsash.lab.pictures.paper import draw
@@ -122,3 +123,22 @@ def test_the_page_of_partitions_shows_every_rule_in_small_pictures() -> None:
     assert shown == {*(HOW_TO / "partitions").iterdir()}
     sizes = [file.stat().st_size for file in shown]
     assert max(sizes) < 60_000 and sum(sizes) < 500_000
+
+
+@pytest.mark.parametrize(
+    ("file", "line"),
+    [
+        ("x.xyz", "--out = 'x.xyz': must be a file that ends in .png, .svg, .pdf"),
+        ("nowhere/x.png", "--out = 'nowhere/x.png': is in a folder that is not there: nowhere"),
+        ("folder.png", "--out = 'folder.png': is a folder, and must be a file"),
+    ],
+)
+def test_a_picture_that_cannot_be_drawn_is_refused_before_the_data_are_read(
+    file: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "e.toml").write_text("partition.clients = 10")
+    assert main(["partition", "e.toml", "--out", file]) == 2
+    out, said = capsys.readouterr()
+    assert line in said and said.count("\n") == 1 and not out

@@ -87,11 +87,14 @@ def replaced(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def naming(path: Path | str) -> Iterator[None]:
-    """Make an `OSError` from the `with` block name the file, such as "No space left on device"."""
+def naming(path: Path | str, instead_of: Path | None = None) -> Iterator[None]:
+    """Make an `OSError` from the `with` block name the file, such as "No space left on device".
+
+    One that names a file already keeps it, unless it is `instead_of`.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno is None or error.filename is not None:
+        if error.errno is None or error.filename not in (None, str(instead_of)):
             raise
         raise type(error)(error.errno, error.strerror, str(path)) from error

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..basics.errors import check
 from ..basics.shown import Shown
-from ..tasks import Loss, OnlyLoss, Task, chosen_task, refuse_beyond
+from ..tasks import Classification, Loss, OnlyLoss, Task, are_classes, chosen_task, refuse_beyond
 from . import arrays
 from .client_test import dealt
 from .encoded import Features
@@ -107,6 +107,10 @@ class FederatedData(Shown):
 
     def _convert_labels(self) -> None:
         task = chosen_task(self.task, self.train.y)
+        if self.task is None and isinstance(task, Classification) and bool((self.train.y >= 0).all()):
+            highest = f"{int(self.train.y.max()):,}"
+            right = f"must be classes, numbered from 0 on; of numbers up to {highest} name the task, such as regression"
+            check(are_classes(self.train.y.cpu().numpy()), "FederatedData.train.y", highest, right)
         if task.labels == "numbers":
             object.__setattr__(self, "classes", 0)
         for name in ("train", "test"):

@@ -150,7 +150,7 @@ def _write_beside(path: Path, content: bytes) -> None:
     """Write the content of a file into a new file beside it."""
     writing = _beside(path)
     try:
-        with naming(path):
+        with naming(path, writing):
             writing.unlink(missing_ok=True)  # a link there must not lead to another file
             with writing.open("xb") as file:
                 file.write(content)
@@ -177,11 +177,24 @@ def _index(folder: Path) -> dict[str, list[Seal]]:
         content = plain_file(file).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return {}
+    if _of_another_program(folder, content):
+        return {}
     try:
         listed = _parsed(file, content)["files"]
         return {name: [(int(size), int(crc)) for size, crc in seals] for name, seals in listed.items()}
     except (RunError, KeyError, TypeError, ValueError, AttributeError):
         raise RunError(f"{file} is damaged: remove it, and the other files are no longer checked") from None
+
+
+def _of_another_program(folder: Path, content: bytes) -> bool:
+    """Whether a file that has the name of our index has another form, in a folder that no run or sweep has written."""
+    if any((folder / name).exists() for name in ("metrics.jsonl", "sweep.json")):
+        return False
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return False
+    return not isinstance(found, dict) or not {"files", CHECKSUM} & found.keys()
 
 
 def _enter(folder: Path, seals: Mapping[str, list[Seal]]) -> None:

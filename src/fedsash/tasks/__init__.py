@@ -5,7 +5,7 @@ from __future__ import annotations
 from .base import Loss, Task, refuse_beyond
 from .classification import Binary, Classification, MultiLabel, Segmentation
 from .criterion import TARGET, Criterion
-from .losses import OnlyLoss, chosen_task, per_sample
+from .losses import OnlyLoss, are_classes, chosen_task, per_sample
 from .metrics import (
     F1,
     R2,
@@ -50,6 +50,7 @@ __all__ = [
     "Task",
     "Together",
     "TorchMetric",
+    "are_classes",
     "as_metric",
     "chosen_task",
     "per_sample",

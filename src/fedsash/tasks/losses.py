@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..basics.errors import check
@@ -114,6 +116,17 @@ def chosen_task(said: Task | None, y: Tensor, loss: Any = None) -> Task:
         return Binary() if y.dim() == 1 else MultiLabel()
     classes = (loss is None or _among(loss, CLASSES)) and not y.is_floating_point() and y.dim() == 1
     return Classification() if classes else OnlyLoss()
+
+
+def are_classes(labels: NDArray[Any]) -> bool:
+    """Whether labels are whole numbers that count classes from 0 on, and not, say, prices.
+
+    They are unless one is negative, or the highest is 1,000 or more and ten times the number of different labels.
+    """
+    if labels.dtype.kind == "f" or not labels.size:
+        return labels.dtype.kind != "f"
+    low, high = int(labels.min()), int(labels.max())
+    return low >= 0 and (high < 1000 or high < 10 * len(np.unique(labels)))
 
 
 def _among(loss: Any, kinds: tuple[Any, ...]) -> bool:

@@ -96,3 +96,8 @@ def test_a_superlink_must_be_named(plain: Path, capsys: pytest.CaptureFixture[st
     with pytest.raises(SystemExit) as ended:
         main(["flower", "serve", str(plain), "--clients", "10"])
     assert ended.value.code == 2 and "--superlink" in capsys.readouterr().err
+
+
+def test_options_that_no_shell_takes_are_refused(plain: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line = refused(capsys, "node", plain, "--number", 0, "--superlink", "127.0.0.1:1", "--supernode='")
+    assert "--supernode" in line and "must be options for a shell: No closing quotation" in line

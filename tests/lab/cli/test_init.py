@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from fedsash.lab.config.registries import REGISTRIES
 from fedsash.lab.config.registry import options
 from fedsash.lab.config.template import OPEN
 from fedsash.sampling import Uniform
+from fedsash.tasks import Regression
 from support.limits import short_files
 
 ENGINE = ["--set", "engine.kind=sequential", "--set", "engine.workers=1", "--set", "engine.threads=1"]
@@ -64,11 +66,31 @@ def test_a_tables_columns_are_looked_at(here: Path, capsys: pytest.CaptureFixtur
     assert data.client_names == ("Basel", "Bern") and data.train.x.shape == (48, 2)
 
 
-def test_labels_that_are_no_classes_are_a_regression(here: Path) -> None:
-    lines = [f"{i},{i % 7},{i / 4}" for i in range(60)]
+@pytest.mark.parametrize("price", [lambda i: i / 4, lambda i: 200_000 + 993 * i, lambda i: i - 30])
+def test_labels_that_are_no_classes_are_a_regression(price: Callable[[int], float], here: Path) -> None:
+    lines = [f"{i},{i % 7},{price(i)}" for i in range(60)]
     Path("houses.csv").write_text("\n".join(["size,rooms,price", *lines]) + "\n")
     assert main(["init", "--data", "table", "--path", "houses.csv", "--label", "price"]) == 0
+    assert load("experiment.toml").task == Regression()
     assert main(["run", "experiment.toml", "--rounds", "1", "--no-progress", *ENGINE]) == 0
+
+
+def test_whole_numbers_that_count_nothing_are_no_classes_without_being_told(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("houses.csv").write_text("\n".join(["size,price", *(f"{i},{200_000 + 993 * i}" for i in range(60))]) + "\n")
+    data = "data = { name = 'table', path = 'houses.csv', label = 'price' }"
+    Path("e.toml").write_text(f"{data}\npartition = {{ name = 'iid', clients = 4 }}\n")
+    assert "of numbers up to 258,587 name the task, such as regression" in refused(capsys, "partition", "e.toml")
+
+
+def test_a_table_without_a_column_of_numbers_or_with_one_column_for_two_is_refused(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("p.csv").write_text("name,ill\na,1\nb,0\n")
+    named = ["init", "--data", "table", "--path", "p.csv", "--label", "ill"]
+    assert "holds no column of numbers besides its labels and users" in refused(capsys, *named)
+    assert "--user = 'ill': must be another column than --label" in refused(capsys, *named, "--user", "ill")
 
 
 def test_columns_are_refused_for_data_that_have_none(capsys: pytest.CaptureFixture[str]) -> None:

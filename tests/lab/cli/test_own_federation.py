@@ -203,3 +203,30 @@ def test_a_sweep_varies_the_arguments_of_the_function(folder: Path, capsys: pyte
     assert len(list((folder / "s" / "runs").iterdir())) == 4
     capsys.readouterr()
     assert main(["compare", "s"]) == 0
+
+
+EVIL = "open('ran', 'w').write('evil')\nfrom fedsash.methods import FedAvg\nclass Bad(FedAvg):\n    pass\n"
+TAKES_A_METHOD = """
+from fedsash.methods import FedAvg, Method
+import mine
+
+def build(method: Method = FedAvg()):
+    return mine.build()
+"""
+
+
+def test_options_name_other_code_only_where_it_is_allowed(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "evil.py").write_text(EVIL)
+    (folder / "takes.py").write_text(TAKES_A_METHOD)
+    words = ["run", "--federation", "takes:build", "--rounds", "1", "--no-progress"]
+    named = ["--set", "options.method={name='evil:Bad'}"]
+    asked = 'options.method.name = "evil:Bad": names code outside fedsash'
+    assert asked in refused(capsys, *words, *named, "--out", "r")
+    assert main([*words, "--out", "r"]) == 0
+    file = folder / "r" / "config.toml"
+    file.write_text(file.read_text() + "\n[options.method]\nname = 'evil:Bad'\n")
+    (folder / "r" / "files.json").unlink()
+    assert asked in refused(capsys, "resume", "r", "--rounds", "2")
+    assert not (folder / "ran").exists()
+    assert main([*words, *named, "--own-code", "--out", "allowed"]) == 0
+    assert (folder / "ran").exists()

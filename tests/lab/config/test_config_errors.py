@@ -17,7 +17,7 @@ from support.experiments import WINDOW, file_with
         ('local.lr = "0.1"', 'local.lr = "0.1": must be a number'),
         ("local.lr = true", "local.lr = true: must be a number"),
         ("local.lr = [0.1]", "local.lr = [0.1]: must be a number"),
-        ("local.lr = 1979-05-27", 'local.lr = "1979-05-27": must be a number'),
+        ("local.lr = 1979-05-27", "local.lr = 1979-05-27: is a date or a time, which no setting is"),
         ("local.lr = -1", "local.lr = -1.0: must be at least 0 and at most 1,000,000,000"),
         ("local.clip = inf", "local.clip = inf: must be finite"),
         ('local.batch = "half"', 'local.batch = "half": must be an integer or "full"'),
@@ -143,6 +143,8 @@ def test_a_file_that_is_missing_or_unreadable_is_one_line(tmp_path: Path) -> Non
         load(tmp_path / "none.toml")
     with pytest.raises(ConfigError, match=r"can't be read: .* is a folder, and must be a file"):
         load(tmp_path)
+    (tmp_path / "marked.toml").write_bytes(b"\xef\xbb\xbfrounds = 7")  # as editors of Windows write it
+    assert load(tmp_path / "marked.toml").rounds == 7
     (tmp_path / "latin.toml").write_bytes(b"# caf\xe9")
     with pytest.raises(ConfigError, match=r"latin\.toml: can't be read: 'utf-8' codec"):
         load(tmp_path / "latin.toml")

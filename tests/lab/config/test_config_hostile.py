@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from fedsash.data.npy import NpyFiles
 from fedsash.lab.config import ConfigError, load, parse
 from fedsash.lab.sweeps import parse as parse_sweep
 from support.experiments import file_with
@@ -29,6 +30,7 @@ FILES = {
     "a long list": (f"local.lr = {[1] * 10_000}", "local.lr = [1, 1, "),
     "a long average": (f'averages.{"w" * 240} = {{ name = "window", size = 2 }}', "must have at most 200 bytes"),
     "a long average in Greek": (f'averages."{"ω" * 120}" = {{ name = "window", size = 2 }}', "at most 200 bytes"),
+    "a date": ("data = { name = 'npy', path = 2024-01-01 }", "data.path = 2024-01-01: is a date or a time, which no"),
     "a byte that is none": ('device = "\\u0000"', "device"),
 }
 
@@ -80,3 +82,8 @@ def test_a_model_that_no_memory_holds_is_refused_before_it_is_made(hidden: str, 
     with pytest.raises(ConfigError, match=r"model: mlp (with these options takes .* GB|can't be made)") as error:
         load(file_with(f"model.hidden = {hidden}", tmp_path)).federation()
     assert len(str(error.value)) < 400
+
+
+def test_a_folder_may_be_called_by_a_date(tmp_path: Path) -> None:
+    found = load(file_with("data.name = 'npy'", tmp_path), ["data.path=2024-01-01"])
+    assert found.data == NpyFiles("2024-01-01")

@@ -112,6 +112,24 @@ def test_a_table_with_another_name_takes_the_whole_table_s_place() -> None:
     assert overridden(prox, "method={mu = 0.3}") == {"method": {"mu": 0.3}}
 
 
+@pytest.mark.parametrize(
+    "base, axis, right",
+    [
+        ({"partition": {"alpha": 0.5}}, {"partition": {"name": "dirichlet", "clients": 50}}, 0.5),
+        ({"partition": {"name": "dirichlet", "alpha": 0.5}}, {"partition": {"name": "dirichlet", "clients": 50}}, 0.5),
+        ({"partition": {"alpha": 0.5}}, {"partition": {"clients": 50}}, 0.5),
+        ({"partition": {"alpha": 0.5}}, {"partition": {"name": "iid", "clients": 50}}, None),
+        ({"local": {"optimiser": {"momentum": 0.5}}}, {"partition": {"clients": 50}}, 0.1),
+    ],
+)
+def test_an_axis_that_names_what_the_base_leaves_unnamed_keeps_its_settings(
+    base: dict[str, Any], axis: dict[str, Any], right: float | None
+) -> None:
+    (run,) = parse({"base": base, "axes": {"a": {"one": axis}}}, Path()).runs
+    partition = run.experiment.partition
+    assert getattr(partition, "alpha", None) == right and partition.clients == 50
+
+
 # Which rounds are shared.
 
 

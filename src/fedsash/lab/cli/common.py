@@ -22,6 +22,7 @@ OK, WRONG, STUCK, STOPPED, CLOSED = 0, 2, 3, 128, 141
 """The exit codes: all is done; the command, a file or a run is wrong; the run is stuck; stopped by a signal, whose
 number is added; nobody reads the output. A bug has 1, from Python."""
 
+PICTURES = (".png", ".svg", ".pdf")
 RUNS = Path("runs")
 """Where the folders lie that commands without `--out` write to."""
 
@@ -137,7 +138,20 @@ def load_given(given: argparse.Namespace, overrides: Sequence[str] = ()) -> Expe
     if given.federation and given.experiment is not None:
         raise ConfigError(f"--federation {given.federation}: goes without a file; there it is built_by")
     changes = [*given.set, *overrides]
-    return load_own(given.federation, changes) if given.federation else load(given.experiment, changes, given.own_code)
+    if given.federation:
+        return load_own(given.federation, changes, given.own_code)
+    return load(given.experiment, changes, given.own_code)
+
+
+def check_picture(file: Path) -> None:
+    """Raise an error if a picture can't be drawn into this file."""
+    from ...basics.errors import check
+    from ...basics.paths import check_folder
+
+    check(file.suffix in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
+    check(not file.is_dir(), "--out", str(file), "is a folder, and must be a file")
+    check_folder(file.parent)
+    check(file.parent.is_dir(), "--out", str(file), f"is in a folder that is not there: {file.parent}")
 
 
 def add_own_code(parser: argparse.ArgumentParser) -> None:

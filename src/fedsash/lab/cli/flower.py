@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import LibraryError, RunError, check_count, library, one_line
+from ...basics.errors import LibraryError, RunError, SettingError, check_count, library, one_line
 from .. import terminal
 from .common import OK, RUNS, WRONG, Commands, add_set, check_out, finished, load_given
 
@@ -182,7 +182,8 @@ def _stop(given: argparse.Namespace, number: int) -> str:
 def _flwr(*arguments: str) -> dict[str, Any]:
     """What a command of Flower answers. A Ctrl-C does not reach it."""
     command = [_program("flwr"), *arguments, "--format", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, start_new_session=True)
+    how: dict[str, Any] = {"capture_output": True, "text": True, "check": False, "start_new_session": True}
+    done = subprocess.run(command, env=_environment(command[0]), **how)
     try:
         return dict(json.loads(done.stdout[done.stdout.index("{") :]))
     except ValueError:
@@ -199,15 +200,27 @@ def _node(given: argparse.Namespace) -> int:
     from ..served.apps import data_of
 
     pick_device(given.device)
+    program, more = _program("flower-supernode"), _words(given.supernode)
     data_of(given.data, given.number, given.own_code)
     config = {"partition-id": given.number, "data": str(given.data.absolute()), "device": given.device}
     config["own-code"] = " ".join(given.own_code)
     if given.state is not None:
         config["state"] = str(given.state.absolute())
     text = " ".join(f"{name}={json.dumps(value)}" for name, value in config.items())
-    program = _program("flower-supernode")
-    more = shlex.split(" ".join(given.supernode))
-    os.execv(program, [program, "--superlink", given.superlink, "--node-config", text, *more])
+    os.execve(program, [program, "--superlink", given.superlink, "--node-config", text, *more], _environment(program))
+
+
+def _words(options: list[str]) -> list[str]:
+    """The options of `--supernode`, as a shell takes them."""
+    try:
+        return shlex.split(" ".join(options))
+    except ValueError as error:
+        raise SettingError("", "--supernode", " ".join(options), f"must be options for a shell: {error}") from None
+
+
+def _environment(program: str) -> dict[str, str]:
+    """The environment of one of Flower's commands, which finds the others by their names beside it."""
+    return os.environ | {"PATH": os.pathsep.join([str(Path(program).parent), os.environ.get("PATH", os.defpath)])}
 
 
 def _program(name: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from .. import terminal
-from .common import OK, Commands, add_federation, add_json, add_set, load_given
+from .common import OK, Commands, add_federation, add_json, add_set, check_picture, load_given
 
 
 def add(commands: Commands) -> None:
@@ -15,7 +15,9 @@ def add(commands: Commands) -> None:
     partition.add_argument("experiment", type=Path, nargs="?", help="experiment file (TOML)")
     add_set(partition)
     add_federation(partition)
-    partition.add_argument("--out", dest="picture", type=Path, help="also draw a picture into this file (.png, .svg)")
+    partition.add_argument(
+        "--out", dest="picture", type=Path, help="also draw a picture into this file (.png, .svg, .pdf)"
+    )
     add_json(partition)
     partition.set_defaults(command=_partition)
 
@@ -25,6 +27,8 @@ def _partition(given: argparse.Namespace) -> int:
     from ..partition import record, table
     from ..runs import plot_clients
 
+    if given.picture is not None:
+        check_picture(given.picture)
     experiment = load_given(given)
     with prefixed(given.experiment or given.federation):
         data = experiment.federated_data()

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from datetime import date, time
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import one_line, shortened
+from ...basics.errors import RunError, one_line, shortened
 from .. import files
 from .errors import ConfigError, join
 
@@ -24,11 +25,13 @@ SHORT = ""
 def read(path: str | Path) -> dict[str, Any]:
     """The content of a TOML file. Raises `ConfigError` if the file is missing, unreadable or not TOML."""
     try:
-        table = tomllib.loads(files.read(Path(path)).decode())
+        table = tomllib.loads(files.read(Path(path)).decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError("there is no such file") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"can't be read: {one_line(error)}") from error
+    except RunError as error:
+        raise ConfigError(one_line(error)) from error
     except ValueError as error:  # not TOML, or an integer of more than 4,300 digits
         raise ConfigError(f"is not TOML: {shortened(one_line(error), 200)}") from error
     except RecursionError:
@@ -38,7 +41,9 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def check_content(table: TomlTable) -> None:
-    """Raise `ConfigError` for integers beyond 64 bits, and for lists and tables that are nested too deeply."""
+    """Raise `ConfigError` for what no setting can be: integers beyond 64 bits, numbers that are not finite, dates, keys
+    that are empty, and lists and tables that are nested too deeply.
+    """
     left: list[tuple[str, Any, int]] = [("", table, 0)]
     while left:
         place, value, depth = left.pop()
@@ -46,6 +51,10 @@ def check_content(table: TomlTable) -> None:
             raise ConfigError(f"{shortened(place)} is nested deeper than {DEEPEST} levels", place)
         if isinstance(value, int) and not -(2**63) <= value < 2**63:
             raise ConfigError(f"{place}: must be a number of up to 64 bits", place)
+        if isinstance(value, date | time):
+            raise ConfigError(
+                f"{place} = {value}: is a date or a time, which no setting is; as a text it has quotes", place
+            )
         if isinstance(value, Mapping):
             left += [(join(place, str(key)), inner, depth + 1) for key, inner in value.items()]
         elif isinstance(value, list | tuple):
@@ -70,6 +79,17 @@ def merged(base: TomlTable, over: TomlTable) -> dict[str, Any]:
     return result
 
 
+def named(table: TomlTable, usual: TomlTable) -> dict[str, Any]:
+    """The table with the names of its parts that have none: those that they have in `usual`."""
+    result = dict(table)
+    for key, value in table.items():
+        other = usual.get(key)
+        if isinstance(value, Mapping) and isinstance(other, Mapping) and not _names_another(other, value):
+            name = {"name": other["name"]} if "name" in other else {}
+            result[key] = name | named(value, other)
+    return result
+
+
 def overridden(table: TomlTable, override: str) -> dict[str, Any]:
     """A table after `"key.key=value"`. The value is written as in TOML. If it is not TOML, it is a string."""
     name, equals, text = override.partition("=")
@@ -80,6 +100,8 @@ def overridden(table: TomlTable, override: str) -> dict[str, Any]:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except (ValueError, RecursionError):
+        value = text.strip()
+    if isinstance(value, date | time):  # no setting is one, but a folder may be called so
         value = text.strip()
     return put(table, name.strip(), value)
 

@@ -36,7 +36,9 @@ class OwnExperiment(Experiment):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.built_by:
-            resolve(self.built_by, field="built_by")
+            make = resolve(self.built_by, field="built_by")
+            with located(""):  # while only the code that the user allows can be named
+                tables.arguments(make, self.options, "options")
 
     @property
     def alone(self) -> bool:

@@ -37,10 +37,15 @@ _STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=T
 
 
 def build(make: Make, table: Any, place: str, default: Any = None) -> Any:
-    """Call `make` with the values of a table. See `_arguments` for keys that the table leaves out."""
-    arguments = _arguments(options(make), make, _mapping(table, place), place, default)
+    """Call `make` with its `arguments` in a table."""
+    given = arguments(make, table, place, default)
     with located(place):
-        return make(**arguments)
+        return make(**given)
+
+
+def arguments(make: Make, table: Any, place: str, default: Any = None) -> dict[str, Any]:
+    """The values of a table, as what `make` takes. See `_arguments` for keys that the table leaves out."""
+    return _arguments(options(make), make, _mapping(table, place), place, default)
 
 
 def plain(value: Any, kind: Any = Any) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 from ...basics.errors import check
 from ...data import frames
 from ...data.formats.memory import UNPACKED
+from ...tasks import are_classes
 from .errors import check_known
 from .experiment import Experiment
 from .keys import tables_in
@@ -60,6 +61,7 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     needed = place is not None and place.default in (REQUIRED, "")
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
     check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
+    check(not user or user != label, "--user", user, "must be another column than --label")
     named = {name: column for name, column in (("path", path), ("label", label), ("user", user)) if column}
     for name in named:
         right = f"must be left out: {data} have no such column"
@@ -77,13 +79,15 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
 def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], bool]:
     """The features of a table, if not all of its other columns hold numbers, and whether its labels are no classes.
 
-    Raises `SettingError` without a label.
+    Raises `SettingError` without a label, or without a column of numbers.
     """
     rows, _ = frames.read(path, {}, UNPACKED, "--path", rest=True)
     frames.check_columns({label: "--label"} | ({user: "--user"} if user else {}), list(rows.columns), path)
     others = [name for name in rows.columns if name not in (label, user)]
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
-    return {} if numbers == others else {"features": numbers}, rows[label].dtype.kind == "f"
+    check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
+    words = rows[label].dtype.kind not in "iuf"
+    return {} if numbers == others else {"features": numbers}, not words and not are_classes(rows[label].to_numpy())
 
 
 def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:

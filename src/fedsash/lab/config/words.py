@@ -71,7 +71,7 @@ def show(value: Any) -> str:
         return "[" + ", ".join(show(inner) for inner in value) + "]"
     if value is None or isinstance(value, float) or is_dataclass(value):
         return str(value)
-    return json.dumps(value, ensure_ascii=False, default=str)
+    return json.dumps(value, ensure_ascii=False, default=str).replace("\x7f", "\\u007f")  # which TOML has escaped
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -104,9 +104,9 @@ class Statement:
 
     `number` names one number of each line (see `NUMBERS`), `at` the places that it needs. With `less`, the number is
     that of the difference between each line and this one: for those of `OF_EACH` the difference of the two numbers,
-    for the others the number of the differences at the places that both have. With `between`, every number must lie there, ends included.
-    Without it, each number must be above those of all `lines` that are listed later; lines in one list are not
-    compared with each other.
+    for the others the number of the differences at the places that both have. With `between`, every number must lie
+    there, ends included. Without it, each number must be above those of all `lines` that are listed later; lines in one
+    list are not compared with each other.
     """
 
     says: str

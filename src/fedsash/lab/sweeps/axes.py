@@ -15,7 +15,8 @@ from ...basics.errors import shortened
 from ..config import ConfigError, Experiment
 from ..config import parse as experiment
 from ..config.errors import check_known, prefixed
-from ..config.files import KEY, TomlTable, merged, put, read
+from ..config.files import KEY, TomlTable, merged, named, put, read
+from ..config.network import NetworkExperiment
 from ..config.words import show, shown
 
 KEYS = {
@@ -101,7 +102,7 @@ def parse(
     if unknown:
         raise ConfigError(f"unknown key {shortened(unknown[0])}; a sweep has {', '.join(KEYS)}")
     axes = _axes(table.get("axes"))
-    base = _base(table.get("base", {}), folder)
+    base = _named(_base(table.get("base", {}), folder))
     chosen = _only(axes, only)
     zipped = _zipped(table.get("zip", []), axes)
     overrides = list(overrides)
@@ -122,6 +123,17 @@ def _base(base: Any, folder: Path) -> TomlTable:
     if not isinstance(base, Mapping):
         raise ConfigError(f"base = {shown(base)}: must be a table, [base], or the path of an experiment file")
     return base
+
+
+def _named(base: TomlTable) -> TomlTable:
+    """The base with the names that its tables leave out, so that an axis may name the same thing and set more of it.
+
+    An engine is chosen by its keys, and the arguments of a function of one's own are its author's.
+    """
+    if "built_by" in base:
+        return base
+    usual = (NetworkExperiment() if "network" in base or "scheduler" in base else Experiment()).table()
+    return named(base, {key: value for key, value in usual.items() if key != "engine"})
 
 
 def _axes(table: Any) -> dict[str, SweepAxis]:

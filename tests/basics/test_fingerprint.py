@@ -78,6 +78,21 @@ class Counting(nn.Linear):
         return {"seen": self.seen}
 
 
+def with_attribute(value: Any) -> nn.Module:
+    layer = nn.Identity()
+    layer.given = value
+    return layer
+
+
+def frozen(number: int) -> nn.Module:
+    """Two equal layers, one of them frozen."""
+    torch.manual_seed(0)
+    layers = [nn.Linear(2, 2), nn.Linear(2, 2)]
+    layers[1].load_state_dict(layers[0].state_dict())
+    layers[number].requires_grad_(False)
+    return nn.Sequential(*layers)
+
+
 PAIRS: dict[str, tuple[Any, Any]] = {
     "numbers": (0.1, 0.2),
     "functions with arguments": (partial(weighted, factor=2.0), partial(weighted, factor=3.0)),
@@ -97,6 +112,9 @@ PAIRS: dict[str, tuple[Any, Any]] = {
     "paths": (Path("/a"), Path("/b")),
     "slots": (Slotted(1), Slotted(2)),
     "what a layer keeps beside tensors": (Counting(1), Counting(2)),
+    "functions of a layer": (with_attribute(torch.tanh), with_attribute(torch.relu)),
+    "lists of a layer": (with_attribute([1, 2]), with_attribute([3, 4])),
+    "frozen layers": (frozen(0), frozen(1)),
     "weights in half precision": (torch.zeros(3, dtype=torch.bfloat16), torch.ones(3, dtype=torch.bfloat16)),
 }
 
@@ -180,3 +198,10 @@ def test_what_changes_no_number_is_no_difference() -> None:
     assert not differences(same.fingerprint, federation().fingerprint)
     assert differences(federation(server=FedAdam()).fingerprint, federation(aggregation=FedGMA()).fingerprint)
     assert not differences(federation(aggregation=WeightedMean(limit=1e6)).fingerprint, federation().fingerprint)
+
+
+def test_a_model_among_its_own_settings_is_no_endless_text() -> None:
+    model = with_attribute([])
+    model.given += [model, model.extra_repr]  # type: ignore[operator]
+    model.named = model.extra_repr
+    assert text(model) == text(model) != text(with_attribute([]))

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -247,3 +248,15 @@ def busy_cores(count: int) -> Iterator[None]:
         for other in others:
             other.kill()
             other.wait()
+
+
+def test_steps_that_cannot_be_compiled_run_uncompiled_with_a_line(
+    work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise RuntimeError("the compiler has a bug\n  and says much")
+
+    monkeypatch.setattr("fedsash.executors.auto._compiled", fails)
+    engine, (why, said), _ = resolve(LocalEngine("vectorised", workers=1, threads=1), work, rounds=10**7)
+    assert engine.compile is False and "vectorised" in said
+    assert why == "engine: local steps can't be compiled (the compiler has a bug); they run uncompiled"

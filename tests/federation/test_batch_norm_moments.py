@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from fedsash.lab.checkpoints import load, save
-from fedsash.local import AdamW, LocalTraining
+from fedsash.local import SGD, AdamW, LocalTraining, Optimiser
 from fedsash.testing import close, identical
 from support.norms import alone, batch_norm_model, centrally_trained, with_norm
-from support.worlds import ENGINES, after
+from support.worlds import ENGINES, VECTORISED, after, federation
 
 KINDS = ["average", "local", "local_norm"]
 EPSILON = 1e-3
@@ -58,3 +60,13 @@ def test_a_resumed_run_goes_on_with_all_of_them_to_the_byte(buffers: Any, tmp_pa
     save(after(with_norm(**settings), 2), tmp_path)
     world = with_norm(**settings)
     assert identical(after(world, 2, load(tmp_path / "00000002", world.start())), unbroken)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("optimiser", [AdamW(), SGD(momentum=0.5)], ids=lambda it: type(it).__name__)
+def test_compiled_steps_keep_moments_too(optimiser: Optimiser) -> None:
+    """PyTorch's compiler had a bug for how they were kept."""
+    model = nn.Sequential(nn.Linear(4, 64), nn.ReLU(), nn.Linear(64, 3)).double()
+    local = LocalTraining(lr=0.01, batch=10, epochs=(1, 3), optimiser=optimiser, keep_moments=True)
+    compiled = after(federation(model=model, local=local, engine=replace(VECTORISED, compile=True)), 3)
+    assert close(compiled, after(federation(model=model, local=local), 3), 1e-12)

@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 DEEPEST = 8
 """The largest depth of nested values. A deeper value is described by its class only."""
+SHALLOW = DEEPEST - 3
+"""The depth at which a layer's settings begin: they may hold much that no number depends on."""
 
 
 def text(value: Any, depth: int = 0) -> str:
@@ -39,8 +41,8 @@ def text(value: Any, depth: int = 0) -> str:
         return repr(str(value))
     if isinstance(value, Tensor | np.ndarray):
         return _checksum(value)
-    if isinstance(value, nn.Module):
-        return _module(value)
+    if isinstance(value, nn.Module):  # one among a layer's settings may be the model itself
+        return _module(value) if depth < SHALLOW else type(value).__qualname__
     if isinstance(value, Mapping):
         return "{" + ", ".join(sorted(f"{inner(key)}: {inner(each)}" for key, each in value.items())) + "}"
     if isinstance(value, tuple | list):
@@ -120,12 +122,10 @@ def _code(code: CodeType) -> int:
 
 
 def _module(module: nn.Module) -> str:
-    """The text of a model: a checksum over its layers with their settings, and all parameters and buffers."""
-    settings = [
-        (name, type(layer).__qualname__, sorted((k, v) for k, v in vars(layer).items() if _plain(k, v)))
-        for name, layer in module.named_modules()
-    ]
-    value = crc32(repr(settings).encode())
+    """The text of a model: a checksum over its layers with their settings, its frozen parameters, and all numbers."""
+    settings = [(name, type(layer).__qualname__, _settings(layer)) for name, layer in module.named_modules()]
+    frozen = [name for name, parameter in module.named_parameters() if not parameter.requires_grad]
+    value = crc32(repr((settings, frozen)).encode())
     kept = module.state_dict()  # beside tensors it may hold anything (`get_extra_state`)
     for name, each in kept.items():
         value = crc32(f"{name} {text(each)}".encode(), value)
@@ -133,8 +133,12 @@ def _module(module: nn.Module) -> str:
     return f"{type(module).__qualname__} of {count} numbers, {value:08x}"
 
 
-def _plain(name: str, value: Any) -> bool:
-    return name != "training" and isinstance(value, int | float | str | tuple)
+def _settings(layer: nn.Module) -> list[tuple[str, str]]:
+    """The attributes of a layer that are its author's, and neither PyTorch's own nor of an unknown kind."""
+    own = {name: value for name, value in vars(layer).items() if name != "training" and not name.startswith("_")}
+    kinds = (int, float, str, tuple, list, dict, set)
+    known = {k: v for k, v in own.items() if isinstance(v, kinds) or callable(v) or is_dataclass(v)}
+    return sorted((name, text(value, SHALLOW)) for name, value in known.items())
 
 
 def _checksum(array: Tensor | np.ndarray[Any, Any]) -> str:

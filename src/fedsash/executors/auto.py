@@ -87,11 +87,15 @@ def resolve(
         alone = replace(engine, kind="sequential", block="auto", compile="auto")
         chosen, notes, promise = resolve(alone, work, rounds)
         return chosen, [line, *notes], promise
+    notes = []
     if engine.compile == "auto" and not reason:
-        candidates += _compiled(candidates, trials, rounds)
+        try:
+            candidates += _compiled(candidates, trials, rounds)
+        except RuntimeError as error:
+            notes = [f"engine: local steps can't be compiled ({_short(error)}); they run uncompiled"]
     trials.keep()
     best = choose(candidates)
-    return best.engine, [_said(best, candidates, trials.measured)], Promise(best.processor, trials.forget)
+    return best.engine, [*notes, _said(best, candidates, trials.measured)], Promise(best.processor, trials.forget)
 
 
 def choose(candidates: Sequence[Candidate]) -> Candidate:

@@ -13,15 +13,17 @@ from torch.overrides import TorchFunctionMode
 class RealSamples(TorchFunctionMode):
     """While active, BatchNorm computes its statistics over the samples for which `real` `[B]` is true.
 
-    So does InstanceNorm for its running statistics. Outputs of other samples are finite and mean nothing. Without a
-    real sample the running statistics become meaningless, too. As in PyTorch, running variances are unbiased.
+    So does InstanceNorm for its running statistics. Outputs of other samples mean nothing, and neither do the running
+    statistics of a batch without a real sample, whose samples then count as real: divided by a variance of nothing they
+    would grow from layer to layer. As in PyTorch, running variances are unbiased, and statistics of 16-bit inputs are
+    computed in 32 bits.
 
     Raises `RuntimeError` if the first dimension of an input is not that of the batch.
     """
 
     def __init__(self, real: Tensor) -> None:
         super().__init__()
-        self._real = real
+        self._real = real | ~real.any()
 
     def __torch_function__(
         self, func: Callable[..., Any], types: Iterable[type], args: tuple[Any, ...] = (), kwargs: Any = None
@@ -45,10 +47,10 @@ class RealSamples(TorchFunctionMode):
     ) -> Tensor:
         if not training:
             return F.batch_norm(input, running_mean, running_var, weight, bias, False, momentum, eps)
+        given, input = input.dtype, _wide(input)
         real, shape = self._share(input), (-1, *[1] * (input.dim() - 2))
         dims = [0, *range(2, input.dim())]
-        count = real.sum() * input[0, 0].numel()
-        some = count.clamp(min=1)
+        some = real.sum() * input[0, 0].numel()
         mean = (input * real).sum(dims) / some
         centred = input - mean.view(shape)
         var = (centred.square() * real).sum(dims) / some
@@ -56,7 +58,7 @@ class RealSamples(TorchFunctionMode):
         _follow(running_var, var * some / (some - 1).clamp(min=1), momentum)
         scale = (var + eps).rsqrt() if weight is None else (var + eps).rsqrt() * weight
         output = centred * scale.view(shape)
-        return output if bias is None else output + bias.view(shape)
+        return (output if bias is None else output + bias.view(shape)).to(given)
 
     def _instance_norm(
         self,
@@ -70,8 +72,9 @@ class RealSamples(TorchFunctionMode):
         eps: float = 1e-5,
     ) -> Tensor:
         if use_input_stats and running_mean is not None:
-            real = self._share(input).flatten(1)
-            flat, some = input.detach().flatten(2), real.sum().clamp(min=1)
+            wide = _wide(input.detach())
+            real = self._share(wide).flatten(1)
+            flat, some = wide.flatten(2), real.sum()
             _follow(running_mean, (flat.mean(2) * real).sum(0) / some, momentum)
             _follow(running_var, (flat.var(2) * real).sum(0) / some, momentum)
             running_mean = running_var = None
@@ -82,6 +85,10 @@ class RealSamples(TorchFunctionMode):
         if len(input) != len(self._real):
             raise RuntimeError("BatchNorm over something else than the samples of a batch")
         return self._real.to(input.dtype).view(-1, *[1] * (input.dim() - 1))
+
+
+def _wide(input: Tensor) -> Tensor:
+    return input.float() if input.element_size() < 4 else input
 
 
 def _follow(running: Tensor | None, new: Tensor, momentum: float) -> None:

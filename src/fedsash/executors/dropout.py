@@ -25,7 +25,8 @@ class SeededDropout(TorchFunctionMode):
     """While active, `nn.Dropout` and its 1d, 2d and 3d forms draw their masks by hashing `key` (an int64 tensor).
 
     The hash of (key, n, j) decides whether the n-th dropout layer of a forward pass keeps the element at flat position
-    j. So padding a batch, or stacking clients, does not change the masks of the real samples. The 1d, 2d and 3d forms
+    j. So padding a batch, or stacking clients, does not change the masks of the real samples, if the first dimension of
+    the dropout's input is the batch; otherwise engines draw other masks. The 1d, 2d and 3d forms
     keep or drop whole channels, by the hash of (key, n, channel). Kept elements are scaled by 1/(1-p). `calls` is the
     number of dropout layers so far.
     """

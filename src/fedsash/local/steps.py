@@ -211,8 +211,8 @@ class LocalSteps:
                 self._local.advance(w, moments, grad.completed(method.direction(step)), lr, n)
             if self._has_after:
                 method.after_step(step)
-            for name, old in before.items():  # a client without steps left keeps its moments
-                moments[name].copy_(torch.where(batch.weights.sum(1, keepdim=True) > 0, moments[name], old))
+            for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
+                moments[name].copy_(torch.where(batch.weights[:, :1] > 0, moments[name], old))
 
     def _parts(self, w: Tensor, moments: Vectors) -> list[tuple[Tensor, Vectors]]:
         """The parts of the models for each piece of a gradient, with those of the moments; all are views."""

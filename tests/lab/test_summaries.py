@@ -58,6 +58,18 @@ def test_the_summary_by_hand() -> None:
     assert model["gain"] == 0 and window["gain"] == pytest.approx(0.3)
 
 
+def test_an_average_that_begins_among_the_last_evaluations_has_no_mean_and_no_gain() -> None:
+    """Its mean would be of other rounds than the model's: here 0.8 against 0.5, where it is worse in each of them."""
+    own, late = [0.2, 0.4, 0.9], [0.8]
+    rows = [row(t, value) for t, value in enumerate(own)] + [row(2, value, "late") for value in late]
+    found = models(rows, last=3)
+    assert found["late"]["value"] == 0.8 and found["model"]["last_mean"] == pytest.approx(0.5)
+    assert (found["late"]["last_mean"], found["late"]["last_std"], found["late"]["gain"]) == (None, None, None)
+    assert models(rows, last=1)["late"]["gain"] == pytest.approx(-0.1)
+    held = [each | {"split": "held_out"} for each in rows]
+    assert summarise([*rows, *held], Evaluation(last=3), ACCURACY)["chosen"] == "model"
+
+
 def test_what_should_be_low_is_best_where_it_is_lowest_and_gains_by_falling() -> None:
     rows = history({"model": [4.0, 2.0, 3.0], "w": [5.0, 1.5, 1.0]}, metric="rmse")
     found = models(rows, last=2, criterion=replace(RMSE, target=2.0))

@@ -40,21 +40,22 @@ def content(metrics: Iterable[Metrics], names: Sequence[str] = ()) -> dict[str, 
 def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
     """The results in a run's rows: the means of the numbers over clients at the last `last` evaluations.
 
-    A number is None if one of its values is undefined. The counts of clients are those of the last evaluation.
+    A number is None if one of its values is undefined, and for a model that was not evaluated at all of them. The
+    counts of clients are those of the model's last evaluation.
     """
-    found: dict[str, dict[str, list[Mapping[str, Any]]]] = {}
+    found: dict[str, dict[str, dict[int, Mapping[str, Any]]]] = {}
     for row in rows:
         if OVER_CLIENTS[0] in row and row["split"] in SPLITS:
-            found.setdefault(row["split"], {}).setdefault(row["model"], []).append(row)
+            found.setdefault(row["split"], {}).setdefault(row["model"], {})[row["round"]] = row
     return {
-        split: {model: _over(its[-last:]) for model, its in models.items()}
+        split: {model: _over(its, sorted(set().union(*models.values()))[-last:]) for model, its in models.items()}
         for split, models in sorted(found.items(), key=lambda item: list(SPLITS).index(item[0]))
     }
 
 
-def _over(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    means = {name: _mean([row.get(name) for row in rows]) for name in OVER_CLIENTS}
-    return means | {name: rows[-1].get(name, 0) for name in COUNTED}
+def _over(rows: Mapping[int, Mapping[str, Any]], last: Sequence[int]) -> dict[str, Any]:
+    means = {name: _mean([rows.get(round, {}).get(name) for round in last]) for name in OVER_CLIENTS}
+    return means | {name: rows[max(rows)].get(name, 0) for name in COUNTED}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:

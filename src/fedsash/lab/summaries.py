@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -50,8 +50,9 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     `metric` has the fields of the criterion, and the `split` on which models are compared. Each model has:
 
     - `value`: at the last evaluation.
-    - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the values at the last
-      `evaluation.last` evaluations, or at all if there are fewer. This is the spread over rounds, not over seeds.
+    - `last_mean`, `last_std`: mean and population standard deviation (dividing by n) of the values at the run's last
+      `evaluation.last` evaluations, or at all if there are fewer. This is the spread over rounds, not over seeds. An
+      average that begins among them has none, since it could not be compared.
     - `best`: `{"round", "value", "chosen_on"}`, the first round that is best on `evaluation.best_on`, or on the test
       set if there are no held-out data, and the value of this round.
     - `rounds_to_target`: the first evaluated round that reaches the criterion's target. None if there is no such round.
@@ -65,19 +66,20 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     rows = list(rows)
     curves, held_out = Curves.of(rows, criterion), Curves.of(rows, criterion, "held_out")
     deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
-    models, end = {}, max(map(max, curves.models.values()), default=0)
+    models, last = {}, _last(curves, evaluation.last)
     for model, points in curves.models.items():
-        if end not in points:
+        if last[-1] not in points:
             continue
         best = _best(points, deciding.models.get(model, {}), criterion)
         chosen_on = best and best | {"chosen_on": deciding.split}
-        models[model] = _summarise(points, evaluation.last, criterion) | {"best": chosen_on}
+        models[model] = _summarise(points, last, criterion) | {"best": chosen_on}
     base = models.get("model", {}).get("last_mean")
     for of_model in models.values():
         mean = of_model["last_mean"]
         of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
-    held = {model: points for model, points in held_out.models.items() if model in models}
-    means = {model: fmean(list(points.values())[-evaluation.last :]) for model, points in held.items()}
+    ends = _last(held_out, evaluation.last)
+    held = {model: points for model, points in held_out.models.items() if model in models and points.keys() >= {*ends}}
+    means = {model: fmean(points[round] for round in ends) for model, points in held.items()}
     metric = asdict(criterion) | {"split": curves.split}
     return {
         "metric": metric,
@@ -126,8 +128,13 @@ def _privacy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     return {name: found[-1].get(name) for name in names} if found else None
 
 
-def _summarise(points: Mapping[int, float], last: int, criterion: Criterion) -> dict[str, Any]:
-    values = list(points.values())[-last:]
+def _last(curves: Curves, count: int) -> list[int]:
+    """The last `count` rounds in which a model was evaluated, ascending."""
+    return sorted(set().union(*curves.models.values()))[-count:]
+
+
+def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Criterion) -> dict[str, Any]:
+    values = [points.get(round, math.nan) for round in last]
     defined = all(math.isfinite(value) for value in values)
     return {
         "value": values[-1] if math.isfinite(values[-1]) else None,

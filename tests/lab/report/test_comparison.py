@@ -31,6 +31,7 @@ class CollectedRun:
     labels: dict[str, str]
     means: dict[str, float | None]
     curves: Curves = field(default_factory=lambda: Curves(ACCURACY, "test", {}))
+    forked: int | None = None
     summary: dict[str, Any] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -125,6 +126,18 @@ def test_runs_of_no_sweep_are_grouped_by_what_they_are_but_for_seed_and_engine()
     rows = compare(runs, "run=a")
     assert only(rows, "model", run="a").mean == 0.5
     assert only(rows, "model", run="c").gain == 0.75
+
+
+def test_runs_of_another_precision_and_forks_are_no_seeds_of_one_experiment() -> None:
+    low = {"seed": 1, "engine": {"precision": "bfloat16", "workers": 1}}
+    runs = [
+        CollectedRun("a", {"seed": 0, "engine": {"workers": 1}}, {}, {"model": 0.25}),
+        CollectedRun("b", {"seed": 1, "engine": {"precision": "full"}}, {}, {"model": 0.75}),
+        CollectedRun("low", low, {}, {"model": 0.5}),
+        CollectedRun("fork", {"seed": 0}, {}, {"model": 1.0}, forked=2),
+    ]
+    rows = compare(runs)
+    assert {row.labels["run"]: row.mean for row in rows} == {"a": 0.5, "low": 0.5, "fork": 1.0}
 
 
 def test_what_can_t_be_compared_is_refused() -> None:

@@ -15,7 +15,7 @@ from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.markup import MISSING
-from fedsash.lab.summaries import GOAL, goal_content
+from fedsash.lab.summaries import GOAL, goal_content, summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 from support.pages import HOSTILE, Outline, figure, put, specs, traced, written
@@ -26,6 +26,12 @@ CONFIG = "rounds = 3\n[evaluation]\nlast = 2\n"
 
 def page(*folders: Path) -> str:
     return document(collect(list(folders)), "")
+
+
+def ended(folder: Path, criterion: Criterion = ACCURACY) -> None:
+    """Write the summary of a run that has ended."""
+    rows = Records(folder).load()
+    write_json(folder / "summary.json", summarise(rows, Evaluation(), criterion) | {"rounds": rows[-1]["round"]})
 
 
 def headings(text: str) -> list[str]:
@@ -83,7 +89,8 @@ def test_runs_that_different_metrics_decide_have_pictures_and_tables_of_their_ow
 
 def test_seeds_that_different_metrics_decide_are_not_compared_and_the_page_says_why(tmp_path: Path) -> None:
     for seed, criterion in enumerate((ACCURACY, RMSE)):
-        written(tmp_path / "runs" / f"s{seed}", {"model": [0.5]}, f"seed = {seed}\n", criterion)
+        folder = written(tmp_path / "runs" / f"s{seed}", {"model": [0.5]}, f"seed = {seed}\n", criterion)
+        ended(folder, criterion)
     runs = {f"s{seed}": {"seed": str(seed)} for seed in (0, 1)}
     put(tmp_path, "sweep.json", {"title": "t", "axes": {"seed": ["0", "1"]}, "runs": runs, "failed": {}})
     assert "seeds are not compared: s1: rmse on the test set decides" in page(tmp_path)
@@ -120,3 +127,30 @@ def test_a_metric_that_is_no_number_is_one_line(
         out, error = capsys.readouterr()
         assert out == "" and error.count("\n") == 1 and "line 1: rmse = " in error
     assert not (tmp_path / "p.html").exists()
+
+
+def test_seeds_that_are_not_finished_are_not_among_the_means(tmp_path: Path) -> None:
+    for seed in range(3):
+        folder = written(tmp_path / "runs" / f"s{seed}", {"model": [0.2 * seed]}, f"seed = {seed}\n")
+        if seed < 2:
+            ended(folder)
+    runs = {f"s{seed}": {"seed": str(seed)} for seed in range(3)}
+    put(tmp_path, "sweep.json", {"title": "t", "axes": {"seed": ["0", "1", "2"]}, "runs": runs, "failed": {}})
+    text = page(tmp_path)
+    assert (
+        "10.00 ± 14.14" in Outline(text).cells and "not among the means over seeds: s2, which is not finished" in text
+    )
+
+
+def test_runs_whose_names_are_alike_for_files_have_pictures_of_their_own(tmp_path: Path) -> None:
+    names = ["a.b", "a b", "A-b"]
+    for name in names:
+        written(tmp_path / "runs" / name, {"model": [0.5, 0.6]})
+    put(tmp_path, "sweep.json", {"title": "t", "axes": {}, "runs": {name: {} for name in names}, "failed": {}})
+    written(tmp_path / "runs" / "timed", {"model": [0.5]})
+    put(tmp_path, "runs/timed/timeline.json", {"intervals": [[0]]})
+    put(tmp_path, "sweep.json", {"title": "t", "axes": {}, "runs": {n: {} for n in (*names, "timed")}, "failed": {}})
+    figures = tmp_path / "figures"
+    assert main(["report", str(tmp_path), "--out", str(tmp_path / "p.html"), "--figures", str(figures)]) == 0
+    found = sorted(path.name for path in figures.glob("*.png"))
+    assert found == ["A-b-curves-2.png", "a-b-curves.png", "a.b-curves.png", "timed-curves.png"]

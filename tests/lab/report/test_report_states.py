@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from fedsash import Broadcast, Fork, Window
 from fedsash.evaluation import Evaluation
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
@@ -18,6 +19,7 @@ from fedsash.lab.report.page import document
 from fedsash.lab.report.page.curves import MOST
 from fedsash.lab.runs import run
 from fedsash.servers import ServerSGD
+from support.observing import start
 from support.pages import ANALYSES, LIMIT, Outline, figure, put, traced, written
 from support.worlds import federation
 
@@ -182,3 +184,16 @@ def test_a_run_made_in_python_shows_the_means_of_its_own_summary(tmp_path: Path)
     found = collect([tmp_path / "a"])
     assert found.runs[0].summary["over_clients"] == result.summary["over_clients"]
     assert "over the last 3 evaluations" in document(found, "")
+
+
+def test_a_fork_says_so_and_where_its_broadcast_begins(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"averages": {"w": Window(2)}}
+    start(federation(**settings), 3, tmp_path / "a", every=1)
+    world = federation(**settings, broadcast=Broadcast("w", 1))
+    start(world, 4, tmp_path / "f", fork=Fork(tmp_path / "a", 2), config={"broadcast": {"start": 1}})
+    (found,) = collect([tmp_path / "f"]).runs
+    assert (found.forked, found.broadcast_start, found.settings["forked"]) == (2, 2, "at round 2")
+    text = document(collect([tmp_path / "f"]), "")
+    assert "--fork SOURCE@2" in text and "SOURCE is the run from which f was forked" in text
+    (plain,) = collect([tmp_path / "a"]).runs
+    assert (plain.forked, plain.broadcast_start) == (None, None)

@@ -206,3 +206,9 @@ def test_ends_by_trips_are_over_as_many_trips_for_all_lines() -> None:
     often = Series({float(t): t for t in range(1, 51)}, 10)
     seldom = Series({float(t): t for t in range(5, 51, 5)}, 10)
     assert [line.last for line in _alike({"often": often, "seldom": seldom}).values()] == [10, 2]
+
+
+def test_a_target_that_the_best_missed_is_said_though_another_was_not_run(tmp_path: Path) -> None:
+    results = pretend(tmp_path, reproduction(), {"seed=0,B": [0.1] * 6})
+    pick = Pick({"seed": ("0",)}, "model", "rounds_to_target")
+    assert str(results.best(pick, "method")) == "6+"

@@ -14,7 +14,8 @@ HILL = Series({float(x): 10.0 - abs(x - 40) / 10 for x in range(0, 100, 10)}, la
 FLAT = Series({float(x): 8.0 for x in range(0, 100, 10)})
 LABELLED = Series({"0.05": 8.0, "0.2": 4.0})
 SPARSE = Series({0.0: 1.0, 50.0: 3.0, 90.0: 4.0})
-LINES = {"hill": HILL, "flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
+LOST = Series({0.0: 80.0, 10.0: math.nan, 20.0: math.nan}, last=2)
+LINES = {"lost": LOST, "hill": HILL, "flat": FLAT, "labelled": LABELLED, "sparse": SPARSE}
 
 
 def judged(**given: Any) -> Verdict:
@@ -57,6 +58,7 @@ def test_a_statement_holds_where_its_numbers_say_so(given: dict[str, Any], right
         ({"number": "value", "at": ["0.8"], "lines": ["labelled"], "between": [0, 10]}, "at 0.8: labelled unknown"),
         ({"number": "peak", "at": [91, 99], "between": [0, 100]}, "hill unknown"),
         ({"lines": ["flat", "valley"]}, "there is no valley"),
+        ({"lines": ["lost", "flat"]}, "lost unknown"),
         ({"less": "valley", "between": [0, 1]}, "there is no valley"),
         ({"less": "labelled", "number": "spread", "between": [0, 1]}, "hill less labelled unknown"),
     ],

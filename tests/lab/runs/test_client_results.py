@@ -19,11 +19,14 @@ from fedsash.federation import Federation
 from fedsash.lab import terminal
 from fedsash.lab.cli import main
 from fedsash.lab.client_results import CLIENTS, over_last
+from fedsash.lab.pictures import Bars
+from fedsash.lab.pictures.clients import clients as picture_of
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import compare
 from fedsash.lab.report.page import document
 from fedsash.lab.runs import Result
 from fedsash.lab.table import tables
+from fedsash.tasks import Criterion
 from support.observing import final, go_on, rows, start
 from support.worlds import data, federation
 
@@ -101,10 +104,32 @@ def test_the_summary_has_the_means_over_the_last_evaluations(result: Result) -> 
 
 
 def test_a_number_that_is_undefined_or_missing_in_an_evaluation_has_no_mean() -> None:
-    row: dict[str, Any] = {"split": "client_test", "model": "model", "client_mean": 0.5, "worst_tenth": 0.25}
-    values = [row | {"client_std": math.nan}, row | {"client_std": 0.5, "worst_tenth": None}, row | {"split": "else"}]
-    [of] = over_last(values, 5)["client_test"].values()
+    row: dict[str, Any] = {
+        "split": "client_test",
+        "model": "model",
+        "client_mean": 0.5,
+        "worst_tenth": 0.25,
+        "round": 1,
+    }
+    values = [row | {"client_std": math.nan}, row | {"client_std": 0.5, "worst_tenth": None, "round": 2}]
+    [of] = over_last([*values, row | {"split": "else"}], 5)["client_test"].values()
     assert (of["client_mean"], of["worst_tenth"], of["client_std"], of["worst_client"]) == (0.5, None, None, None)
+
+
+def test_a_model_that_begins_among_the_last_evaluations_has_no_means() -> None:
+    row: dict[str, Any] = {"split": "client_test", "model": "model", "client_mean": 0.5, "round": 1}
+    rows = [row, row | {"round": 2}, row | {"round": 2, "model": "late"}]
+    assert [of["client_mean"] for of in over_last(rows, 2)["client_test"].values()] == [0.5, None]
+    assert [of["client_mean"] for of in over_last(rows, 1)["client_test"].values()] == [0.5, 0.5]
+
+
+@pytest.mark.parametrize("values", [[None, None, 0.5], [None, None, None]])
+def test_a_client_for_which_the_model_has_no_result_keeps_its_other_bars(values: list[float | None]) -> None:
+    content = {"round": 3, "clients": [0, 1, 2], "splits": {"test": {"model": values, "w": [0.1, 0.9, 0.4]}}}
+    (panel,) = picture_of(content, Criterion()).panels
+    (bars,) = panel.layers
+    assert isinstance(bars, Bars) and bars.heights[1] == [10, 90, 40] and len(bars.heights[0]) == 3
+    assert panel.name.endswith(", after round 3")
 
 
 def test_a_stopped_run_goes_on_to_the_same_bytes_of_all_results(result: Result, tmp_path: Path) -> None:
@@ -176,3 +201,15 @@ def test_an_experiment_file_deals_out_the_test_set_and_tunes(tmp_path: Path) -> 
     assert parse(experiment.table()) == experiment
     world = experiment.federated_data()
     assert world.test is not None and sum(map(len, world.client_test)) == len(world.test)
+
+
+def test_clients_without_names_are_compared_by_seed(tmp_path: Path) -> None:
+    for seed in range(2):
+        config = {"seed": seed, "evaluation": {"every": 2, "last": 2, "client_test": True}}
+        start(world(seed=seed), 2, tmp_path / f"{seed}", config=config)
+    found = collect([tmp_path / "0", tmp_path / "1"]).runs
+    rows = compare(found, of="client_test/each")
+    assert {row.labels["seed"] for row in rows} == {"0", "1"} and all(len(row.values) == 1 for row in rows)
+    named = [replace(run, clients=run.clients and run.clients | {"clients": list("abcdef")}) for run in found]
+    rows = compare(named, of="client_test/each")
+    assert all(row.labels.keys() == {"run", "client"} and len(row.values) == 2 for row in rows)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ...basics.errors import shortened
@@ -24,17 +25,18 @@ MOST = 200
 def clients(content: Mapping[str, Any], criterion: Criterion) -> Picture:
     """The results in `client_results.content`, from the worst client to the best, one panel for each split.
 
-    A few clients have a bar for each model, in the order of the global model's results. Of more clients each model is a
-    line of its sorted results.
+    A few clients have a bar for each model, in the order of the global model's results; those where it has none are the
+    first. Of more clients each model is a line of its sorted results.
 
-    Clients without a result are left out. Raises `ValueError` if the content is something else.
+    Clients without any result are left out. Raises `ValueError` if the content is something else.
     """
     few = len(content["clients"]) <= FEW
     panels = [
-        _bars(split, models, content["clients"], criterion) if few else _panel(split, models, criterion)
+        replace(panel, name=f"{panel.name}, after round {content['round']}")
         for split, models in content["splits"].items()
+        for panel in [_bars(split, models, content["clients"], criterion) if few else _panel(split, models, criterion)]
     ]
-    caption = f"The {criterion.name} of each client after round {content['round']}, sorted from the worst to the best"
+    caption = f"The {criterion.name} of each client, sorted from the worst to the best"
     caption += (
         " by the global model."
         if few
@@ -46,9 +48,9 @@ def clients(content: Mapping[str, Any], criterion: Criterion) -> Picture:
 def _bars(
     split: str, models: Mapping[str, Sequence[float | None]], names: Sequence[Any], criterion: Criterion
 ) -> Panel:
-    first = next(iter(models.values()))
-    known = [i for i, value in enumerate(first) if value is not None and not math.isnan(value)]
-    order = sorted(known, key=lambda i: first[i], reverse=criterion.better == "lower")  # type: ignore[arg-type,return-value]
+    first, columns = next(iter(models.values())), list(zip(*models.values(), strict=True))
+    known = [i for i, column in enumerate(columns) if any(map(_known, column))]
+    order = sorted(known, key=lambda i: (_known(value := first[i]), value and -criterion.error_of(value)))
     heights = [[_scaled(values[i], criterion) for i in order] for values in models.values()]
     averages = [model for model in models if model != "model"]
     colours = [GREY if model == "model" else look(averages.index(model)).colour for model in models]
@@ -56,6 +58,10 @@ def _bars(
     x = Axis("client", -0.7, len(order) - 0.3, ticks)
     bars = Bars(list(models), range(len(order)), heights, colours)
     return Panel(SPLITS[split], x, Axis(_label(criterion)), [bars], 4.5, 3.5)
+
+
+def _known(value: float | None) -> bool:
+    return value is not None and not math.isnan(value)
 
 
 def _scaled(value: float | None, criterion: Criterion) -> float | None:
@@ -76,7 +82,7 @@ def _panel(split: str, models: Results, criterion: Criterion) -> Panel:
 
 
 def _line(name: str, values: Sequence[float | None], criterion: Criterion, style: Any) -> Line:
-    defined = [value for value in values if value is not None and not math.isnan(value)]
+    defined = [value for value in values if value is not None and _known(value)]
     ordered = sorted(defined, reverse=criterion.better == "lower")
     count = len(ordered)
     shown = range(count) if count <= MOST else [round(i * (count - 1) / (MOST - 1)) for i in range(MOST)]

@@ -12,9 +12,8 @@ from typing import Any
 
 from ...basics.errors import RunError, one_line
 from ...basics.paths import inside
-from ...basics.saved import StateError, place, saved_rounds
+from ...basics.saved import StateError, manifest, place, saved_rounds
 from ...evaluation import Curves, Evaluation
-from .. import checkpoints
 from ..client_results import CLIENTS, over_last
 from ..files import read, table, there
 from ..records import Records
@@ -48,6 +47,8 @@ class CollectedRun:
     round, and the `timeline` that it writes at its end. `clients` are the last results of each client, if it has any.
     `guard` has the rows of rounds with clients that are missing or refused. `served` says whether its clients were on
     nodes. `made_of` is what its newest saved state says of a run that Python made, whose `config` has no settings.
+    `forked` is the round at which it was forked by hand from another run, of whose first rounds its settings say
+    nothing. `broadcast_start` is the round after which clients receive an average.
     """
 
     name: str
@@ -66,11 +67,13 @@ class CollectedRun:
     guard: list[dict[str, Any]] = field(default_factory=list)
     served: bool = False
     made_of: dict[str, str] = field(default_factory=dict)
+    forked: int | None = None
+    broadcast_start: int | None = None
 
     @property
     def settings(self) -> dict[str, Any]:
         """All that is known of how it was trained."""
-        return self.made_of | self.config
+        return self.made_of | self.config | ({} if self.forked is None else {"forked": f"at round {self.forked}"})
 
     @property
     def rounds(self) -> int:
@@ -186,6 +189,8 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     timeline, clients = _optional(folder / "timeline.json"), _optional(folder / CLIENTS)
     run = CollectedRun(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
     guard = [row for row in rows if row["split"] == "guard"]
+    newest = _newest(folder / "state")
+    forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
     more: dict[str, Any] = {
         "partition": partition,
         "clients": clients,
@@ -193,18 +198,32 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
         "timeline": timeline,
         "guard": guard,
         "served": _optional(folder / "engine.json") == {},
-        "made_of": _made_of(folder / "state") if "built_by" in config else {},
+        "made_of": _made_of(newest) if "built_by" in config else {},
+        "forked": forked,
+        "broadcast_start": _broadcast_start(config, newest, forked or 0),
     }
     found.runs.append(replace(run, **more))
     found.analyses += _results(folder / "analyses", name, found.damaged)
 
 
-def _made_of(states: Path) -> dict[str, str]:
-    """The parts of a federation as its newest saved state has them, without the modules of their classes."""
-    parts: dict[str, str] = {}
+def _newest(states: Path) -> dict[str, Any]:
+    """What the newest saved state of a run says beside its tensors; nothing if it can't be read."""
     with suppress(StateError):  # the page can do without
         for newest in saved_rounds(states)[-1:]:
-            parts = checkpoints.fingerprint(place(states, newest))
+            return manifest(place(states, newest))
+    return {}
+
+
+def _broadcast_start(config: dict[str, Any], newest: dict[str, Any], forked: int) -> int | None:
+    """The round after which clients receive an average: as it was chosen, or else as it is set. None without one."""
+    broadcast = config.get("broadcast")
+    start = (newest.get("choice") or {}).get("start", broadcast.get("start") if isinstance(broadcast, dict) else None)
+    return max(start, forked) if isinstance(start, int) else None
+
+
+def _made_of(newest: dict[str, Any]) -> dict[str, str]:
+    """The parts of a federation as its saved state has them, without the modules of their classes."""
+    parts: dict[str, str] = newest.get("fingerprint", {})
     return {k: re.sub(r"\b(?:\w+\.)+(?=[A-Z]\w*\()", "", text) for k, text in parts.items() if text != "None"}
 
 

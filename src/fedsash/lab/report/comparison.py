@@ -42,6 +42,8 @@ class ComparedRun(Protocol):
     def summary(self) -> Mapping[str, Any]: ...
     @property
     def clients(self) -> Mapping[str, Any] | None: ...
+    @property
+    def forked(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,8 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
 
     What is compared is the `last_mean` of the metric that decides, or with `of = "SPLIT/NUMBER"` a number over clients
     (see `client_results.over_last`), such as `"client_test/worst_tenth"`. With `of = "SPLIT/each"` it is the result of
-    each client at the last evaluation, and each row is of one client.
+    each client at the last evaluation, and each row is of one client. Clients without names are others with another
+    seed, which deals the samples out: then each row is of one seed, too.
 
     The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
     of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
@@ -133,7 +136,7 @@ def _compared(run: ComparedRun, of: str) -> list[Compared]:
     if number == EACH and split in clients["splits"]:
         named, models = replace(criterion, name=f"{criterion.name} (last evaluation)"), clients["splits"][split]
         return [
-            ({"client": str(name)}, Curves(named, split, {}), {model: each[i] for model, each in models.items()})
+            (_client(name, run), Curves(named, split, {}), {model: each[i] for model, each in models.items()})
             for i, name in enumerate(clients["clients"])
         ]
     if split not in results or number not in OVER_CLIENTS:
@@ -148,6 +151,11 @@ def _compared(run: ComparedRun, of: str) -> list[Compared]:
     if number == "client_std":
         named = replace(named, better="lower")
     return [({}, Curves(named, split, {}), {model: found[number] for model, found in results[split].items()})]
+
+
+def _client(name: str | int, run: ComparedRun) -> dict[str, str]:
+    """The labels of a client."""
+    return {"client": str(name)} if isinstance(name, str) else {"client": str(name), "seed": str(_seed(run))}
 
 
 def table(rows: Sequence[Row]) -> Table:
@@ -179,7 +187,7 @@ def labels_of(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
         labels = {axis: label for axis, label in run.labels.items() if axis not in ("seed", "options.seed")}
         known = run.name  # nobody knows the settings of a run that was made in Python: it is like no other one
         if run.config.get("built_by", run.config):
-            known = json.dumps(_without_seed(run.config), sort_keys=True)
+            known = json.dumps([_without_seed(run.config), run.forked], sort_keys=True)
         found.append(labels or {"run": first.setdefault(known, run.name)})
     return found
 
@@ -195,6 +203,7 @@ def _seed(run: ComparedRun) -> int:
 def _without_seed(config: Mapping[str, Any]) -> dict[str, Any]:
     """The settings in which runs must not differ to be those of one experiment."""
     kept = {key: value for key, value in config.items() if key not in ("seed", "engine", "options")}
+    kept |= {"precision": config.get("engine", {}).get("precision", "full")}
     return kept | {"options": {key: value for key, value in config.get("options", {}).items() if key != "seed"}}
 
 

@@ -28,7 +28,7 @@ from ..sweeps import PlannedRun
 from .composed import Finding, composed, series
 from .figures import AGAINST, Figure, Look
 from .pick import STATISTICS
-from .results import Measurement, Results, safe
+from .results import TO_TARGET, Measurement, Results, safe
 from .statements import Place, Series, Verdict
 
 if TYPE_CHECKING:
@@ -125,10 +125,18 @@ def _values(figure: Figure, results: Results, command: str) -> Made:
         name: Series({x: m.value for x, m in zip(labels, line, strict=True) if m.value is not None})
         for name, line in lines.items()
     }
-    return {figure.name: _paired(_plot(figure, labels, lines))}, numbers
+    return {figure.name: _paired(_plot(figure, labels, lines, _unit(figure, results)))}, numbers
 
 
-def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measurement]]) -> Picture:
+def _unit(figure: Figure, results: Results) -> str:
+    """What the values of a figure are, before the words for their statistic; empty for rounds and trips."""
+    if figure.where.statistic in TO_TARGET or not results.runs(figure.where):
+        return ""
+    criterion = results.criterion(figure.where)
+    return f"{criterion.name} (%), " if criterion.share else f"{criterion.name}, "
+
+
+def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measurement]], unit: str) -> Picture:
     """A line for each name, with the standard deviation over seeds as error bars."""
     layers = []
     for i, (name, line) in enumerate(lines.items()):
@@ -137,7 +145,7 @@ def _plot(figure: Figure, labels: list[str], lines: Mapping[str, list[Measuremen
             x, y, errors = zip(*known, strict=True)
             layers.append(Line(name, x, y, look(i), errors=errors if any(errors) else None))
     across = Axis(figure.label, -0.5, len(labels) - 0.5, dict(enumerate(labels)))
-    upward = Axis(STATISTICS[figure.where.statistic])
+    upward = Axis(f"{unit}{STATISTICS[figure.where.statistic]}")
     panel = Panel(figure.name, across, upward, layers, 7, 4.5, ends=len(layers) > NAMED)
     return Picture(figure.title or figure.name, [panel])
 

@@ -121,11 +121,11 @@ class Results:
         found = {label: self.measured(pick | Pick({axis: (label,)})) for label in self.sweep.axes[axis]}
         found = {label: each for label, each in found.items() if each.asked} or found
         known = {label: each.value for label, each in found.items() if each.value is not None}
+        why = "; ".join(dict.fromkeys(each.why for each in found.values() if each.why))
         if not known:
-            return next(iter(found.values()))
+            return replace(max(found.values(), key=lambda each: each.runs), why=why)
         lowest = pick.statistic in TO_TARGET or self.criterion(pick).better == "lower"
         chosen = (min if lowest else max)(known, key=known.__getitem__)
-        why = "; ".join(dict.fromkeys(each.why for each in found.values() if each.why))
         return replace(found[chosen], why=why, chosen=chosen if len(found) > 1 else "")
 
     def curve(self, run: PlannedRun, model: str, by: str = "round") -> Mapping[int, float]:

@@ -62,7 +62,7 @@ def _ratio(a: float, b: float) -> float:
 Measure = Callable[[Series, Sequence[Any]], float]
 
 NUMBERS: dict[str, tuple[str, tuple[int, ...], Measure]] = {
-    "end": ("at the end", (0,), lambda of, at: fmean(list(of.within().values())[-of.last :])),
+    "end": ("at the end", (0,), lambda of, at: fmean(list(of.values.values())[-of.last :])),
     "value": ("at {}", (1,), lambda of, at: of.at(at[0])),
     "change": ("change from {} to {}", (2,), lambda of, at: of.at(at[1]) - of.at(at[0])),
     "ratio": ("at {} divided by that at {}", (2,), lambda of, at: _ratio(of.at(at[0]), of.at(at[1]))),

@@ -10,8 +10,8 @@ from ...pictures.clients import clients as picture_of
 from ..collect import CollectedRun
 
 
-def clients(runs: Sequence[CollectedRun], notes: list[str]) -> Picture | None:
-    """The sorted results of the clients, a panel for each split of each run. None if no run has written them."""
+def clients(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
+    """The sorted results of the clients, a panel for each split of each run; those together that show the same."""
     drawn: dict[str, Picture] = {}
     for run in runs:
         if run.clients is not None:
@@ -19,12 +19,9 @@ def clients(runs: Sequence[CollectedRun], notes: list[str]) -> Picture | None:
                 drawn[run.name] = picture_of(run.clients, run.curves.criterion)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
                 notes.append(f"the clients' own results of {run.name} are left out: {error!r}")
-    if not drawn:
-        return None
-    several, first = len(drawn) > 1, next(iter(drawn.values()))
-    panels = [
-        replace(panel, name=f"{name}: {panel.name}") if several else panel
-        for name, picture in drawn.items()
-        for panel in picture.panels
-    ]
-    return replace(first, panels=panels)
+    alike: dict[tuple[str, str], Picture] = {}
+    for name, picture in drawn.items():
+        panels = [replace(of, name=f"{name}: {of.name}") if len(drawn) > 1 else of for of in picture.panels]
+        one = alike.setdefault((picture.title, picture.caption), replace(picture, panels=[]))
+        alike[picture.title, picture.caption] = replace(one, panels=[*one.panels, *panels])
+    return list(alike.values())

@@ -95,13 +95,6 @@ def _thinned(panel: Panel, step: int) -> Panel:
 def _marks(runs: Sequence[CollectedRun]) -> dict[str, Any]:
     """The target and the start of the broadcast, if they are the same in all runs."""
     targets = {run.curves.criterion.target for run in runs}
-    starts = {_broadcast_start(run) for run in runs}
+    starts = {run.broadcast_start for run in runs}
     target, start = (of.pop() if len(of) == 1 else None for of in (targets, starts))
     return {"target": target, "broadcast_start": start}
-
-
-def _broadcast_start(run: CollectedRun) -> int | None:
-    """The round after which clients receive an average, if the configuration has a broadcast."""
-    broadcast = run.config.get("broadcast")
-    start = broadcast.get("start") if isinstance(broadcast, dict) else None
-    return start if isinstance(start, int) else None

@@ -170,9 +170,8 @@ def _clients(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]
     having = [run for run in runs if run.summary["over_clients"]]
     if not having:
         return None
-    picture = clients(runs, wrong)
-    placed = None if picture is None else pictures.place(picture)
-    return join([placed, *(tables.over_clients(alike) for alike in by_metric(having))])
+    placed = [pictures.place(picture) for picture in clients(runs, wrong)]
+    return join([*placed, *(tables.over_clients(alike) for alike in by_metric(having))])
 
 
 def _privacy(runs: Sequence[CollectedRun]) -> Html | None:
@@ -192,10 +191,11 @@ def _network(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]
 
 def _seeds(runs: Sequence[CollectedRun], pictures: _Pictures, wrong: list[str]) -> Html | None:
     """The means over runs that differ only in their seed. None if there are no such runs."""
-    having = [run for run in runs if run.repeatable]
+    having = [run for run in runs if run.repeatable and run.finished]
     compared = seeds.comparisons(having, wrong)
     if not compared:
         return None
+    wrong += [f"not among the means over seeds: {run.name}, which is not finished" for run in runs if not run.finished]
     first, *more = map(tables.over_seeds, compared)
     placed = [pictures.place(picture) for picture in seeds.pictures(having)]
     titles = [capital(rows[0].decided.title) for rows in compared[1:]]
@@ -251,6 +251,7 @@ def _repeat(found: Collection, command: str) -> Html:
     configs = [folded(f"Complete settings of {run.name}", code(run.config_text)) for run in found.runs if run.config]
     unknown = [run.name for run in found.runs if not run.repeatable]
     said = [f"made in Python, by a program that this page does not know: {name}" for name in unknown]
+    said += [f"SOURCE is the run from which {run.name} was forked" for run in known if run.forked is not None]
     return join(
         [
             tag("p", "These commands train again what is shown here, and make this page."),
@@ -266,5 +267,6 @@ def _repeat(found: Collection, command: str) -> Html:
 def _command(run: CollectedRun, out: str) -> str:
     """The command that trains a run into the folder `out`."""
     verb = "flower serve" if run.served else "network" if "network" in run.config else "run"
-    nodes = " --clients N --superlink NAME" if run.served else ""
-    return f"fedsash {verb} {shlex.quote(str(run.folder / 'config.toml'))} --out {shlex.quote(out)}{nodes}"
+    more = " --clients N --superlink NAME" if run.served else ""
+    more += "" if run.forked is None else f" --fork SOURCE@{run.forked}"
+    return f"fedsash {verb} {shlex.quote(str(run.folder / 'config.toml'))} --out {shlex.quote(out)}{more}"

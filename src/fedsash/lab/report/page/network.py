@@ -14,7 +14,7 @@ from .curves import by_model
 
 def pictures(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
     """The pictures of the runs. A damaged time line gives a line in `notes`."""
-    drawn = {run.name: run.timeline for run in runs if run.timeline is not None and _sound(run, notes)}
+    drawn = {run.name: run.timeline for run in runs if run.timeline is not None and sound(run, notes)}
     found = [_over_time(alike) for alike in by_metric([run for run in runs if run.curves])]
     if drawn:
         each = [timeline(content, name) for name, content in drawn.items()]
@@ -23,7 +23,8 @@ def pictures(runs: Sequence[CollectedRun], notes: list[str]) -> list[Picture]:
     return found
 
 
-def _sound(run: CollectedRun, notes: list[str]) -> bool:
+def sound(run: CollectedRun, notes: list[str]) -> bool:
+    """Whether a run's time line can be drawn; otherwise `notes` gets a line."""
     assert run.timeline is not None
     try:
         timeline(run.timeline), link({run.name: run.timeline})

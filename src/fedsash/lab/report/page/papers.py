@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from collections.abc import Iterable
+from itertools import chain, count, product
 from pathlib import Path
 
 from ...pictures import Picture
@@ -12,6 +13,7 @@ from ...pictures.network import link, progress, timeline
 from ...pictures.paper import draw as draw_picture
 from ..collect import CollectedRun, Collection
 from .analyses import drawn
+from .network import sound
 
 ENDINGS = ("pdf", "png")
 
@@ -19,9 +21,12 @@ ENDINGS = ("pdf", "png")
 def draw(found: Collection, folder: Path) -> int:
     """Draw every run's curves, its time on a network, and every analysis. Returns the number of files."""
     folder.mkdir(parents=True, exist_ok=True)
-    pictures = {_file(f"{a.source}-{a.file.stem}"): picture for a, picture in drawn(found.analyses)[0]}
+    pictures: dict[str, Picture] = {}
+    for analysis, picture in drawn(found.analyses)[0]:
+        pictures[_free(f"{analysis.source}-{analysis.file.stem}", pictures)] = picture
     for run in found.runs:
-        pictures |= {f"{_file(run.name)}-{name}": picture for name, picture in _of_run(run).items()}
+        for name, picture in _of_run(run).items():
+            pictures[_free(f"{run.name}-{name}", pictures)] = picture
     for name, ending in product(pictures, ENDINGS):
         draw_picture(pictures[name], folder / f"{name}.{ending}")
     return len(ENDINGS) * len(pictures)
@@ -34,11 +39,13 @@ def _of_run(run: CollectedRun) -> dict[str, Picture]:
         found["curves"] = curves(run.curves, run.name)
         if run.network:
             found["progress"] = progress(run.curves, run.network)
-    if run.timeline is not None:
+    if run.timeline is not None and sound(run, []):
         found |= {"timeline": timeline(run.timeline), "link": link({run.name: run.timeline})}
     return found
 
 
-def _file(name: str) -> str:
-    """The name as a file name that is valid on every operating system."""
-    return re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
+def _free(name: str, taken: Iterable[str]) -> str:
+    """The name as a file name that is valid on every operating system, with a number if it is taken."""
+    name = re.sub(r"[^\w.-]+", "-", name).strip(".-") or "run"
+    low = {each.lower() for each in taken}
+    return next(free for free in chain([name], (f"{name}-{n}" for n in count(2))) if free.lower() not in low)

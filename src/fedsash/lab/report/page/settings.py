@@ -26,10 +26,17 @@ def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
 
 def differing(runs: Sequence[CollectedRun]) -> dict[str, list[str]]:
     """The axes of sweeps and the settings that differ, each with the value of every run."""
-    tables = [_labels(run) | flat({key: v for key, v in run.settings.items() if key not in HOW}) for run in runs]
+    tables = [_labels(run) | flat(_what(run)) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     values = {key: [table.get(key, MISSING) for table in tables] for key in keys}
     return {key: of_runs for key, of_runs in values.items() if len(set(of_runs)) > 1}
+
+
+def _what(run: CollectedRun) -> dict[str, Any]:
+    """The settings of what a run computes; an engine's precision changes numbers by more than rounding."""
+    engine = run.config.get("engine", {})
+    precision = {"engine": {"precision": engine["precision"]}} if "precision" in engine else {}
+    return {key: value for key, value in run.settings.items() if key not in HOW} | precision
 
 
 def _labels(run: CollectedRun) -> dict[str, str]:

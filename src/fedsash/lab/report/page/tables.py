@@ -212,8 +212,10 @@ def duration(seconds: float | None) -> str:
 
 
 def _over_seeds(rows: Sequence[Row]) -> list[list[str]]:
-    """The rows of one setting."""
-    lead = rows[0].decided.criterion.best({row.model: row.mean for row in rows}) if len(rows) > 1 else None
+    """The rows of one setting. Only models of the same seeds, as many as there are, can be the best."""
+    most = max((row.values.keys() for row in rows), key=len)
+    alike = {row.model: row.mean for row in rows if row.values.keys() == most}
+    lead = rows[0].decided.criterion.best(alike) if len(alike) > 1 else None
     return [
         [row.model, str(len(row.values)), _best(signed(row.mean_text(2)), row.model == lead), signed(row.gain_text(2))]
         for row in rows

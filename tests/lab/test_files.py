@@ -14,7 +14,7 @@ import pytest
 
 from fedsash import RunError
 from fedsash.evaluation import Metrics
-from fedsash.lab import files
+from fedsash.lab import files, terminal
 from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from fedsash.lab.records import Records
@@ -250,3 +250,8 @@ def test_a_changed_experiment_of_a_run_is_damaged_and_not_called_another_format(
 def test_an_error_names_the_file_and_not_the_one_beside_it(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"'[^']*/nowhere/x\.png'"):
         files.replace_file(tmp_path / "nowhere" / "x.png", b"")
+
+
+def test_json_has_no_control_character_so_that_a_terminal_prints_it_as_it_is() -> None:
+    text = files.json_of({"a\x7f": ["\x1b\u200b\n"]}).decode()
+    assert json.loads(text) == {"a\x7f": ["\x1b\u200b\n"]} and terminal.visible(text) == text

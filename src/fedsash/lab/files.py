@@ -114,7 +114,8 @@ def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
 
 def json_of(data: Any) -> bytes:
     """Data as strict JSON. Numbers that are not finite become `null`."""
-    return (json.dumps(plain(data), indent=2, allow_nan=False) + "\n").encode()
+    text = json.dumps(plain(data), indent=2, allow_nan=False).replace("\x7f", "\\u007f")  # a control character, too
+    return f"{text}\n".encode()
 
 
 def plain(value: Any) -> Any:

@@ -77,8 +77,10 @@ def test_a_table_from_end_to_end_and_again_without_training(tmp_path: Path, caps
     assert table["command"] == "fedsash reproduce wima-table-5 --scale tiny --only seed=0"
     metrics = next(tmp_path.glob("runs/*/metrics.jsonl"))
     before = metrics.stat().st_mtime_ns
-    assert main([*arguments, "--no-progress"]) == 0
+    assert main([*arguments, "--data", "elsewhere", "--own-code", "--no-progress"]) == 0
     assert metrics.stat().st_mtime_ns == before
+    again = json.loads((tmp_path / "tables" / "wima-table-5.json").read_text())["command"]
+    assert again == f"{table['command']} --data elsewhere --own-code"
 
 
 @pytest.mark.slow

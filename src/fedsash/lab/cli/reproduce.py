@@ -13,6 +13,8 @@ from .common import RUNS, Commands, add_json, add_set, add_sharing, ended
 if TYPE_CHECKING:
     from rich.table import Table
 
+DATA = Path("data")
+
 
 def add(commands: Commands) -> None:
     """Add the command."""
@@ -23,7 +25,7 @@ def add(commands: Commands) -> None:
     )
     reproduce.add_argument("--scale", default="full", help="full (the paper's setting), small or tiny (default: full)")
     line = "folder that has a folder with each data set's name (default: data)"
-    reproduce.add_argument("--data", type=Path, default=Path("data"), metavar="DIR", help=line)
+    reproduce.add_argument("--data", type=Path, default=DATA, metavar="DIR", help=line)
     reproduce.add_argument(
         "--out", type=Path, metavar="DIR", help="folder for results (default: runs/REPRODUCTION-SCALE)"
     )
@@ -62,6 +64,8 @@ def _command(given: argparse.Namespace) -> str:
     words = ["fedsash", "reproduce", given.reproduction, "--scale", given.scale]
     words += [word for choice in given.only for word in ("--only", choice)]
     words += [word for setting in given.set for word in ("--set", setting)]
+    words += ["--data", str(given.data)] if given.data != DATA else []
+    words += ["--own-code"] if given.own_code else []
     return shlex.join(words)
 
 

@@ -208,6 +208,7 @@ def _typed(kind: type[Study], given: argparse.Namespace) -> str:
             words.append(f"--{field.name}")
         elif value is not False and text:
             words += [f"--{field.name}", text]
+    words += ["--own-code"] if given.own_code else []
     more = {"--name": given.name, "--federation": given.federation}
     return shlex.join([*words, *(word for option, text in more.items() if text for word in (option, text))])
 

@@ -23,6 +23,7 @@ OK, WRONG, STUCK, STOPPED, CLOSED = 0, 2, 3, 128, 141
 number is added; nobody reads the output. A bug has 1, from Python."""
 
 PICTURES = (".png", ".svg", ".pdf")
+"""The endings of a picture's file."""
 RUNS = Path("runs")
 """Where the folders lie that commands without `--out` write to."""
 
@@ -148,7 +149,7 @@ def check_picture(file: Path) -> None:
     from ...basics.errors import check
     from ...basics.paths import check_folder
 
-    check(file.suffix in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
+    check(file.suffix.lower() in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
     check(not file.is_dir(), "--out", str(file), "is a folder, and must be a file")
     check_folder(file.parent)
     check(file.parent.is_dir(), "--out", str(file), f"is in a folder that is not there: {file.parent}")

@@ -41,9 +41,7 @@ def read(path: str | Path) -> dict[str, Any]:
 
 
 def check_content(table: TomlTable) -> None:
-    """Raise `ConfigError` for what no setting can be: integers beyond 64 bits, numbers that are not finite, dates, keys
-    that are empty, and lists and tables that are nested too deeply.
-    """
+    """Raise `ConfigError` for what no setting is: integers beyond 64 bits, dates, and what is nested too deeply."""
     left: list[tuple[str, Any, int]] = [("", table, 0)]
     while left:
         place, value, depth = left.pop()

@@ -16,8 +16,9 @@ from torch import Tensor
 pytest.importorskip("flwr")
 
 from fedsash.basics.arrays import Vectors
-from fedsash.exchange import Missing
+from fedsash.exchange import Missing, Request
 from fedsash.flower.nodes import wire
+from fedsash.flower.nodes.versions import Versions
 from fedsash.methods import LocalRun, Scaffold, Upload
 from fedsash.state import State
 from support.faults import run_of
@@ -116,3 +117,28 @@ def test_a_node_whose_disk_is_full_leaves_nothing_behind_and_its_clients_are_mis
         _, report = world.round(world.start())
     assert set(report.missing.values()) == {"failed: OSError: [Errno 28] No space left on device"}
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "counts, files", [(lambda round: 0, 1), (lambda round: min(round, 5), 3), (lambda round: round, 4)]
+)
+def test_versions_that_never_count_do_not_fill_the_disk(
+    counts: Callable[[int], int], files: int, tmp_path: Path
+) -> None:
+    """Of a client that is always late, or late from round 5 on, or never: with saved states of two rounds."""
+    versions = Versions(tmp_path)
+    for round in range(50):
+        request = Request(
+            job="train",
+            round=round,
+            ids=np.array([3]),
+            sent=torch.zeros(2),
+            server_state={},
+            client_state=None,
+            last=np.array([counts(round)]),
+            oldest=max(round - 2, 0),
+            lineage=((0, "run"),),
+        )
+        versions.write(request, {"c": torch.zeros(1, 2)})
+        versions.read(request, {"c": torch.zeros(2)})
+    assert len([*tmp_path.rglob("*.safetensors")]) <= files

@@ -261,3 +261,27 @@ def test_the_id_of_a_run_can_not_lead_out_of_the_folder(run: str, tmp_path: Path
     assert {path.name for path in tmp_path.iterdir()} <= {"inside"}
     named = {path.name for path in (tmp_path / "inside").iterdir()} if (tmp_path / "inside").exists() else set()
     assert named == ({"run"} if run == "" else set())
+
+
+class Drops(InProcessGrid):
+    """Leaves out the ids of messages that it could not store, as Flower's grid in memory does."""
+
+    def push_messages(self, messages: Any) -> list[str]:
+        ids = super().push_messages(messages)
+        return [sent for sent, message in zip(ids, messages, strict=True) if message.metadata.dst_node_id != 100 - 7]
+
+
+def test_a_message_that_was_not_stored_does_not_move_the_others(tmp_path: Path) -> None:
+    samples = data((8,) * 6)
+    world = here(data=samples, sampling=Uniform(6))
+    models = []
+    for kind, why in ((Drops, "lost: the message could not be sent"), (InProcessGrid, "late: ")):
+        nodes = grid(tmp_path / kind.__name__, samples)
+        with there(nodes, world) as served:
+            state = served.start()
+            nodes.__class__ = kind
+            nodes.fault = lambda message: "lost" if message.metadata.dst_node_id == 100 - 7 else ""
+            state, report = served.round(state)
+        assert report.missing.keys() == {1} and report.missing[1].startswith(why)
+        models.append(state.w)
+    assert torch.equal(*models)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 pytest.importorskip("flwr")
 
@@ -73,3 +75,25 @@ def test_a_node_trains_on_its_device_as_the_simulation_does(device: str, remembe
             expected, _ = simulated.round(expected)
             assert not report.missing and state.w.device.type == "cpu"
     assert close(state.w, expected.w, 1e-12)
+
+
+class Front(nn.Module):
+    """A frozen part of one type below a head of another."""
+
+    def __init__(self, kind: torch.dtype) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.front, self.head = nn.Linear(4, 8).to(kind).requires_grad_(False), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return cast(torch.Tensor, self.head(torch.tanh(self.front(x.to(self.front.weight.dtype)).to(torch.float32))))
+
+
+@pytest.mark.parametrize("kind", [torch.float16, torch.float32, torch.float64])
+def test_a_frozen_part_of_another_type_trains_as_in_the_simulation(kind: torch.dtype, tmp_path: Path) -> None:
+    model = Front(kind)
+    world = here(model=model)
+    expected, _ = world.round(world.start())
+    with there(grid(tmp_path, model=model), world) as served:
+        state, report = served.round(served.start())
+    assert not report.missing and torch.equal(state.w, expected.w)

@@ -50,15 +50,21 @@ class Form:
                 raise ModelError(f"Averaged: {name} has the shape {here} in the strategy's model and {there} at first")
         return {name: torch.from_numpy(_native(array, self._types[name])) for name, array in found.items()}
 
-    def record(self, tensors: Mapping[str, Tensor]) -> ArrayRecord:
-        """A model's arrays in the types of the first model; whole numbers are rounded and stay in range."""
-        return ArrayRecord({name: Array(self._typed(name, tensors[name].numpy())) for name in self._types})
+    def record(self, tensors: Mapping[str, Tensor], model: Mapping[str, Array] | None = None) -> ArrayRecord:
+        """A model's arrays in the types of the first model; whole numbers are rounded and stay in range.
+
+        With the `model` that has these tensors, its arrays of the right type are taken as they are.
+        """
+        kept = {name: array for name, array in (model or {}).items() if np.dtype(array.dtype) == self._types[name]}
+        made = {n: Array(self._typed(n, tensors[n].numpy())) for n in self._types if n not in kept}
+        return ArrayRecord({name: (kept | made)[name] for name in self._types})
 
     def _typed(self, name: str, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         kind = self._types[name]
         if kind.kind in "iu":
             ends = np.iinfo(kind)
-            array = np.clip(array, ends.min, ends.max)
+            highest = min(float(ends.max), np.nextafter(float(ends.max) + 1, 0))  # float64 rounds 2^63 - 1 up
+            array = np.clip(array, ends.min, highest)
         whole = array if kind.kind == "f" else np.asarray(np.rint(array))  # of one number NumPy makes a scalar
         return whole.astype(kind, copy=False)
 

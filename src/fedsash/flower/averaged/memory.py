@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from ...basics.arrays import Vectors
 from ...basics.errors import library
+from .packing import pack
 
 with library("flwr", "fedsash.flower", "fedsash[flower]"):
     from flwr.app import Array, ArrayRecord
@@ -30,12 +33,14 @@ def chain(strategy: Strategy, at: str = "") -> Iterator[tuple[str, Strategy]]:
             yield from chain(value, f"{at}{name}.")
 
 
-def remembered(strategy: Strategy) -> Memory:
+def remembered(strategy: Strategy, spent: bool = True) -> Memory:
     """A copy of all numbers, texts and arrays in the attributes of a strategy, and in lists and dicts of them.
 
-    An object with `state_dict` and `load_state_dict`, such as Flower's privacy accountant, stands for its state.
+    An object with `state_dict` and `load_state_dict` stands for its state; without `spent`, those that account for
+    privacy (with `get_privacy_spent`) are left out.
     """
-    found = ((f"{at}{name}", _state(value)) for at, name, value in _attributes(strategy))
+    attributes = (each for each in _attributes(strategy) if spent or not hasattr(each[2], "get_privacy_spent"))
+    found = ((f"{at}{name}", _state(value)) for at, name, value in attributes)
     return {place: copy.deepcopy(state) for place, state in found if _plain(state)}
 
 
@@ -52,8 +57,13 @@ def restore(strategy: Strategy, memory: Memory) -> None:
 
 
 def changed(memory: Memory, before: Memory) -> Memory:
-    """The values that have arrays or differ from those of `before`. The rest are settings, which a program gives."""
-    return {name: v for name, v in memory.items() if _arrays(v) or _arrays(before.get(name)) or v != before.get(name)}
+    """The values that differ from those of `before`. The rest are settings, which a program gives."""
+    return {name: value for name, value in memory.items() if name not in before or not _same(value, before[name])}
+
+
+def unsaved(settings: Memory, saved: Memory) -> Memory:
+    """The settings that a training has not changed before it was taken up."""
+    return {name: value for name, value in settings.items() if name not in saved}
 
 
 def unknown(strategy: Strategy) -> list[str]:
@@ -75,12 +85,14 @@ def _stateful(value: Any) -> bool:
     return not isinstance(value, type) and hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
 
 
-def _arrays(value: Any) -> bool:
-    if isinstance(value, dict):
-        return any(map(_arrays, value.values()))
-    if isinstance(value, list | tuple):
-        return any(map(_arrays, value))
-    return isinstance(value, HOLDERS)
+def _same(one: Any, other: Any) -> bool:
+    """Whether two values are of the same types and bytes."""
+    here: Vectors = {}
+    there: Vectors = {}
+    if pack(one, here) != pack(other, there):
+        return False
+    pairs = ((tensor, there[name]) for name, tensor in here.items())
+    return all(a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
 
 
 def _plain(value: Any) -> bool:

@@ -39,7 +39,7 @@ class ModelAverages:
 
     def count(self, name: str) -> int:
         """How many models are in an average."""
-        return max(group.observers.count(group, name) for group in self._groups if name in group.averages)
+        return max((group.observers.count(group, name) for group in self._groups if name in group.averages), default=0)
 
     def value(self, name: str, model: Tensors) -> Tensors:
         """The average; what it does not have is of the current model."""

@@ -20,13 +20,15 @@ with library("flwr", "fedsash.flower", "fedsash[flower]"):
 def pack(value: Any, tensors: Vectors) -> Any:
     """A value as JSON. Its arrays are added to `tensors` under numbers, which stand in the JSON for them.
 
-    It may be made of None, numbers, texts, lists, tuples, dicts, arrays of NumPy and Flower, tensors, ArrayRecords and
-    MetricRecords. Every type is kept.
+    It may be made of None, numbers, texts, bytes, lists, tuples, dicts, arrays of NumPy and Flower, tensors,
+    ArrayRecords and MetricRecords. Every type is kept.
     """
     if value is None or (isinstance(value, bool | int | float | str) and not isinstance(value, np.generic)):
         return value
     if isinstance(value, list | tuple):
         return {type(value).__name__: [pack(each, tensors) for each in value]}
+    if isinstance(value, bytes):
+        return {"bytes": value.hex()}
     if isinstance(value, Tensor):
         return {"tensor": _put(value.detach().cpu().clone(), tensors)}
     if isinstance(value, np.generic | np.ndarray):
@@ -47,6 +49,8 @@ def unpack(packed: Any, tensors: Mapping[str, Tensor]) -> Any:
     if kind in ("list", "tuple"):
         several = [unpack(each, tensors) for each in content]
         return several if kind == "list" else tuple(several)
+    if kind == "bytes":
+        return bytes.fromhex(content)
     if kind == "tensor":
         return tensors[content]
     if kind in ("numpy", "scalar"):

@@ -22,7 +22,7 @@ with library("flwr", "fedsash.flower", "fedsash[flower]"):
     from flwr.app import ArrayRecord, MetricRecord
     from flwr.serverapp.strategy import Result
 
-FORMAT = 1
+FORMAT = 2
 METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")
 
 Rounds = dict[int, MetricRecord]
@@ -57,31 +57,39 @@ class Progress:
 
     def value(self, name: str) -> ArrayRecord:
         """The average, or the last good model for the name "model", in the types of the first model."""
-        return self.form.record(self._tensors if name == "model" else self._averages.value(name, self._tensors))
+        if name == "model":
+            return self.form.record(self._tensors, self.model)
+        return self.form.record(self._averages.value(name, self._tensors))
 
     def note(self, kind: str, round: int, metrics: MetricRecord | None) -> None:
         """Keep the metrics of a round, if there are any."""
         if metrics is not None:
             self.metrics[kind][round] = metrics
 
-    def save(self, folder: Path, about: Mapping[str, str], memory: Memory) -> None:
-        """Save it, with what the strategy remembers and the state of Python's random numbers, which draw the nodes."""
+    def save(self, folder: Path, about: Mapping[str, str], memory: Memory, configs: Memory) -> None:
+        """Save it, with what the strategy remembers and the state of Python's random numbers, which draw the nodes.
+
+        `configs` is what the strategy has written into the records that Flower passes on from round to round.
+        """
         packed: Vectors = {}
-        rest = {"model": self.model, "metrics": self.metrics, "memory": memory, "random": random.getstate()}
+        rest = {"model": self.model, "metrics": self.metrics, "memory": memory, "configs": configs}
+        rest["random"] = random.getstate()
         facts = {"format": FORMAT, "round": self.round, "about": dict(about), "rest": pack(rest, packed)}
         saved.save(folder, self.round, self._averages.state() | packed, self._averages.models(), facts)
 
-    def load(self, folder: Path, about: Mapping[str, str]) -> tuple[Memory, list[str]]:
-        """Go on from the newest state in `folder`, if there is one: what the strategy remembers, and lines about it.
+    def load(self, folder: Path, about: Mapping[str, str]) -> tuple[Memory, Memory, list[str]]:
+        """Go on from the newest state in `folder`, if there is one: what the strategy remembers and has written into
+        records, and lines about it.
 
         Raises `RunError` if it is of another training, or can't be read.
         """
-        memory, notes = saved.newest(folder, partial(self._load, about))
-        if memory is not None:
+        found, notes = saved.newest(folder, partial(self._load, about))
+        if found is not None:
             saved.cut(folder, self.round)  # rounds after it are trained again, and end with other models
-        return memory or {}, notes
+        memory, configs = found or ({}, {})
+        return memory, configs, notes
 
-    def _load(self, about: Mapping[str, str], path: Path) -> Memory:
+    def _load(self, about: Mapping[str, str], path: Path) -> tuple[Memory, Memory]:
         facts, state = saved.read(path, FORMAT)
         for name in (*about, *facts["about"]):
             here, there = about.get(name, "nothing"), facts["about"].get(name, "nothing")
@@ -93,5 +101,4 @@ class Progress:
         self.round, self.model, self.metrics = facts["round"], rest["model"], rest["metrics"]
         self._tensors = self.form.tensors(self.model)
         random.setstate(rest["random"])
-        memory: Memory = rest["memory"]
-        return memory
+        return rest["memory"], rest["configs"]

@@ -16,7 +16,7 @@ from ...basics.fingerprint import text
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
-from .memory import Memory, chain, changed, remembered, restore, unknown
+from .memory import Memory, chain, changed, remembered, restore, unknown, unsaved
 from .progress import Progress
 
 with library("flwr", "fedsash.flower", "fedsash[flower]"):
@@ -87,6 +87,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         self.folder = None if folder is None else Path(folder)
         self._progress: Progress | None = None
         self._settings: Memory = {}
+        self._configs: dict[str, tuple[ConfigRecord, Memory]] = {}
         self._own: Any = None
         self._before = self._open = 0
 
@@ -109,6 +110,8 @@ class Averaged(Strategy):  # type: ignore[misc]
         evaluate_fn: Evaluate | None = None,
     ) -> Result:
         """Train `num_rounds` rounds in all, with those of a state that was taken up: the strategy's own `start`."""
+        configs = [ConfigRecord() if given is None else given for given in (train_config, evaluate_config)]
+        self._configs = {name: (each, dict(each)) for name, each in zip(("train", "evaluate"), configs, strict=True)}
         with self._alone(), self._hooked():
             progress = self._begin(initial_arrays)
             self._before = self._open = progress.round
@@ -117,8 +120,8 @@ class Averaged(Strategy):  # type: ignore[misc]
                 initial_arrays=self.value(self.serve) if progress.round else initial_arrays,
                 num_rounds=max(num_rounds - progress.round, 0),
                 timeout=timeout,
-                train_config=train_config,
-                evaluate_config=evaluate_config,
+                train_config=configs[0],
+                evaluate_config=configs[1],
                 evaluate_fn=None if evaluate_fn is None else self._evaluating(evaluate_fn),
             )
             self._close()
@@ -144,7 +147,7 @@ class Averaged(Strategy):  # type: ignore[misc]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The strategy's step; its model is observed, and the average `serve` stands in its place."""
         progress, round = self._running(), self._before + server_round
-        memory = remembered(self.strategy)
+        memory = remembered(self.strategy, spent=False)  # a release counts, whatever became of the round
         model, metrics = self._own.aggregate_train(round, replies)
         progress.note("train_metrics_clientapp", round, metrics)
         if model is None:
@@ -185,8 +188,13 @@ class Averaged(Strategy):  # type: ignore[misc]
         if self.folder is not None:
             if others := unknown(self.strategy):
                 _log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(others))
-            memory, notes = progress.load(self.folder, self._about(progress))
+            memory, configs, notes = progress.load(self.folder, self._about(progress))
             restore(self.strategy, memory)
+            self._settings = unsaved(self._settings, memory)
+            for name, (config, given) in self._configs.items():
+                before = configs.get(name, {})
+                self._configs[name] = config, unsaved(given, before)
+                config.update(before)
             for note in notes:
                 _log.warning("Averaged: %s", note)
             if progress.round:
@@ -201,7 +209,8 @@ class Averaged(Strategy):  # type: ignore[misc]
             progress.round = self._open
             if self.folder is not None:
                 memory = changed(remembered(self.strategy), self._settings)
-                progress.save(self.folder, self._about(progress), memory)
+                configs = {name: changed(dict(config), given) for name, (config, given) in self._configs.items()}
+                progress.save(self.folder, self._about(progress), memory, configs)
 
     def _about(self, progress: Progress) -> dict[str, str]:
         """What must be the same for a saved state to be taken up."""
@@ -227,6 +236,7 @@ class Averaged(Strategy):  # type: ignore[misc]
     def _hooked(self) -> Iterator[None]:
         """Let the strategy's own `start`, which may be the user's, call this object's methods in place of its own."""
         self._own = SimpleNamespace(**{name: getattr(self.strategy, name) for name in HOOKS})
+        users = {name: method for name, method in vars(self.strategy).items() if name in HOOKS}
         try:
             for name in HOOKS:
                 setattr(self.strategy, name, getattr(self, name))
@@ -234,6 +244,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         finally:
             for name in HOOKS:
                 vars(self.strategy).pop(name, None)
+            vars(self.strategy).update(users)
             self._own = None
 
     def _evaluating(self, evaluate: Evaluate) -> Evaluate:

@@ -172,7 +172,9 @@ class Node:
         """What answers requests with these settings, for models of this type."""
         found = decoded(settings, self.model, self.own_code)
         training = found.training
-        module = training.module.to(self.device, dtype)
+        module = training.module.to(self.device)
+        if Layout(module).dtype != dtype:  # a frozen part may have another type, which it keeps
+            module = module.to(dtype)
         sharing = replace(training.sharing, layout=Layout(module))
         evaluation = Evaluation(held_out=found.held_out, client_test=found.client_test)
         problem = training.problem

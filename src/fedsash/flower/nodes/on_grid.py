@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,7 @@ from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Reque
 from ...executors import Training
 from . import forms, wire
 from .client import fingerprint
-from .roll_call import RollCall, Roster, Waiting
+from .roll_call import RollCall, Roster, Waiting, pushed
 from .scores import agreed, checked
 from .settings import NamedModel, encoded
 
@@ -144,8 +143,7 @@ class OnGrid(Executor):
             kind, group = wire.ACTIONS[request.job], str(request.round + 1)
             messages.append(Message(content, node, kind, ttl=ttl, group_id=group))
             there.append(places)
-        sent = self.grid.push_messages(messages) if messages else []
-        for message, places in zip_longest(sent, there):  # none is sent if they are too large together
+        for message, places in zip(pushed(self.grid, messages), there, strict=True):
             yield message or Missing(places, "lost: the message could not be sent"), places
 
     def read(self, request: Request, places: Ints, message: Any) -> Iterator[Reply | Missing]:

@@ -118,6 +118,18 @@ class Roster:
         return notes
 
 
+def pushed(grid: Any, messages: list[Any]) -> list[str]:
+    """The ids of messages that are sent, in their order; empty for those that could not be stored.
+
+    Flower's grids put an empty text or None in such a place, leave it out, or send none if they are too large together.
+    """
+    ids = list(grid.push_messages(messages)) if messages else []
+    if len(ids) < len(messages):
+        sent = set(ids)
+        ids = [each.metadata.message_id if each.metadata.message_id in sent else "" for each in messages]
+    return [each or "" for each in ids]
+
+
 @dataclass(eq=False)
 class RollCall:
     """Asks the nodes of a grid who they are. `asked` is what they must know to count their samples."""
@@ -178,8 +190,8 @@ class RollCall:
             return {}
         content = RecordDict({wire.ASKED: ConfigRecord({"numbers": json.dumps(self.asked)})})
         messages = [Message(content, node, wire.ROLL_CALL, ttl=self.waiting.roll_call) for node in nodes]
-        sent = zip(self.grid.push_messages(messages), nodes, strict=False)
-        return {message: node for message, node in sent if message is not None}
+        sent = zip(pushed(self.grid, messages), nodes, strict=True)
+        return {message: node for message, node in sent if message}
 
     def _tell(self, line: str) -> None:
         if line not in self._said:

@@ -52,6 +52,9 @@ class Versions:
             for other in _files(folder):
                 if other.name.startswith(f"{version:08d}-") and other.name != _name(version, before):
                     other.unlink(missing_ok=True)
+            for other in _files(folder):
+                if before < int(other.name[:8]) <= request.round:  # answers that did not count: late, lost or refused
+                    other.unlink(missing_ok=True)
             self._prune(folder, before, request.oldest)
 
     def _one(self, request: Request, client: int, version: int, start: Vectors) -> Vectors:

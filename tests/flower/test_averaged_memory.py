@@ -1,0 +1,157 @@
+"""What a strategy remembers beside its model: in the configs that Flower passes on, in settings, in an accountant."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from support.apps import Nodes, arrays, vector
+
+# isort: split
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord
+from flwr.serverapp.strategy import FedAvg
+
+from fedsash import Window
+from fedsash.flower import Averaged
+
+START = arrays(np.zeros(5))
+
+
+class Decays(FedAvg):  # type: ignore[misc]
+    """A rate that falls in the config, which Flower passes on from round to round, and a text of bytes there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sent: list[float] = []
+
+    def configure_train(self, server_round: int, arrays: Any, config: Any, grid: Any) -> Any:
+        if server_round % 2 == 0:
+            config["lr"] *= 0.5
+            config["seen"] = [*config.get("seen", []), bytes([server_round])]
+        self.sent.append(config["lr"])
+        return super().configure_train(server_round, arrays, config, grid)
+
+
+def test_what_a_strategy_writes_into_its_config_is_taken_up(tmp_path: Path) -> None:
+    rates, records = [], []
+    for rounds in (3, 5, 8):  # each in a new process, as far as objects go
+        strategy, config = Decays(), ConfigRecord({"lr": 0.8, "momentum": 0.9})
+        Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, rounds, train_config=config)
+        rates, records = strategy.sent, [*records, dict(config)]
+    assert rates == [0.8, 0.4, 0.4, 0.2, 0.2, 0.1, 0.1, 0.05]
+    assert [each["lr"] for each in records] == [0.4, 0.2, 0.05]
+    assert records[-1]["seen"] == [b"\x02", b"\x04", b"\x06", b"\x08"] and records[-1]["momentum"] == 0.9
+
+
+def test_the_programs_config_holds_where_the_training_has_not_changed_it(tmp_path: Path) -> None:
+    for momentum in (0.9, 0.5):
+        config = ConfigRecord({"lr": 0.8, "momentum": momentum})
+        averaged = Averaged(Decays(), Window(3), folder=tmp_path)
+        averaged.start(Nodes().grid, START, 2 if momentum == 0.9 else 4, train_config=config)
+    assert dict(config)["momentum"] == 0.5 and dict(config)["lr"] == 0.2
+
+
+class Best(FedAvg):  # type: ignore[misc]
+    """It remembers the first of its rounds, and has weights that its program sets."""
+
+    def __init__(self, weights: list[int] | None = None) -> None:
+        super().__init__()
+        self.best, self.weights = 0.1, np.array(weights or [1, 2])
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        self.best = max(self.best, 0.9)
+        return super().aggregate_train(server_round, replies)
+
+
+def test_what_was_learnt_is_no_setting_for_a_second_start_of_the_same_object(tmp_path: Path) -> None:
+    averaged = Averaged(Best(), Window(3), folder=tmp_path)
+    averaged.start(Nodes().grid, START, 2)
+    averaged.start(Nodes().grid, START, 4)
+    again = Best()
+    again.aggregate_train = FedAvg.aggregate_train.__get__(again)  # type: ignore[method-assign]
+    Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 6)
+    assert again.best == 0.9
+
+
+def test_arrays_that_a_training_has_not_changed_are_the_programs(tmp_path: Path) -> None:
+    Averaged(Best(), Window(3), folder=tmp_path).start(Nodes().grid, START, 2)
+    again = Best([30, 40])
+    Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 3)
+    assert again.weights.tolist() == [30, 40]
+
+
+class Accountant:
+    """Counts releases, as Flower's accountants do."""
+
+    def __init__(self) -> None:
+        self.releases = 0
+
+    def get_privacy_spent(self) -> int:
+        return self.releases
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"releases": self.releases}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.releases = state["releases"]
+
+
+class Private(FedAvg):  # type: ignore[misc]
+    """Releases a model each round, which overflows in rounds 2 and 3."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.accountant, self.steps = Accountant(), 0
+
+    def aggregate_train(self, server_round: int, replies: Any) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        self.accountant.releases += 1
+        self.steps += 1
+        model, metrics = super().aggregate_train(server_round, replies)
+        return arrays(vector(model) * (np.nan if server_round in (2, 3) else 1)), metrics
+
+
+def test_a_release_that_is_not_finite_stays_counted(tmp_path: Path) -> None:
+    strategy = Private()
+    Averaged(strategy, Window(3), folder=tmp_path).start(Nodes().grid, START, 5)
+    assert (strategy.accountant.releases, strategy.steps) == (5, 3)
+    again = Private()
+    Averaged(again, Window(3), folder=tmp_path).start(Nodes().grid, START, 6)
+    assert (again.accountant.releases, again.steps) == (6, 4)
+
+
+def test_methods_that_a_user_has_set_on_the_object_stay_there() -> None:
+    strategy, calls = FedAvg(), []
+    own = strategy.configure_train
+
+    def mine(*given: Any) -> Any:
+        calls.append(1)
+        return own(*given)
+
+    strategy.configure_train = mine
+    averaged = Averaged(strategy, Window(3))
+    averaged.start(Nodes().grid, START, 2)
+    averaged.start(Nodes().grid, START, 2)
+    assert len(calls) == 4 and strategy.configure_train is mine
+
+
+@pytest.mark.parametrize(
+    "kind, values",
+    [
+        (np.int64, [2**63 - 1, -(2**63), 2**62]),
+        (np.uint64, [2**64 - 1, 0, 2**63]),
+        (np.int64, [2**53 + 1, 0, -(2**53) - 1]),
+    ],
+)
+def test_large_whole_numbers_stay_in_range_and_those_of_the_model_are_kept(kind: Any, values: list[int]) -> None:
+    from fedsash.flower.averaged.arrays import Form
+
+    first = ArrayRecord({"w": Array(np.zeros(1)), "n": Array(np.array(values, kind))})
+    form = Form(first)
+    tensors = form.tensors(first)
+    assert form.record(tensors, first)["n"].numpy().tolist() == values
+    averaged = form.record(tensors)["n"].numpy()
+    np.testing.assert_allclose(averaged.astype(float), np.array(values, float), rtol=1e-15)
+    assert averaged.dtype == kind

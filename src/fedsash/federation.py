@@ -284,10 +284,10 @@ class Federation(Reached, Shown):
 
     @cached_property
     def fingerprint(self) -> dict[str, str]:
-        """The settings that determine a run's numbers, by name; without its length and averages that only observe."""
+        """The settings that determine a run's numbers, by name, and those of each average; without the run's length."""
         names = "seed method local aggregation buffers personal server broadcast sampling evaluation.held_out"
         named = {n: attrgetter(n)(self) for n in (*names.split(), "engine.pieces", "engine.precision")}
-        named |= {"loss": self.goal.loss, "model": self.module}
+        named |= {"loss": self.goal.loss, "model": self.module} | {f"averages.{n}": a for n, a in self.averages.items()}
         named |= self._broadcaster.settings(self.averages, self.evaluation.every, self.goal)
         return {name: text(value) for name, value in named.items()} | self.clients.fingerprint()
 

@@ -195,6 +195,11 @@ class Made:
     seconds: float
 
 
+def best_by(evaluation: Evaluation, criterion: Criterion) -> str:
+    """By what the best model of each name is kept: the split, and the number there."""
+    return f"{evaluation.best_on}/{criterion.name}"
+
+
 def learned(
     state: State,
     metrics: Sequence[Metrics],
@@ -207,7 +212,7 @@ def learned(
     The state keeps the best model of each name by the criterion on `evaluation.best_on` (the first of equal ones). An
     adaptive broadcast decides every `evaluation.every` rounds.
     """
-    by = f"{evaluation.best_on}/{criterion.name}"
+    by = best_by(evaluation, criterion)
     found = {m.model: m[criterion.name] for m in metrics if m.split == evaluation.best_on}
     best = {name: best for name, best in state.best.items() if best.by == by}  # a fork may choose in another way
     before = {name: of.value for name, of in best.items()}

@@ -100,7 +100,10 @@ def _load_past(path: Path, state: State, kept: Mapping[str, Any]) -> None:
     for name, models in kept.items():
         past = state.past[name]
         if models["owner"] and not past.trajectory.owner:  # the saved average has models of its own: keep them apart
-            past = state.past[name] = past.trajectory.apart(models["owner"]).share()
+            owner, taken = models["owner"], {each.trajectory.owner for each in state.past.values()}
+            while owner in taken:  # by another average, whose files have this name
+                owner += "+"
+            past = state.past[name] = past.trajectory.apart(owner).share()
         files = {int(round): inside(path, file) for round, file in models["files"].items()}
         past.fill(files, files.__getitem__)
 

@@ -18,7 +18,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fedsash import SWA, Fork, RunError, RunningSums, Window, run
+from fedsash import SWA, Checkpoint, Fork, RunError, RunningSums, Window, resume, run
 from fedsash.averages.running import RunningSum
 from fedsash.basics.saved import place as place_of_state
 from fedsash.basics.saved import saved_rounds
@@ -160,9 +160,18 @@ def test_a_run_that_is_resumed_with_running_sums_begins_them_there(tmp_path: Pat
 def test_sums_of_models_that_the_state_has_not_seen_are_dropped(tmp_path: Path) -> None:
     """They were switched off in between."""
     start(observed(), 12, tmp_path, until=4, trajectory=EVERY)
-    go_on(observed(), 12, tmp_path, until=5)
+    go_on(observed(), 12, tmp_path, until=5, trajectory=RunningSums())
     go_on(observed(), 12, tmp_path, trajectory=EVERY)
     assert {round: count(tmp_path / FOLDER, round) for round in kept(tmp_path / FOLDER)} == {6: 1, 9: 4, 12: 7}
+
+
+def test_a_session_that_says_nothing_of_sums_and_kept_states_goes_on_with_them(tmp_path: Path) -> None:
+    how = {"checkpoint": Checkpoint(2, keep=(2,)), "trajectory": EVERY, "progress": False}
+    run(observed(), 12, out=tmp_path, until=6, **how)  # type: ignore[arg-type]
+    resume(observed(), 12, tmp_path, progress=False)
+    assert kept(tmp_path / FOLDER) == [3, 6, 9, 12] and saved_rounds(tmp_path / "state") == [2, 10, 12]
+    resume(observed(), 14, tmp_path, progress=False)
+    assert saved_rounds(tmp_path / "state") == [2, 12, 14]
 
 
 def test_a_fork_takes_over_the_sums_before_it(whole: Path, tmp_path: Path) -> None:

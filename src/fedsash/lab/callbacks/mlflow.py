@@ -19,6 +19,8 @@ log = logging.getLogger("fedsash")
 
 TAG = "fedsash.run"
 """The tag of a run of MLflow that holds the id of the run here."""
+SENT = "fedsash.rows"
+"""The tag that says how many rows of the run MLflow has taken."""
 MOST = 1000
 """MLflow takes so many numbers at a time."""
 
@@ -54,11 +56,11 @@ class MLflow(Callback):
         from mlflow import MlflowException
 
         try:
-            self._id = self._found(run)
+            self._id, sent = self._found(run)
             self._client.update_run(self._id, status="RUNNING")
         except MlflowException as error:  # such as: the experiment was deleted
             raise RunError(f"MLflow: {shortened(one_line(error), 250)}") from error
-        self._rows = Rows.of(run)
+        self._rows = Rows(min(sent, len(run.history)))
         self._send(run)
 
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
@@ -70,19 +72,19 @@ class MLflow(Callback):
         with self._forgiven():
             self._client.set_terminated(self._id, status)
 
-    def _found(self, run: LiveRun) -> str:
-        """The id of MLflow's run: the one of an earlier session, or a new one with the settings as its parameters."""
+    def _found(self, run: LiveRun) -> tuple[str, int]:
+        """The id of MLflow's run, and how many rows it has: of an earlier session, or a new one with the settings."""
         from mlflow.entities import Param
 
         client = self._client
         group = client.get_experiment_by_name(self.experiment)
         place = client.create_experiment(self.experiment) if group is None else group.experiment_id
         if before := client.search_runs([place], f"tags.`{TAG}` = '{run.id}'", max_results=1):
-            return str(before[0].info.run_id)
+            return str(before[0].info.run_id), int(before[0].data.tags.get(SENT, 0))
         name = self.run_name or (run.folder.resolve().name if run.folder else None)
         new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
         client.log_batch(new, params=[Param(key, value) for key, value in _flat(run.config)])
-        return new
+        return new, 0
 
     def _send(self, run: LiveRun) -> None:
         from mlflow.entities import Metric
@@ -94,6 +96,7 @@ class MLflow(Callback):
             ]
             for first in range(0, len(found), MOST):
                 self._client.log_batch(self._id, metrics=found[first : first + MOST])
+            self._client.set_tag(self._id, SENT, str(self._rows.sent))
 
     @contextmanager
     def _forgiven(self) -> Iterator[None]:

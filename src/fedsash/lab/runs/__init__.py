@@ -8,6 +8,7 @@ from typing import Any
 
 from .callback import Callback, LiveRun
 from .driver import Driver
+from .folder import RunFolder
 from .forks import Fork
 from .models import UnknownModelError
 from .pictures import plot_clients
@@ -71,21 +72,23 @@ def resume(
     rounds: int,
     out: Path | str,
     *,
-    checkpoint: Checkpoint = USUAL,
+    checkpoint: Checkpoint | None = None,
     progress: bool = True,
     callbacks: Sequence[Callback] = (),
     config: Mapping[str, Any] | None = None,
     until: int | None = None,
-    trajectory: RunningSums = NEVER,
+    trajectory: RunningSums | None = None,
 ) -> Result:
     """Go on with the run in `out` from its newest readable state until `rounds` rounds are done.
 
     The models are bitwise equal to those of a run that was never stopped. Settings that the federation's engine leaves
-    open keep the values with which the run began. `rounds` may differ from before, but the evaluation after the former
-    last round stays in the metrics.
+    open keep the values with which the run began, and `checkpoint` and `trajectory` those of its last session. `rounds`
+    may differ from before, but the evaluation after the former last round stays in the metrics.
 
     Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
     are of another experiment.
     """
+    before = RunFolder(out).settings() if checkpoint is None or trajectory is None else (checkpoint, trajectory)
+    checkpoint, trajectory = checkpoint or before[0], trajectory or before[1]
     session = Session(federation, rounds, out, checkpoint, progress, callbacks, config, until, trajectory)
     return session.resume()

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ...basics.errors import RunError, SettingError
+from ...basics.errors import RunError, SettingError, one_line
 from ...basics.lock import held
 from ...basics.saved import cut, saved_rounds
 from ...evaluation import Curves
@@ -20,6 +21,8 @@ from ..summaries import GOAL, goal_content
 from .driver import Driver
 from .pictures import draw_clients, draw_timeline
 from .result import Result
+from .running_sums import RunningSums
+from .settings import Checkpoint
 
 T = TypeVar("T")
 
@@ -82,6 +85,19 @@ class RunFolder:
     def settled(self, federation: Driver) -> Driver:
         """The driver with the engine with which the run began, for all settings that its own engine leaves open."""
         return with_engine(self.path, federation.settled) if files.there(self.path / "engine.json") else federation
+
+    def settings(self) -> tuple[Checkpoint, RunningSums]:
+        """The checkpoint and the running sums of the last session; the usual ones if there was none."""
+        file = self.path / "config.toml"
+        try:
+            table = tomllib.loads(files.read(file).decode()) if files.there(file) else {}
+            given = table.get("checkpoint", {})
+            checkpoint = Checkpoint(**given | {"keep": tuple(given.get("keep", ()))})
+            return checkpoint, RunningSums(**table.get("trajectory", {}))
+        except RunError:
+            raise
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{file} is damaged: {one_line(error)}") from error
 
     def save(self, state: State, keep: tuple[int, ...], clients: Mapping[str, Any]) -> int:
         """Save a state after the rows that it counts, and after the last results of `clients`, if there are any.

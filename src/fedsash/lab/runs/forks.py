@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import logging
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...basics.errors import RunError
+from ...basics.errors import RunError, check
 from ...basics.fingerprint import differences
 from ...basics.typed import typed
 from ...state import State
+
+log = logging.getLogger("fedsash")
+
+ANEW = " (anew)"
+"""What follows the name of an average that the source does not have, for our own that begins anew."""
 
 
 @dataclass(frozen=True)
@@ -17,12 +23,32 @@ from ...state import State
 class Fork:
     """The start of a run: the state that the run in `folder` saved after `round`, with its metrics up to `round`.
 
-    `names` maps the name of an average in this run to its name in the other run, if the names differ.
+    `names` maps the name of an average in this run to its name in the other run, if the names differ. An average that
+    has other settings there begins anew.
     """
 
     folder: Path | str
     round: int
     names: Mapping[str, str] = field(default_factory=dict)
+
+
+def sources(fork: Fork, averages: Iterable[str], here: Mapping[str, str], there: Mapping[str, str]) -> dict[str, str]:
+    """The name that each of our `averages` has in the source; one with other settings there gets a name of nothing.
+
+    `here` and `there` are the fingerprints of both. Raises `SettingError` if two would go on from one.
+    """
+    names = {name: fork.names.get(name, name) for name in averages}
+    for name, theirs in names.items():
+        twice = [other for other, its in names.items() if its == theirs and other != name]
+        right = f"must be another average for each: {name} and {', '.join(twice)} would both go on from {theirs}"
+        check(not twice, "Fork.names", dict(fork.names), right)
+    for name, theirs in names.items():
+        mine, its = here.get(f"averages.{name}"), there.get(f"averages.{theirs}")
+        if mine is not None and its is not None and mine != its:
+            (how,) = differences({name: mine}, {name: its})
+            log.warning("an average begins anew: %s", how)
+            names[name] = f"{name}{ANEW}"
+    return names
 
 
 def renamed(state: State, names: Mapping[str, str]) -> State:

@@ -12,13 +12,14 @@ from uuid import uuid4
 from ...basics.errors import RunError, check, one_line
 from ...basics.fingerprint import differences
 from ...basics.saved import cut, place, prune, saved_rounds
-from ...state import State
+from ...evaluation import SPLITS
+from ...state import State, best_by
 from .. import checkpoints, files
 from ..client_results import CLIENTS
 from ..records import Mark, Records, mark
 from .driver import Driver
 from .folder import RunFolder
-from .forks import Fork, check_sharing, renamed
+from .forks import Fork, check_sharing, renamed, sources
 from .running_sums import Bookkeeper
 from .settings import Checkpoint
 
@@ -68,6 +69,9 @@ class Ledger:
         if other := differences(self.federation.fingerprint, state.fingerprint):
             there = f"{self.folder.path} holds a run of another experiment"
             raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork")
+        if other_rules := {best.by for best in state.best.values()} - {self._rule}:
+            kept = f"{self.folder.path} has kept its best models by {', '.join(sorted(other_rules))}"
+            raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
         self.folder.records.cut(state.round, state.records if state.round else None)
         cut(self.folder.states, state.round)
         prune(self.folder.states, self.checkpoint.keep)  # a kill may have come before
@@ -77,6 +81,7 @@ class Ledger:
         self.mark = mark(self.history)
         self.saved = state if saved_rounds(self.folder.states) else None
         self.federation = self.folder.settled(self.federation)
+        state.evaluation_due |= self._owed(state)
         return state
 
     def record(self, rows: list[dict[str, Any]]) -> None:
@@ -107,6 +112,17 @@ class Ledger:
             back = f"so resume goes back to round {self.saved.round if self.saved else 0}"
             error.add_note(f"the state after round {self.state.round} could not be saved, {back}: {one_line(failure)}")
 
+    @property
+    def _rule(self) -> str:
+        """By what the best model of each name is kept, as in `Best.by`."""
+        return best_by(self.federation.evaluation, self.federation.goal.criterion)
+
+    def _owed(self, state: State) -> bool:
+        """Whether the run ends where it stands, but was not evaluated there."""
+        rounds, data = {row["round"] for row in self.history if row["split"] in SPLITS}, self.federation.clients.data
+        evaluated = bool(rounds) or (data is not None and data.test is not None)
+        return 0 < state.round == self.rounds and evaluated and state.round not in rounds
+
     def _new(self) -> State:
         """The state before the first round."""
         folder = None if self.folder is None else self.folder.path
@@ -126,7 +142,8 @@ class Ledger:
         check(self.rounds >= fork.round, "rounds", self.rounds, right)
         self.sums.check(source, fork.round)
         own = fork.round, state.lineage[0][1]
-        names = {name: fork.names.get(name, name) for name in state.averages}
+        its = checkpoints.fingerprint(place(source / "state", fork.round))
+        names = sources(fork, state.averages, self.federation.fingerprint, its)
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
         rows = [row for row in Records(source).load() if row["round"] <= fork.round]
         self.history = [row | {"model": ours[row["model"]]} for row in rows if row["model"] in ours]
@@ -134,10 +151,13 @@ class Ledger:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         self.clients = _clients(source / CLIENTS, fork.round, ours)
         for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            loaded = checkpoints.load(place(source / "state", round), renamed(state, names))
+            fresh = replace(self._new(), lineage=state.lineage)  # of another kept state nothing may be left
+            loaded = checkpoints.load(place(source / "state", round), renamed(fresh, names))
             self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
             check_sharing(self.federation.fingerprint, loaded.fingerprint)
             state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
+            state.evaluation_due |= self._owed(state)
+            state.best = {name: best for name, best in state.best.items() if best.by == self._rule}
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self.hold(state)
             self.save(state)

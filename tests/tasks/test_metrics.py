@@ -141,7 +141,7 @@ def test_perplexity_is_exp_of_the_mean_over_all_real_tokens() -> None:
 
 def test_a_function_of_all_samples_is_a_metric() -> None:
     y, output = torch.tensor([0, 1, 1, 0]), torch.tensor([0.1, 0.9, 0.2, 0.3])
-    auc = as_metric(lambda output, y: reference.roc_auc_score(y, output), "auc")
+    auc = as_metric(lambda output, y: reference.roc_auc_score(y, output), "auc", Binary())
     assert auc.together
     assert auc.of(output, y) == pytest.approx(0.75)
 

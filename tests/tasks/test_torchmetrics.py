@@ -13,7 +13,7 @@ import torch
 from fedsash import SettingError
 from fedsash.data.inputs import call
 from fedsash.evaluation import Goal
-from fedsash.tasks import Binary, Regression, TorchMetric, as_metric
+from fedsash.tasks import Binary, Classification, Regression, TorchMetric, as_metric
 from support.tasks import PROBLEMS
 from support.worlds import SPAWNED
 
@@ -55,7 +55,8 @@ def test_spawned_workers_compute_them_for_their_clients() -> None:
 
 
 def test_they_can_be_sent_to_another_process() -> None:
-    for given in (TorchMetric(metric=AREA), as_metric(torchmetrics.MeanSquaredError(), "mse")):
+    for metric in (TorchMetric(metric=AREA), torchmetrics.MeanSquaredError()):
+        given = as_metric(metric, "it", Regression())
         output, y = torch.tensor([0.1, 0.7, 0.4]), torch.tensor([0, 1, 1])
         assert given.together and pickle.loads(pickle.dumps(given)).of(output, y) == given.of(output, y)
 
@@ -70,3 +71,15 @@ def test_what_torchmetrics_does_not_know_is_one_line(metric: str, options: dict[
     with pytest.raises(SettingError) as error:
         TorchMetric(metric=metric, options=options)
     assert str(error.value).startswith(line) and "\n" not in str(error.value)
+
+
+def test_outputs_are_never_taken_for_probabilities() -> None:
+    """Torchmetrics decides by the numbers of a set: those of a small client may all lie in [0, 1]."""
+    output, y = torch.tensor([0.3, 0.4, -2.0]), torch.tensor([1, 1, 0])
+    for metric in (TorchMetric("classification.BinaryAccuracy"), torchmetrics.classification.BinaryAccuracy()):
+        made = as_metric(metric, "it", Binary())
+        assert made.of(output, y) == made.of(output[:2], y[:2]) == 1.0
+    of_classes = as_metric(torchmetrics.classification.MulticlassCalibrationError(3), "it", Classification())
+    logits = torch.tensor([[0.2, 0.9, 0.1], [5.0, 0.0, 1.0]])
+    right = torchmetrics.classification.MulticlassCalibrationError(3)(logits.softmax(-1), torch.tensor([1, 0]))
+    assert of_classes.of(logits, torch.tensor([1, 0])) == pytest.approx(float(right))

@@ -29,13 +29,18 @@ NO_TEXT = "turn text into token ids first (fedsash.tokenise), and categories int
 def features(values: Any) -> Tensor | Inputs:
     """Samples' features `[n, ...]`. A dict is passed to the model by name, a tuple by position."""
     if isinstance(values, Mapping):
-        return Inputs({name: numbers(value, f"x[{name!r}]") for name, value in values.items()})
+        return Inputs({name: _feature(value, f"x[{name!r}]") for name, value in values.items()})
     if isinstance(values, tuple):
-        return Inputs([numbers(value, f"x[{i}]") for i, value in enumerate(values)])
-    x = numbers(values, "x")
+        return Inputs([_feature(value, f"x[{i}]") for i, value in enumerate(values)])
+    return _feature(values, "x")
+
+
+def _feature(values: Any, name: str) -> Tensor:
+    """The tensor of a feature; grey images get their channel."""
+    x = numbers(values, name)
     if x.dtype != torch.uint8 or x.ndim != 3:
         return x
-    return numbers(values[..., None], "x") if isinstance(x, MappedTensor) else x.unsqueeze(-1)
+    return numbers(values[..., None], name) if isinstance(x, MappedTensor) else x.unsqueeze(-1)
 
 
 def labels(values: Any) -> Tensor:

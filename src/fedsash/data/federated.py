@@ -256,6 +256,7 @@ class FederatedData(Shown):
         """
         if fraction == 0:
             return self
+        check(len(self.held) == 0, "evaluation.held_out", fraction, "must be 0: some samples are held out already")
         numbers = range(len(self.clients)) if self.numbers is None else self.numbers.tolist()
         clients, held = Members.of(self.clients).hold_out(fraction, seed, numbers)
         return replace(self, clients=clients, held=held)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,7 +93,14 @@ def _of_text(file: Path, names: Columns, rest: bool) -> pandas.DataFrame:
             sep = "\t" if file.suffix == ".tsv" else ","
             exact: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
             users = [name for name, option in names.items() if option == "user"]
-            frame = pandas.read_csv(file, sep=sep, compression=None, dtype=dict.fromkeys(users, str), **exact)
+            exact |= {"dtype": dict.fromkeys(users, str), "index_col": False}
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", pandas.errors.ParserWarning)
+                try:
+                    frame = pandas.read_csv(file, sep=sep, compression=None, **exact)
+                except pandas.errors.ParserWarning:
+                    right = "its rows have more fields than its first line has names: name every column"
+                    raise DataError(f"{file}: {right}") from None
             for name in {*users} & {*frame.columns}:
                 frame[name] = _whole(frame[name])
     check_columns(names, list(frame.columns), str(file))

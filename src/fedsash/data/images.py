@@ -75,7 +75,7 @@ def load(path: str, settings: ReadingSettings, seed: int = 0) -> Source:
         settings.shape,
     ]
     limit = {"auto": SHARE * free(torch.device("cpu")), "once": math.inf, "batches": 0.0}[settings.decode]
-    content, info = cached(files, how, limit, lambda: _content(found, settings, limit))
+    content, info = cached([*files, *found.beside], how, limit, lambda: _content(found, settings, limit))
     train = _samples(content, settings.train_split, settings.labels)
     test = None if test_split is None else _samples(content, test_split, settings.labels)
     if test is None:

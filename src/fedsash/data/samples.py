@@ -40,7 +40,10 @@ class Samples(Shown):
     coarse: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.x, Inputs):
+        if isinstance(self.x, Inputs):
+            for tensor in self.x.tensors.values():
+                self._check_tensor(tensor)
+        else:
             self._check_tensor(self.x)
         check(len(self.x) > 0, "Samples.x", tuple(self.x.shape), "must hold at least one sample")
         for name in ("y", "domain", "user", "coarse"):

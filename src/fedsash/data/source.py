@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..basics.arrays import Ints
 from ..basics.randomness import Purpose, generator
@@ -75,12 +76,16 @@ def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Sample
     A pure function of the samples' order, `share` and `seed`. Returns the rest and the split-off samples, both in the
     samples' order. The second is None if it has no sample.
     """
-    rng = generator(seed, Purpose.PARTITION, _HELD_OUT)
     groups = next((g.numpy() for g in (samples.user, samples.domain) if g is not None), np.zeros(len(samples)))
+    held = torch.from_numpy(split_off(groups, share, seed))
+    return (samples[~held], samples[held]) if held.any() else (samples, None)
+
+
+def split_off(groups: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
+    """Which samples `[n]` a random `share` of each group has, given the group of each sample `[n]`."""
+    rng = generator(seed, Purpose.PARTITION, _HELD_OUT)
     _, sizes = np.unique(groups, return_counts=True)
-    held = np.zeros(len(samples), dtype=np.bool_)
+    held = np.zeros(len(groups), dtype=np.bool_)
     for members in np.split(np.argsort(groups, kind="stable"), sizes.cumsum()[:-1]):
         held[rng.permutation(members)[: round(share * len(members))]] = True
-    if not held.any():
-        return samples, None
-    return samples[torch.from_numpy(~held)], samples[torch.from_numpy(held)]
+    return held

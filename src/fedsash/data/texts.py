@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..basics.errors import DataError, check, check_count, check_positive
@@ -14,7 +15,7 @@ from . import frames
 from .formats.memory import UNPACKED
 from .inputs import Inputs
 from .samples import Samples
-from .source import Source, hold_out
+from .source import Source, hold_out, split_off
 from .tokens import IGNORED, next_tokens, tokenise, tokenizer_of
 from .transform import PLAIN
 
@@ -28,8 +29,9 @@ class Texts:
       folder that `save_to_disk` of `datasets` wrote; for next tokens also a `.txt` file;
     - `text`, `label`, `user`: the columns of texts, of labels and of users. Without `label` the task is `NextToken`;
     - `tokenizer`: `"bytes"` (257 ids, of UTF-8), `"words"` (the `vocabulary` most frequent words of the training texts,
-      with 0 for padding and 1 for other words), a `tokenizer.json` of the library tokenizers, or your own function from
-      a text to a list of ids, `"package.module:function"`;
+      with 0 for padding and 1 for other words; for next tokens of all texts, which are split later), a
+      `tokenizer.json` of the library tokenizers, or your own function from a text to a list of ids,
+      `"package.module:function"`;
     - `vocabulary`: how many words `"words"` knows;
     - `length`: the number of tokens in a sample. Longer texts are cut; for next tokens they become several samples;
     - `mask`: whether the model takes `input_ids` and `attention_mask` by name, as those of transformers do. Otherwise
@@ -73,7 +75,12 @@ class Texts:
         wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
         if wrong is not None:
             raise DataError(f"column {self.text!r}, row {wrong}: must be a text, not {texts[wrong]!r:.40}")
-        tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", texts[:train], self.vocabulary)
+        user, user_names = frames.users(rows, self.user)
+        known = texts[:train]
+        if self.label and test is None:
+            groups = np.zeros(len(texts)) if user is None else user.numpy()
+            known = [text for text, out in zip(texts, split_off(groups, self.test, seed), strict=True) if not out]
+        tokenizer, ids = tokenizer_of(self.tokenizer, "Texts.tokenizer", known, self.vocabulary)
         if self.label:
             found, of = tokenise(texts, tokenizer, self.length), torch.arange(len(texts))
             y, classes, label_names = frames.labels(rows, (self.label,))
@@ -82,7 +89,6 @@ class Texts:
             check(len(x) > 0, "Texts.path", self.path, "there is no text of two tokens in it")
             found = {"input_ids": x, "attention_mask": (y != IGNORED).long()}
             classes, label_names = max(ids, 1 + int(x.max()), 1 + int(y.max())), ()
-        user, user_names = frames.users(rows, self.user)
         inputs = Inputs(found) if self.mask else found["input_ids"]
         samples = Samples(inputs, y, user=None if user is None else user[of])
         kept, tested = hold_out(samples, self.test, seed)

@@ -57,8 +57,8 @@ class Evaluator:
         numbers = {name: float(value) for name, value in values_of(goal, outcomes.total(goal, slice(None))).items()}
         more: dict[str, Any] = {}
         decides = goal.metrics.get(goal.criterion.name)
-        together = decides is not None and decides.together  # the area under a curve has no value for a single class
-        if test.y.dim() == 1 and self._problem.classes and not together:
+        whole = decides is not None and (decides.together or decides.of_classes)  # of one class it says nothing
+        if test.y.dim() == 1 and self._problem.classes and not whole:
             more["classes"] = self._by_group(outcomes, test.y, self._problem.classes)
         if test.domain is not None:
             names = self._problem.domain_names or tuple(map(str, range(int(test.domain.max()) + 1)))

@@ -52,7 +52,7 @@ class Goal:
             "says nothing of what is learned: give a loss, or name a task in the data, such as fs.tasks.Regression()"
         )
         check(loss is not None or not isinstance(task, OnlyLoss), "FederatedData.task", None, right)
-        given = {name: as_metric(metric, name) for name, metric in (metrics or {}).items()}
+        given = {name: as_metric(metric, name, task) for name, metric in (metrics or {}).items()}
         for name in given:
             right = f"must be an identifier other than {', '.join(TAKEN)}"
             check(name.isidentifier() and name not in TAKEN, "metrics", name, right)

@@ -85,6 +85,10 @@ class Task(ABC):
         if y.is_floating_point():
             refuse_first(~torch.isfinite(y), y, place, "must be finite")
 
+    def chances(self, output: Tensor) -> Tensor:
+        """What the library torchmetrics takes for an output: probabilities where the outputs are those of classes."""
+        return output
+
     def classes(self, y: Tensor) -> int:
         """The number of classes that labels show; 0 if they are no classes."""
         return 0 if y.is_floating_point() else 1 + int(y.max())

@@ -43,6 +43,9 @@ class Classification(Task):
         losses = F.cross_entropy(output, y, reduction="none", label_smoothing=self.smoothing)
         return losses * torch.tensor(self.weights, dtype=losses.dtype, device=y.device)[y] if self.weights else losses
 
+    def chances(self, output: Tensor) -> Tensor:
+        return output.softmax(-1)
+
     def predicted(self, output: Tensor) -> Tensor:
         """The class with the highest output, `[B]`."""
         return output.argmax(-1)
@@ -86,6 +89,9 @@ class Binary(Task):
         """The logistic loss of each sample, `[B]`."""
         return _logistic(output, y, self.positive)
 
+    def chances(self, output: Tensor) -> Tensor:
+        return output.sigmoid()
+
     def predicted(self, output: Tensor) -> Tensor:
         return (output > 0).long()
 
@@ -120,6 +126,9 @@ class MultiLabel(Task):
     def loss(self, output: Tensor, y: Tensor) -> Tensor:
         """The mean logistic loss over the labels of each sample, `[B]`."""
         return _logistic(output, y, self.positive).mean(1)
+
+    def chances(self, output: Tensor) -> Tensor:
+        return output.sigmoid()
 
     def predicted(self, output: Tensor) -> Tensor:
         return (output > 0).long()

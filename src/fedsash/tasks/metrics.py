@@ -48,6 +48,9 @@ class Metric:
     share: ClassVar[bool] = False
     """Whether it is a share in [0, 1], which is shown in per cent."""
 
+    of_classes: ClassVar[bool] = False
+    """Whether it is a mean over classes: of the samples of one class it says nothing."""
+
     together: ClassVar[bool] = False
     """Whether it is a metric of all samples of a set together, which `of` computes. Then a sample has no numbers."""
 
@@ -98,6 +101,7 @@ class F1(Metric):
     """
 
     share: ClassVar[bool] = True
+    of_classes: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
         return _counts(self, scored)
@@ -115,6 +119,7 @@ class MeanIoU(Metric):
     """
 
     share: ClassVar[bool] = True
+    of_classes: ClassVar[bool] = True
 
     def sums(self, scored: Scored) -> Tensor:
         return _counts(self, scored)

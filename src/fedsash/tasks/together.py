@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..basics.errors import SettingError, check, library, one_line
+from .base import Task
 from .metrics import Better, Metric
 
 
@@ -38,8 +39,8 @@ class Together(Metric):
 class TorchMetric(Metric):
     """A metric of the library torchmetrics: `metric` names its class, such as `"classification.BinaryAUROC"`.
 
-    `options` are the arguments of this class. It is a metric of all samples together, as `Together` says. Raises
-    `LibraryError` without torchmetrics.
+    `options` are the arguments of this class. It is a metric of all samples together, as `Together` says, and takes
+    probabilities where the task's outputs are those of classes. Raises `LibraryError` without torchmetrics.
     """
 
     metric: str
@@ -62,11 +63,13 @@ class TorchMetric(Metric):
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
 
     @property
+    def made(self) -> Any:
+        """The object of torchmetrics."""
+        return self._made
+
+    @property
     def better(self) -> Better:  # type: ignore[override]
         return better_of(self._made)
-
-    def of(self, output: Tensor, y: Tensor) -> float:
-        return computed(self._made, output, y)
 
 
 def better_of(metric: Any) -> Better:
@@ -74,20 +77,25 @@ def better_of(metric: Any) -> Better:
     return "lower" if metric.higher_is_better is False else "higher"
 
 
-def computed(metric: Any, output: Tensor, y: Tensor) -> float:
-    """The number that an object of torchmetrics gives for these samples. The object itself does not change."""
+def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y: Tensor) -> float:
+    """The number that an object of torchmetrics gives for these samples. The object itself does not change.
+
+    It takes `chances` of the outputs: outputs themselves it would take for probabilities wherever all of a set happen
+    to lie in [0, 1].
+    """
     own = deepcopy(metric)
     own.reset()
-    own.update(output, y)
+    own.update(chances(output), y)
     return float(own.compute())
 
 
-def as_metric(given: Any, name: str) -> Metric:
-    """A metric from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
+def as_metric(given: Any, name: str, task: Task) -> Metric:
+    """A metric of a task from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
+    given = given.made if isinstance(given, TorchMetric) else given
     if isinstance(given, Metric):
         return given
     if hasattr(given, "update") and hasattr(given, "compute"):
-        return Together(partial(computed, given), better_of(given))
+        return Together(partial(computed, given, task.chances), better_of(given))
     right = "must be a Metric, an object of torchmetrics, or a function of (output, y) that returns a number"
     check(callable(given) and not isinstance(given, type), f"metrics.{name}", given, right)
     return Together(given)

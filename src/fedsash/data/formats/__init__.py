@@ -36,6 +36,12 @@ class DatasetFiles:
     folder: Path
     files: Files
 
+    @property
+    def beside(self) -> list[Path]:
+        """The files that say more of these: the classes of images, or the names of classes."""
+        found = getattr(self.form, "beside", None)
+        return [] if found is None else list(found(self.folder, self.files))
+
     def read(self, columns: Mapping[str, str | None], unpacked: float = UNPACKED) -> ImageSplits:
         """The content of the files. A packed file may take `unpacked` GB of memory."""
         return self.form.read(self.folder, self.files, columns, unpacked)

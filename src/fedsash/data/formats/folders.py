@@ -11,7 +11,7 @@ from ...basics.errors import check
 from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits, some, spellings
 
-ENDINGS = (".png", ".jpg", ".jpeg")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ANNOTATIONS = "*annotations.txt"
 
 
@@ -21,11 +21,21 @@ def matches(folder: Path) -> bool:
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
-    """The images below `folder/train` and so on. Without a folder for training, all images are training data."""
+    """The images below `folder/train` and so on. Without a folder for any split, all images are training data.
+
+    Raises `SettingError` if there is a folder for testing and none for training.
+    """
     found = {split: _images(place) for split in splits if (place := _place(folder, split)) is not None}
     if splits[0] in found:
         return {split: its for split, its in found.items() if its}
+    right = f"holds no folder {splits[0]} beside {', '.join(found)}: set train_split to that of the training images"
+    check(not found, "path", str(folder), right)
     return {splits[0]: _images(folder)}
+
+
+def beside(folder: Path, files: Files) -> list[Path]:
+    """The lists of classes."""
+    return [file for split in files for file in sorted((_place(folder, split) or folder).glob(ANNOTATIONS))]
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
@@ -44,7 +54,10 @@ def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked
 
 
 def _place(folder: Path, split: str) -> Path | None:
-    return next((folder / name for name in spellings(split) if (folder / name).is_dir()), None)
+    """The folder of a split: its name in any case, or with "ing" behind it."""
+    there = {place.name.lower(): place for place in sorted(folder.iterdir()) if place.is_dir()}
+    names = (f"{name.lower()}{end}" for name in spellings(split) for end in ("", "ing"))
+    return next((there[name] for name in names if name in there), None)
 
 
 def _images(folder: Path) -> list[Path]:

@@ -21,6 +21,8 @@ OPCODES = b"\x80\x95N\x89\x88IJKML\x8aFGSTBVX\x8d\x8eUC\x8ct)\x85\x86\x87]lc\x93
 """What a pickle may do: put constants, tuples and lists on the stack, fill lists and dictionaries, remember and recall
 values, and ask for a name of `_ALLOWED` and call it.
 """
+NAMED = ("batches.meta", "meta")
+"""The files with the names of CIFAR-10's and of CIFAR-100's labels."""
 NUMBERS = ("b1", "u1", "u2", "u4", "u8", "i1", "i2", "i4", "i8", "f4", "f8")
 
 
@@ -47,6 +49,12 @@ def files(folder: Path, splits: Sequence[str]) -> Files:
     for file in [file for files in found.values() for file in files]:
         check(file.is_file(), "path", str(place), f"{file.name} is missing")
     return {split: files for split, files in found.items() if split in splits}
+
+
+def beside(folder: Path, files: Files) -> list[Path]:
+    """The file with the names of the labels."""
+    place = next(iter(files.values()))[0].parent
+    return [place / name for name in NAMED if (place / name).is_file()]
 
 
 def read(folder: Path, files: Files, columns: Mapping[str, str | None], unpacked: float) -> ImageSplits:
@@ -117,7 +125,7 @@ def _image(data: Any, file: Path) -> Pixels:
 
 def _names(place: Path) -> dict[str, list[str]]:
     """The names of the labels in CIFAR-10's `batches.meta` or CIFAR-100's `meta`; empty without such a file."""
-    file = next((place / name for name in ("batches.meta", "meta") if (place / name).is_file()), None)
+    file = next((place / name for name in NAMED if (place / name).is_file()), None)
     table = {} if file is None else _words(load(file), file)
     kinds = {"label_names": "y", "fine_label_names": "y", "coarse_label_names": "coarse"}
     names = {key: table[kind] for kind, key in kinds.items() if kind in table}

@@ -149,7 +149,7 @@ def _open(place: Place, where: str, row: int, look: Look, unpacked: float) -> Im
         if isinstance(place, np.ndarray):
             image = Image.fromarray(place.squeeze(-1) if place.shape[-1] == 1 else place)
         else:
-            image = _loaded(place, unpacked, name)
+            image = _of_8_bits(_loaded(place, unpacked, name), name)
         return image if look.size is None else _resized(image, look, unpacked, name)
     except FedsashError:
         raise
@@ -165,6 +165,21 @@ def _loaded(place: bytes | Path, unpacked: float, name: str) -> Image.Image:
         check_unpacked(PIXEL * image.width * image.height, packed, unpacked, name)
         image.load()
         return image
+
+
+def _of_8_bits(image: Image.Image, name: str) -> Image.Image:
+    """An image of 16 bits with its upper 8, which Pillow's own conversion would cut off at 255.
+
+    Raises `DataError` for pixels of 32 bits, whose range nobody knows.
+    """
+    from PIL import Image
+
+    if image.mode in ("I", "F"):
+        kind = "whole numbers of 32 bits" if image.mode == "I" else "floating-point numbers"
+        raise DataError(f"{name}: its pixels are {kind}: scale them to 0 to 255 and write them as 8 bits")
+    if image.mode.startswith("I;16"):
+        return Image.fromarray((np.asarray(image).astype(np.uint16) >> 8).astype(np.uint8))
+    return image
 
 
 def _identified(opened: IO[bytes]) -> Image.Image:

@@ -1,0 +1,121 @@
+"""Folders of images as people have them: names of splits, endings, 16 bits, and lists that are corrected later."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from fedsash import DataError, SettingError
+from fedsash.data import FederatedData, Images, Inputs, Samples, Texts
+
+Image = pytest.importorskip("PIL.Image", reason="fedsash[data] is not installed")
+pd = pytest.importorskip("pandas")
+
+
+def pictures(folder: Path, names: Iterable[str], form: str = "PNG", value: int = 0) -> None:
+    folder.mkdir(parents=True)
+    for name in names:
+        Image.fromarray(np.full((4, 4), value, np.uint8)).save(folder / name, form)
+
+
+def split(folder: Path, name: str, count: int) -> None:
+    for value, label in enumerate(("cat", "dog")):
+        pictures(folder / name / label, (f"{i}.png" for i in range(count)), value=value)
+
+
+@pytest.mark.parametrize(
+    "train, test", [("train", "test"), ("Train", "Test"), ("training", "testing"), ("train", "TEST")]
+)
+@pytest.mark.usefixtures("cache")
+def test_no_image_of_the_test_folder_is_trained_on(train: str, test: str, tmp_path: Path) -> None:
+    split(tmp_path / "d", train, 4)
+    split(tmp_path / "d", test, 2)
+    found = Images(str(tmp_path / "d")).load()
+    assert (len(found.train), found.test and len(found.test), found.domain_names) == (8, 4, ())
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_test_folder_without_one_for_training_is_refused(tmp_path: Path) -> None:
+    split(tmp_path / "d", "mine", 4)
+    split(tmp_path / "d", "test", 2)
+    with pytest.raises(SettingError, match=r"holds no folder train beside test: set train_split to that of the"):
+        Images(str(tmp_path / "d")).load()
+    assert len(Images(str(tmp_path / "d"), train_split="mine").load().train) == 8
+
+
+@pytest.mark.usefixtures("cache")
+def test_every_kind_of_image_that_can_be_decoded_is_found(tmp_path: Path) -> None:
+    kinds = {"png": "PNG", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF", "jpg": "JPEG"}
+    for ending, form in kinds.items():
+        pictures(tmp_path / "d" / ending, [f"{i}.{ending}" for i in range(5)], form)
+    found = Images(str(tmp_path / "d"), channels=1, test=0.0).load()
+    assert tuple(found.label_names) == tuple(sorted(kinds)) and len(found.train) == 25
+
+
+@pytest.mark.usefixtures("cache")
+def test_16_bits_are_scaled_to_8_and_more_are_refused(tmp_path: Path) -> None:
+    ramp = np.linspace(0, 65535, 16).reshape(4, 4).astype(np.uint16)
+    for label in ("a", "b"):
+        (tmp_path / "d" / label).mkdir(parents=True)
+        for i in range(3):
+            Image.fromarray(ramp).save(tmp_path / "d" / label / f"{i}.png")
+    found = Images(str(tmp_path / "d"), test=0.0).load()
+    np.testing.assert_array_equal(torch.as_tensor(found.train.x[0:1]).reshape(4, 4), ramp >> 8)
+    Image.fromarray(ramp.astype(np.float32)).save(tmp_path / "d" / "a" / "0.tif")
+    with pytest.raises(DataError, match=r"its pixels are floating-point numbers: scale them to 0 to 255"):
+        Images(str(tmp_path / "d"), size=4).load()
+
+
+@pytest.mark.usefixtures("cache")
+def test_a_list_of_classes_that_is_corrected_is_read_again(tmp_path: Path) -> None:
+    split(tmp_path / "d", "train", 3)
+    pictures(tmp_path / "d" / "val" / "images", ["0.png", "1.png"])
+    listed = tmp_path / "d" / "val" / "val_annotations.txt"
+
+    def labels() -> list[int]:
+        test = Images(str(tmp_path / "d"), test_split="val").load().test
+        assert test is not None
+        return test.y.tolist()
+
+    listed.write_text("0.png cat\n1.png dog\n")
+    assert labels() == [0, 1]
+    listed.write_text("0.png dog \n1.png cat \n")
+    assert labels() == [1, 0]
+
+
+def test_words_of_held_out_texts_are_unknown() -> None:
+    rows = [f"film{i} {'good' if i % 2 else 'bad'}" for i in range(20)]
+    frame = pd.DataFrame({"text": rows, "label": [i % 2 for i in range(20)]})
+    found = Texts(label="label", tokenizer="words", length=2).of(frame)
+    assert found.test is not None and isinstance(found.test.x, torch.Tensor)
+    assert found.test.x[:, 0].tolist() == [1] * 4 and 1 not in found.train.x[:, 0]  # type: ignore[operator]
+
+
+def test_several_inputs_are_images_or_no_bytes() -> None:
+    grey, y = np.zeros((4, 8, 8), np.uint8), np.zeros(4, np.int64)
+    data = FederatedData.from_arrays({"one": grey, "two": np.ones((4, 3))}, y, [range(4)])
+    assert isinstance(data.train.x, Inputs) and data.train.x.shape["one"] == (4, 8, 8, 1)
+    assert [tuple(x.shape) for x in data.transform.prepare(data.train.x.tensors).values()] == [(4, 1, 8, 8), (4, 3)]
+    with pytest.raises(SettingError, match="uint8 data must be images"):
+        Samples(Inputs({"mask": torch.zeros(4, 5, dtype=torch.uint8)}), torch.zeros(4, dtype=torch.int64))
+
+
+def test_held_out_samples_are_not_lost_by_holding_out_more() -> None:
+    data = FederatedData.from_arrays(np.ones((10, 2), np.float32), np.zeros(10, np.int64), [range(10)]).hold_out(0.2, 0)
+    assert data.hold_out(0.0, 0) is data
+    with pytest.raises(
+        SettingError, match=r"evaluation\.held_out = 0\.5: must be 0: some samples are held out"
+    ):
+        data.hold_out(0.5, 0)
+
+
+def test_rows_with_more_fields_than_names_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,label\n1,2,0\n3,4,1\n")
+    from fedsash.data import Table
+
+    with pytest.raises(DataError, match="its rows have more fields than its first line has names: name every column"):
+        Table(str(tmp_path / "t.csv")).load()

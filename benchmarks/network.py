@@ -83,7 +83,7 @@ def table(given: argparse.Namespace, folder: Path) -> None:
         for cell in given.cells:
             out = folder / f"{given.data}-{given.model}-{part}-{cell.replace(' ', '')}"
             summary = trained(experiment(given.data, given.folder, given.model, part, cell, given.trips), out)
-            reached, best = summary["target"].get("model"), summary["models"]["model"]["best"]["accuracy"]
+            reached, best = summary["target"].get("model"), summary["models"]["model"]["best"]["value"]
             base = (reached or {}).get("trips") if cell == "vanilla" else base
             trips, seconds = "not reached", "-"
             if reached:

@@ -107,9 +107,7 @@ def test_several_inputs_are_images_or_no_bytes() -> None:
 def test_held_out_samples_are_not_lost_by_holding_out_more() -> None:
     data = FederatedData.from_arrays(np.ones((10, 2), np.float32), np.zeros(10, np.int64), [range(10)]).hold_out(0.2, 0)
     assert data.hold_out(0.0, 0) is data
-    with pytest.raises(
-        SettingError, match=r"evaluation\.held_out = 0\.5: must be 0: some samples are held out"
-    ):
+    with pytest.raises(SettingError, match=r"evaluation\.held_out = 0\.5: must be 0: some samples are held out"):
         data.hold_out(0.5, 0)
 
 

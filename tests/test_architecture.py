@@ -121,7 +121,6 @@ def test_only_runs_and_the_checks_of_them_save_and_load_states() -> None:
         for file in FILES
     }
     assert {file: names for file, names in users.items() if names} == {
-        "lab/report/collect.py": {"fedsash.lab.checkpoints"},
         "lab/runs/ledger.py": {"fedsash.lab.checkpoints"},
         "lab/runs/folder.py": {"fedsash.lab.checkpoints"},
         "lab/studies/opened.py": {"fedsash.lab.checkpoints"},

@@ -283,7 +283,7 @@ def test_rounds_that_are_trained_again_after_a_damaged_state_leave_nothing_of_th
     def go_on(training: Progress, value: float) -> None:
         training.round += 1
         training.take(arrays(np.full(5, value)), training.round)
-        training.save(tmp_path, {}, {})
+        training.save(tmp_path, {}, {}, {})
 
     training = progress()
     for value in (1.0, 2.0, 3.0):

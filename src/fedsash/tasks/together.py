@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -47,6 +47,7 @@ class TorchMetric(Metric):
     options: dict[str, Any] = field(default_factory=dict)
     together: ClassVar[bool] = True
     _made: Any = field(init=False, default=None, repr=False, compare=False)
+    _chances: Any = field(init=False, default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         with library("torchmetrics", "these metrics", "fedsash[metrics]"):
@@ -63,13 +64,17 @@ class TorchMetric(Metric):
             raise SettingError("TorchMetric", "options", self.options, one_line(error)) from error
 
     @property
-    def made(self) -> Any:
-        """The object of torchmetrics."""
-        return self._made
-
-    @property
     def better(self) -> Better:  # type: ignore[override]
         return better_of(self._made)
+
+    def for_task(self, task: Task) -> TorchMetric:
+        """The same metric for the outputs of a task."""
+        own = copy(self)
+        object.__setattr__(own, "_chances", task.chances)
+        return own
+
+    def of(self, output: Tensor, y: Tensor) -> float:
+        return computed(self._made, self._chances or Tensor.clone, output, y)
 
 
 def better_of(metric: Any) -> Better:
@@ -91,7 +96,8 @@ def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y
 
 def as_metric(given: Any, name: str, task: Task) -> Metric:
     """A metric of a task from what users give: a `Metric`, an object of torchmetrics, or a function of (output, y)."""
-    given = given.made if isinstance(given, TorchMetric) else given
+    if isinstance(given, TorchMetric):
+        return given.for_task(task)
     if isinstance(given, Metric):
         return given
     if hasattr(given, "update") and hasattr(given, "compute"):

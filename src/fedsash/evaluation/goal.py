@@ -28,10 +28,6 @@ class Goal:
     metrics: Mapping[str, Metric]
     criterion: Criterion
 
-    def __post_init__(self) -> None:
-        own = {name: as_metric(metric, name, self.task) for name, metric in self.metrics.items()}
-        object.__setattr__(self, "metrics", own)
-
     @property
     def deciding(self) -> dict[str, Metric | None]:
         """The name of the number that decides, and its metric; None for the loss."""

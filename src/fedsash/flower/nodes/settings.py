@@ -26,7 +26,7 @@ from ...executors import Training
 from ...local import OPTIMISERS, LocalTraining
 from ...methods import METHODS
 from ...schedules import LOCAL_SCHEDULES, SCHEDULES
-from ...tasks import METRICS, TASKS, Criterion, OnlyLoss
+from ...tasks import METRICS, TASKS, Criterion, OnlyLoss, as_metric
 
 CLASS, FUNCTION = "class", "function"
 """The keys of a dataclass's name and of a function's place."""
@@ -108,7 +108,8 @@ def decoded(text: str, module: nn.Module | None, allowed: Allowed) -> Decoded:
         if module is None:
             module = NamedModel(**{name: _made(value) for name, value in named.items()}).build()
         task, loss = problem.task, _made(table["loss"])
-    goal = Goal(task, task.loss_of if loss is None else loss, parts.pop("metrics"), parts.pop("criterion"))
+    metrics = {name: as_metric(metric, name, task) for name, metric in parts.pop("metrics").items()}
+    goal = Goal(task, task.loss_of if loss is None else loss, metrics, parts.pop("criterion"))
     sharing = Sharing(Layout(module), table["buffers"], parts.pop("personal"))
     training = Training(
         module=module, problem=problem, goal=goal, aggregation=WeightedMean(), sharing=sharing, sample=(), **parts

@@ -147,7 +147,6 @@ def load_given(given: argparse.Namespace, overrides: Sequence[str] = ()) -> Expe
 def check_picture(file: Path) -> None:
     """Raise an error if a picture can't be drawn into this file."""
     from ...basics.errors import check
-    from ...basics.paths import check_folder
 
     check(file.suffix.lower() in PICTURES, "--out", str(file), f"must be a file that ends in {', '.join(PICTURES)}")
     check(not file.is_dir(), "--out", str(file), "is a folder, and must be a file")

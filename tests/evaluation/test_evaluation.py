@@ -16,8 +16,9 @@ from fedsash.data.federated import FederatedData
 from fedsash.data.samples import Samples
 from fedsash.data.transform import Transform
 from fedsash.evaluation import Evaluation, Metrics
+from fedsash.tasks import F1, MeanIoU
 from support.scoring import asking, cross_entropy, evaluator
-from support.worlds import data, mlp
+from support.worlds import data, federation, mlp
 
 
 def evaluate(data: FederatedData, model: nn.Module | None = None, **settings: Any) -> dict[str, Metrics]:
@@ -193,3 +194,10 @@ def test_a_record_is_flat() -> None:
 def test_impossible_settings_are_refused(field: str, value: Any, right: str) -> None:
     with pytest.raises(ValueError, match=f"Evaluation.{field} = {value!r}: {right}"):
         Evaluation(**{field: value})
+
+
+@pytest.mark.parametrize("decides, by_class", [("accuracy", True), ("f1", False), ("iou", False)])
+def test_a_mean_over_classes_has_no_number_of_one_class(decides: str, by_class: bool) -> None:
+    world = federation(metrics={"f1": F1(), "iou": MeanIoU()}, evaluation=Evaluation(metric=decides))
+    (found,) = (m for m in world.evaluate(world.start()) if (m.split, m.model) == ("test", "model"))
+    assert ("classes" in found.more) == by_class

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from fedsash.evaluation import Evaluation
+from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
+from fedsash.lab.report.comparison import Row
 from fedsash.lab.report.page import document
 from fedsash.lab.report.page.markup import MISSING
+from fedsash.lab.report.page.tables import over_seeds
 from fedsash.lab.summaries import GOAL, goal_content, summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
@@ -154,3 +156,17 @@ def test_runs_whose_names_are_alike_for_files_have_pictures_of_their_own(tmp_pat
     assert main(["report", str(tmp_path), "--out", str(tmp_path / "p.html"), "--figures", str(figures)]) == 0
     found = sorted(path.name for path in figures.glob("*.png"))
     assert found == ["A-b-curves-2.png", "a-b-curves.png", "a.b-curves.png", "timed-curves.png"]
+
+
+def test_the_precision_of_the_steps_is_a_setting_in_which_runs_differ(tmp_path: Path) -> None:
+    for name in ("full", "bfloat16"):
+        written(tmp_path / name, {"model": [0.5]}, f'[engine]\nprecision = "{name}"\nworkers = {len(name)}\n')
+    text = page(tmp_path / "full", tmp_path / "bfloat16")
+    assert "engine.precision" in text and "engine.workers" not in text.partition("Complete settings")[0]
+
+
+def test_only_models_of_the_same_seeds_can_be_the_best() -> None:
+    decided = Curves(ACCURACY, "test", {})
+    values: dict[str, dict[int, float | None]] = {"model": {0: 0.4, 1: 0.4}, "w": {0: 0.5, 1: 0.5}, "late": {0: 0.9}}
+    cells = Outline(over_seeds([Row({}, name, of, decided) for name, of in values.items()])).cells
+    assert [cell for cell in cells if "(best)" in cell] == ["50.00 ± 0.00 (best)"]

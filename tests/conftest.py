@@ -40,11 +40,12 @@ def cache_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         yield
 
 
-@pytest.fixture(scope="module")
-def no_pictures() -> Iterator[None]:
-    """Runs draw none: that takes most of the time of a short run, and not every test looks at them."""
+@pytest.fixture(autouse=True, scope="module")
+def no_pictures(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Runs draw none, which takes most of the time of a short run, unless a module looks at them: `mark.pictures`."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("fedsash.lab.pictures.paper.drawn", lambda picture, form: b"")
+        if not request.node.get_closest_marker("pictures"):
+            patch.setattr("fedsash.lab.pictures.paper.drawn", lambda picture, form: b"")
         yield
 
 

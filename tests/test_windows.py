@@ -45,24 +45,20 @@ checkpoint.every = 1
 
 
 @pytest.mark.parametrize("kind", [pytest.param("sequential", marks=pytest.mark.slow), "vectorised"])
-def test_a_run_trains_resumes_and_is_reported(kind: str, tmp_path: Path) -> None:
+def test_a_run_trains_resumes_and_is_reported_and_models_on_the_disk_are_refused(kind: str, tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(EXPERIMENT.format(kind=kind, rounds=2, more=""))
+    (tmp_path / "disk.toml").write_text(EXPERIMENT.format(kind=kind, rounds=2, more=', storage = "disk"'))
     done = run(
         """
 assert main(["run", "own.toml"]) == 0
 assert main(["resume", "runs/own", "--rounds", "3"]) == 0
 assert main(["compare", "runs/own"]) == 0
+assert main(["run", "disk.toml"]) == 2
 """,
         tmp_path,
     )
     assert done.returncode == 0, done.stderr
     assert "runs/own can't be locked here: let only one process work in it" in done.stderr
     assert len((tmp_path / "runs/own/metrics.jsonl").read_text().splitlines()) >= 3
-
-
-def test_models_on_the_disk_are_refused_in_one_line(tmp_path: Path) -> None:
-    (tmp_path / "own.toml").write_text(EXPERIMENT.format(kind="sequential", rounds=2, more=', storage = "disk"'))
-    done = run("assert main(['run', 'own.toml']) == 2", tmp_path)
-    assert done.returncode == 0, done.stderr
     line = "a window on the disk needs files without names, which this system lacks: keep models in memory"
     assert done.stderr.splitlines()[-1] == f"fedsash: {line}"

@@ -115,7 +115,8 @@ class Request(Shown):
 class Effort(Shown):
     """The amount of training that clients report: the number of `samples` `[b]` and of local `steps` `[b]`.
 
-    `normaliser` `[b]` are FedNova's a_i, if the aggregation needs them (see `LocalTraining.coefficients`).
+    Samples of a personal part that trains alone count, its steps don't: they move nothing that is sent. `normaliser`
+    `[b]` are FedNova's a_i, if the aggregation needs them (see `LocalTraining.coefficients`).
     """
 
     samples: Ints

@@ -37,7 +37,7 @@ class Sampling:
     """
 
     dropout: float = 0.0
-    trace: str | NDArray[np.bool_] = ""
+    trace: str | NDArray[np.bool_] = field(default="", metadata={"file": True})
 
     def __post_init__(self) -> None:
         check(0 <= self.dropout < 1, f"{self._name}.dropout", self.dropout, "must be at least 0 and below 1")

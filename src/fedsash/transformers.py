@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,9 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         for name in ("fp16_full_eval", "bf16_full_eval"):
             check(not getattr(trainer.args, name), name, True, "can't be used with Averages: it changes the model")
         self._resumed: str | bool | None = None
+        # In a search for hyperparameters each trial has a folder of its own, which the trainer alone knows.
+        folder: Any = trainer._get_output_dir
+        self._output: Callable[[], str] = lambda: str(folder(getattr(trainer, "_trial", None)))
         self._wrap(trainer)
         trainer.add_callback(self)
 
@@ -99,7 +102,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, *, model: nn.Module, **_: Any
     ) -> None:
         if state.is_world_process_zero:
-            folder = Path(args.output_dir, f"checkpoint-{state.global_step}", FOLDER)
+            folder = Path(self._output(), f"checkpoint-{state.global_step}", FOLDER)
             for name in self.averages:
                 self._save(model, name, folder / name)
             save_file(self._begun().state_dict(), folder / TRACKER)

@@ -41,7 +41,7 @@ COMPOSED: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("rule, composed", chequered(RULES, COMPOSED))
+@pytest.mark.parametrize("rule, composed", chequered(RULES, COMPOSED, of=5))
 def test_engines_agree_on_every_rule_with_servers_broadcasts_and_methods(rule: str, composed: str) -> None:
     settings = {"averages": {"wima": Window(2)}} | COMPOSED[composed]
     states = {e: after(federation(**settings, aggregation=RULES[rule], engine=ENGINES[e]), 4) for e in ENGINES}

@@ -163,3 +163,12 @@ def test_a_run_with_a_threshold_of_zero_is_the_run_with_the_mean_bitwise(engine:
         for rule in (FedGMA(threshold=0.0), WeightedMean())
     )
     assert identical(gma, mean)
+
+
+@pytest.mark.parametrize("rule", [FedGMA(threshold=1.0, mask="hard"), FedGMA(threshold=1.0)])
+@pytest.mark.parametrize("blocks", [(), (1,) * 5000], ids=["at once", "one by one"])
+def test_the_votes_of_thousands_of_clients_add_up_in_float32(rule: FedGMA, blocks: tuple[int, ...]) -> None:
+    delta = torch.tensor([[0.5, -2.0]]).expand(5000, 2)
+    masked = updated(aggregate([1] * 5000, {"delta": delta}, blocks, FedAvg(), rule))
+    assert masked.dtype == torch.float32
+    torch.testing.assert_close(masked, delta[0], rtol=1e-4, atol=0)

@@ -235,7 +235,7 @@ def test_a_part_that_is_not_there_is_refused(module: nn.Module, part: ModelSlice
             (torch.float32, torch.float64),
             r"one floating-point type, found torch\.float32, torch\.float64: use",
         ),
-        ((torch.complex64,), r"one floating-point type, found torch\.complex64"),
+        ((torch.complex64,), r"must be floating-point numbers, found torch\.complex64"),
     ],
 )
 def test_types_that_can_not_be_one_vector_are_refused(dtypes: tuple[torch.dtype, ...], message: str) -> None:

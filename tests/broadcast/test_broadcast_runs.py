@@ -28,7 +28,7 @@ def files(folder: Path) -> dict[str, Any]:
     return final(folder) | {"choice": json.loads((last / "state.json").read_text())["choice"]}
 
 
-@pytest.mark.parametrize("broadcast, half", chequered(ADAPTIVE, [3, 6, 8]))
+@pytest.mark.parametrize("broadcast, half", chequered(ADAPTIVE, [3, 6, 8], of=3))
 def test_half_a_run_resumed_is_the_run_and_chooses_the_same(broadcast: str, half: int, tmp_path: Path) -> None:
     """Before the first success, between the two that it takes, and after the broadcast has begun."""
     settings = {"broadcast": ADAPTIVE[broadcast]}

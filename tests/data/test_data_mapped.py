@@ -23,8 +23,6 @@ from fedsash.sampling import Uniform
 from support.choices import chequered
 from support.worlds import ENGINES, SEQUENTIAL, VECTORISED, WORKERS, after, identical
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 N = 60
 KINDS = {
     "images": np.random.default_rng(0).integers(0, 256, (N, 6, 6, 3), dtype=np.uint8),
@@ -138,7 +136,7 @@ def test_a_number_that_is_not_finite_is_found_wherever_it_is(tmp_path: Path) -> 
 # The same runs.
 
 
-@pytest.mark.parametrize("kind, engine", chequered(KINDS, ENGINES))
+@pytest.mark.parametrize("kind, engine", chequered(KINDS, ENGINES, of=3))
 def test_a_run_has_the_bytes_of_one_on_arrays_in_memory(tmp_path: Path, kind: str, engine: str) -> None:
     x = KINDS[kind]
     transform = Transform(crop=1, flip=True) if "images" in kind else Transform()

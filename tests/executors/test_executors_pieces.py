@@ -22,7 +22,7 @@ from support.worlds import ENGINES, SEQUENTIAL, SIZES, after, federation, identi
 EVERYBODY = Uniform(len(SIZES))
 
 
-@pytest.mark.parametrize("pieces, method", chequered([1, 2, 3, 5, 9], [Scaffold(), Scaffold("I")]))
+@pytest.mark.parametrize("pieces, method", chequered([1, 2, 3, 5, 9], [Scaffold(), Scaffold("I")], of=3))
 def test_parts_summed_elsewhere_give_the_bytes_of_replies_at_the_same_pieces(pieces: int, method: Method) -> None:
     settings: Any = {"method": method, "sampling": EVERYBODY}
     replies = after(federation(**settings, engine=replace(SEQUENTIAL, pieces=pieces)), 4)

@@ -23,6 +23,7 @@ from fedsash.methods import (
     EWC,
     AdaBest,
     FedACG,
+    FedASAM,
     FedAvg,
     FedDyn,
     FedFA,
@@ -253,3 +254,10 @@ def test_a_copy_that_is_fine_tuned_has_the_part_which_trains_with_the_rest(part:
         losses.append(F.cross_entropy(model(samples.x[held]), samples.y[held], reduction="sum").item())
     count = sum(map(len, world.training_data.held))
     assert found.loss == pytest.approx(sum(losses) / count, rel=1e-12)
+
+
+@pytest.mark.parametrize("method", [FedAvg(), *METHODS, FedASAM(0.5, 0.2)], ids=lambda m: type(m).__name__)
+def test_nothing_at_all_may_be_shared(method: Method) -> None:
+    with personal("all", method=method) as world:
+        state = after(world, 1)
+        assert torch.equal(state.w, world.start().w) and not torch.equal(state.client_state["own"], 0 * state.w)

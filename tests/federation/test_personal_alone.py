@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from fedsash.aggregation import FedNova
 from fedsash.basics.sharing import Personal
 from fedsash.executors import LocalEngine
 from fedsash.local import SGD, Adagrad, Adam, LocalTraining, Optimiser, RMSprop
@@ -114,6 +115,15 @@ def test_the_effort_has_the_passes_of_both_parts() -> None:
         for reply in world.executor.work(request):
             samples |= dict(zip(request.ids[reply.places].tolist(), reply.effort.samples.tolist(), strict=True))  # type: ignore[union-attr]
     assert samples == {client: 5 * int(world.sizes[client]) for client in request.ids.tolist()}
+
+
+@pytest.mark.parametrize("tau", ["steps", "coefficients"])
+def test_fednova_counts_the_steps_of_the_shared_part_only(tau: Any) -> None:
+    """With as many steps for all, plain SGD and one part alone first, it is the mean."""
+    part = Personal("classifier", 3)
+    local = LocalTraining(lr=0.1, batch="full", steps=4)
+    nova = after(personal(part, local=local, aggregation=FedNova(tau=tau)), 3)
+    assert close(nova.w, after(personal(part, local=local), 3).w, 1e-14)
 
 
 @pytest.mark.slow

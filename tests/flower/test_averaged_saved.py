@@ -67,7 +67,7 @@ def content(averaged: Averaged, result: Result) -> list[Any]:
     return [*({n: a.data for n, a in model.items()} for model in models), *map(str, metrics)]
 
 
-@pytest.mark.parametrize("kind, broadcast", chequered(STRATEGIES, [None, Broadcast("wima", 2)]))
+@pytest.mark.parametrize("kind, broadcast", chequered(STRATEGIES, [None, Broadcast("wima", 2)], of=3))
 def test_killed_again_and_again_it_ends_with_the_bytes_of_a_training_without_a_stop(
     kind: str, broadcast: Broadcast | None, tmp_path: Path
 ) -> None:

@@ -22,8 +22,6 @@ from fedsash.testing.grid import InProcessGrid
 from support.flower import assert_same, grid, here, there
 from support.worlds import SIZES, data, mlp
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 EVERY = Evaluation(every=2, last=1)
 ROUNDS = 8
 

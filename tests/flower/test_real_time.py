@@ -25,8 +25,6 @@ from support.flower import grid
 from support.real_time import SCHEDULERS, STEPS, Reports, arrivals, assert_same_run, driver, rows, trained
 from support.worlds import SIZES
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 class Paced(InProcessGrid):
     """Answers to a request to train take their time: each node has its own pace."""

@@ -24,8 +24,6 @@ from support.flower import grid
 from support.real_time import SCHEDULERS, arrivals, assert_same_run, driver, rows, simulated, trained
 from support.worlds import data
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 STEPS, SIZES = 6, (7, 12, 3, 9)
 
 Fate = Literal["slow", "late", "lost", "failed", "nan", "huge", "twice"]

@@ -20,8 +20,6 @@ from fedsash.lab.served.news import Listener
 from fedsash.testing.grid import InProcessGrid
 from support.loopback import content
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 @pytest.mark.parametrize("signals", [1, 2], ids=["after the round", "at once"])
 def test_a_run_that_is_interrupted_is_not_told_as_finished(signals: int, tmp_path: Path) -> None:

@@ -23,8 +23,6 @@ from fedsash.testing import close as compared
 from support.observing import final, go_on, observed, start
 from support.worlds import ENGINES, SIZES, VECTORISED, after, data, federation, sampled
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 ROUGH: dict[str, Optimiser] = {
     "sgd": SGD(0.5, 0.2, weight_decay=0.01),
     "nesterov": SGD(0.5, nesterov=True),

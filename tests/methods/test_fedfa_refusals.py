@@ -4,11 +4,30 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
+from fedsash.basics.errors import SettingError
 from fedsash.methods import FedFA
+from fedsash.tasks import Classification
+from support.tasks import PROBLEMS
+from support.worlds import federation, mlp
 
 
 def test_fedfa_refuses_labels_that_are_sequences_in_one_line() -> None:
     work, one = torch.zeros(4, 2), torch.zeros(4)
     with pytest.raises(ValueError, match=r"FedFA: labels of a batch.*must be one for each sample"):
         FedFA().objective(work, torch.zeros(4, 3, dtype=torch.int64), one, {})
+
+
+@pytest.mark.parametrize("name", [name for name, each in PROBLEMS.items() if not isinstance(each.task, Classification)])
+def test_fedfa_refuses_tasks_without_one_class_for_each_sample_before_it_trains(name: str) -> None:
+    with PROBLEMS[name].federation(method=FedFA()) as world, pytest.raises(SettingError, match="FedFA needs one class"):
+        world.prepare()
+
+
+def test_fedfa_refuses_a_frozen_last_layer_and_takes_no_other_one_for_it() -> None:
+    model = mlp()
+    *_, last = (layer for layer in model.modules() if isinstance(layer, nn.Linear))
+    last.requires_grad_(False)
+    with federation(model=model, method=FedFA()) as world, pytest.raises(SettingError, match="which is frozen here"):
+        world.prepare()

@@ -110,7 +110,7 @@ def name_of(value: Any) -> str:
     return ",".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else str(value)
 
 
-@pytest.mark.parametrize("case, engine", chequered(CASES, ENGINES), ids=name_of)
+@pytest.mark.parametrize("case, engine", chequered(CASES, ENGINES, of=3), ids=name_of)
 def test_every_method_equals_the_naive_account(case: tuple[str, dict[str, Any]], engine: str) -> None:
     kind, options = case
     compare(trained(METHODS[kind](**options), engine), kind, options)
@@ -123,7 +123,7 @@ def test_methods_that_change_the_update_equal_the_naive_account_with_server_mome
     compare(trained(METHODS[kind](**options), "sequential", server=server), kind, options, momentum=0.5)
 
 
-@pytest.mark.parametrize("case, engine", chequered(AGGREGATED, ENGINES), ids=name_of)
+@pytest.mark.parametrize("case, engine", chequered(AGGREGATED, ENGINES, of=3), ids=name_of)
 def test_every_aggregation_equals_the_naive_account(case: Any, engine: str) -> None:
     kind, options, rule, settings = case
     f = trained(METHODS[kind](**options), engine, aggregation=AGGREGATIONS[rule](**settings))

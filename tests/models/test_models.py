@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from fedsash.basics.errors import ModelError
 from fedsash.basics.layout import Layout
 from fedsash.executors.devices import threads
 from fedsash.executors.gradients import OneByOne, Stacked
@@ -264,3 +265,18 @@ def test_what_does_not_fit_is_refused_in_one_line(
     with pytest.raises(ValueError, match=message) as refusal:
         build(name, options, shape=shape, classes=10, seed=0)
     assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "line"),
+    [
+        ("mobilenet_v2_gn", {"width": 3e4}, "takes .* GB, and .* GB are free"),
+        ("mlp", {"hidden": [10**9]}, "takes .* GB, and .* GB are free"),
+        ("resnet18_gn", {"groups": "2"}, "resnet18_gn can't be made with these options: "),
+        ("mobilenet_v2_gn", {"width": "a"}, "mobilenet_v2_gn can't be made with these options: "),
+    ],
+)
+def test_options_that_make_no_model_are_refused_in_one_line(name: str, options: dict[str, Any], line: str) -> None:
+    with pytest.raises(ModelError, match=line) as refused:
+        build(name, options, shape=(3, 32, 32), classes=10, seed=0)
+    assert "\n" not in str(refused.value)

@@ -94,7 +94,7 @@ def test_the_command_leaves_an_ordinary_run_with_a_time_line(
     assert "holds a run already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("scheduler", ["fedwindow", "synchronous"])
+@pytest.mark.parametrize("scheduler", ["fedwindow", pytest.param("synchronous", marks=pytest.mark.slow)])
 def test_ctrl_c_saves_and_the_command_resume_goes_on(
     scheduler: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -43,8 +43,6 @@ from support.observing import Crash, Evaluated, crash_at, failing, final, go_on,
 from support.script import Script, tell
 from support.worlds import data, federation, identical, record
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SIZES = (7, 12, 3, 20, 9, 1, 8, 8)
 ROUGH = Network(
     Link(2500.0, 0.1, limit=3),

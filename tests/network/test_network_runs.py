@@ -39,8 +39,6 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.sampling import FixedClients, Uniform
 from support.worlds import federation, quadratic_federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 SCHEDULERS = {
     "synchronous": Synchronous(),
     "deadline": Synchronous(deadline=15.0),

@@ -49,7 +49,7 @@ def kept(place: Path) -> dict[str, int]:
     return {path.name: path.stat().st_ino for path in place.glob("past-*")}
 
 
-@pytest.mark.parametrize("broadcast, kept_as", chequered(FED, KEPT))
+@pytest.mark.parametrize("broadcast, kept_as", chequered(FED, KEPT, of=3))
 def test_a_run_has_the_same_bytes_wherever_its_models_lie(broadcast: str, kept_as: str, tmp_path: Path) -> None:
     windows = KEPT[kept_as]
     for storage in ("host", "disk"):

@@ -105,10 +105,10 @@ SAMPLINGS: dict[str, Sampling] = {
 }
 
 
-def chequered(one: Iterable[Any], other: Iterable[Any]) -> list[Any]:
-    """All pairs, every second one slow, so that by default each value meets half of the others."""
+def chequered(one: Iterable[Any], other: Iterable[Any], of: int = 2) -> list[Any]:
+    """All pairs, slow but for one `of` so many, so that by default each value meets that part of the others."""
     pairs = product(enumerate(one), enumerate(other))
-    return [pytest.param(a, b, marks=pytest.mark.slow if (i + j) % 2 else ()) for (i, a), (j, b) in pairs]
+    return [pytest.param(a, b, marks=pytest.mark.slow if (i + j) % of else ()) for (i, a), (j, b) in pairs]
 
 
 def crossed(methods: Iterable[str], others: Iterable[str]) -> list[Any]:

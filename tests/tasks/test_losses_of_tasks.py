@@ -197,3 +197,11 @@ def test_labels_become_the_type_of_the_task_where_none_changes() -> None:
     assert Binary().labelled(torch.tensor([0.0, 1.0])).dtype == torch.int64
     assert Binary().labelled(torch.tensor([0.5, 1.0])).is_floating_point()
     assert Regression().labelled(torch.tensor([3, 4])).tolist() == [3.0, 4.0]
+
+
+@pytest.mark.parametrize("task", [NextToken(padding=255), Segmentation(ignored=255)])
+def test_labels_that_do_not_count_are_no_classes(task: Task) -> None:
+    y = torch.full((2, 3) if isinstance(task, NextToken) else (2, 3, 3), 255)
+    assert task.classes(y) == 0
+    y[0, 0] = 9
+    assert task.classes(y) == 10

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import pickle
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +15,7 @@ import torch
 from fedsash import SettingError
 from fedsash.data.inputs import call
 from fedsash.evaluation import Goal
-from fedsash.tasks import Binary, Classification, Regression, TorchMetric, as_metric
+from fedsash.tasks import Binary, Classification, Regression, Segmentation, TorchMetric, as_metric
 from support.tasks import PROBLEMS
 from support.worlds import SPAWNED
 
@@ -83,3 +85,38 @@ def test_outputs_are_never_taken_for_probabilities() -> None:
     logits = torch.tensor([[0.2, 0.9, 0.1], [5.0, 0.0, 1.0]])
     right = torchmetrics.classification.MulticlassCalibrationError(3)(logits.softmax(-1), torch.tensor([1, 0]))
     assert of_classes.of(logits, torch.tensor([1, 0])) == pytest.approx(float(right))
+
+
+def test_a_set_without_all_classes_is_left_out_where_torchmetrics_warns_that_its_number_is_meaningless() -> None:
+    """It gives 0 there, which would count as the worst of all models."""
+    area = as_metric(TorchMetric(AREA), "it", Binary())
+    output = torch.tensor([-1.0, 2.0, 3.0])
+    assert area.of(output, torch.tensor([0, 1, 1])) == 1
+    assert math.isnan(area.of(output, torch.tensor([1, 1, 1]))) and math.isnan(area.of(output, torch.tensor([0, 0, 0])))
+    of_ten = as_metric(torchmetrics.classification.MulticlassAUROC(10), "it", Classification())
+    assert math.isnan(of_ten.of(torch.eye(10), torch.arange(10).clamp(max=1)))
+    assert of_ten.of(torch.eye(10), torch.arange(10)) == 1
+
+
+class Warning(torchmetrics.Metric):  # type: ignore[misc]
+    """A metric that warns of something else."""
+
+    def update(self, output: torch.Tensor, y: torch.Tensor) -> None:
+        warnings.warn("something else", stacklevel=1)
+
+    def compute(self) -> float:
+        return 1.0
+
+
+def test_other_warnings_of_a_metric_are_heard() -> None:
+    with pytest.warns(UserWarning, match="something else"):
+        assert as_metric(Warning(), "it", Regression()).of(torch.zeros(2), torch.zeros(2)) == 1
+
+
+def test_pixels_outputs_are_no_probabilities_either() -> None:
+    """The same numbers as images and as samples."""
+    logits, y = torch.tensor([[0.2, 0.9, 0.1], [0.8, 0.0, 0.5]]), torch.tensor([1, 0])
+    metric = torchmetrics.classification.MulticlassCalibrationError(3)
+    flat = as_metric(metric, "it", Classification()).of(logits, y)
+    images = as_metric(metric, "it", Segmentation()).of(logits.T[None, :, :, None], y[None, :, None])
+    assert images == pytest.approx(flat)

@@ -145,15 +145,15 @@ class FedGMA(Aggregation):
         return self.mask == "code"
 
     def derive(self, upload: Upload, effort: Effort) -> Upload:
-        return upload | {"sign": upload["delta"].sign()}
+        return upload | {"sign": upload["delta"].sign().double()}  # in float32 many votes don't add up to 1
 
     def update(self, mean: Vectors, kept: list[Tensor]) -> Tensor:
-        delta, vote = mean["delta"], mean["sign"]
+        delta, vote = mean["delta"], mean["sign"]  # the votes of float32 models are float64
         if self.mask == "code":
             return _published_masking(delta, vote, kept, self.threshold)
         agreement = vote.abs()
         agreed = agreement >= self.threshold - 1e-6  # since a floating-point sum of s terms 1/s is not exact
-        return torch.where(agreed, delta, agreement * delta if self.mask == "soft" else 0.0)
+        return torch.where(agreed, delta, agreement.to(delta) * delta if self.mask == "soft" else 0.0)
 
 
 def _published_masking(mean: Tensor, vote: Tensor, updates: list[Tensor], threshold: float) -> Tensor:

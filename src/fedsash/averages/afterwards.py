@@ -38,8 +38,8 @@ class KeptSums:
         """Keep the sum in a state of `SUM` if the round is one of those to keep."""
         if round % self.every:
             return
-        self._past.rounds = [*self._past.rounds, round]
         self._past.trajectory.put(round, torch.cat([state["high"], state["low"]]).cpu())
+        self._past.rounds = [*self._past.rounds, round]
         self.counts = torch.cat([self.counts, torch.tensor([[round, int(state["seen"])]])])
 
     def of(self, round: int) -> RunningSum:
@@ -77,5 +77,5 @@ class KeptSums:
 
     def load(self, saved: Callable[[str], Tensor]) -> None:
         """Fill in what `tensors` gave."""
-        self.counts = saved("sums/counts").clone()
+        self.counts = saved("sums/counts").to("cpu", copy=True)
         self._past.fill(self.counts[:, 0].tolist(), lambda round: saved(f"sums/{round}"))

@@ -132,3 +132,14 @@ def check_names(averages: Iterable[str]) -> None:
 def check_vector(w: Tensor) -> None:
     """Raise `ValueError` unless `w` is one flat vector `[d]` of floating-point numbers."""
     check(w.dim() == 1 and w.is_floating_point(), "w", f"{w.dtype} {list(w.shape)}", "must be one flat float vector")
+
+
+def by_name(averages: Average | Mapping[str, Average], owner: str = "Tracker") -> dict[str, Average]:
+    """Averages by their names; one alone is called "average". Raises `SettingError` of the `owner` for a wrong one."""
+    several = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
+    right = "must be an average, such as Window(100), or a dict of averages by their names"
+    for average in several.values():
+        check(isinstance(average, Average), f"{owner}.averages", average, right)
+    check(len(several) > 0, f"{owner}.averages", averages, "must be at least one average")
+    check_names(several)
+    return several

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from ..basics.arrays import Vectors
 from ..basics.errors import check, check_choice
 from ..basics.wrapped import unwrapped
-from .base import Average
-from .tracker import Tracker, by_name
+from .base import Average, by_name
+from .tracker import Tracker
 
 After = Literal["step", "epoch"]
 
@@ -55,6 +55,9 @@ class TrackerCallback:
         needed = any(average.buffers == "re-estimate" for average in self.averages.values())
         right = 'must be given: an average has buffers = "re-estimate"'
         check(batches is not None or not needed, "Averages.batches", batches, right)
+        right = "must be a loader or a list, which can be read again for each evaluation"
+        again = batches is None or (isinstance(batches, Iterable) and iter(batches) is not batches)
+        check(again, "Averages.batches", batches, right)
 
     def averaged_state_dict(self, name: str | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it: the first one, or that of the name."""
@@ -70,12 +73,11 @@ class TrackerCallback:
 
     def _begin(self, module: nn.Module) -> None:
         """Average this module from now on; go on from what a checkpoint had, if one was loaded."""
-        with torch.inference_mode(False):
-            if self.tracker is None or self.tracker.module is not unwrapped(module):
-                self.tracker = Tracker(self.averages, module)
-            if self._saved is not None:
-                self.tracker.load_state_dict(self._saved)
-                self._saved = None
+        if self.tracker is None or self.tracker.module is not unwrapped(module):
+            self.tracker = Tracker(self.averages, module)
+        if self._saved is not None:
+            self.tracker.load_state_dict(self._saved)
+            self._saved = None
 
     def _lend(self, module: nn.Module) -> None:
         """Put the average into the module until `_restore`, unless there is none, or it is of another module."""

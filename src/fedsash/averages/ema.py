@@ -64,7 +64,7 @@ class EMA(Average):
     def init(self, w: Tensor) -> Vectors:
         check_vector(w)
         narrow = self.precision == "single" and w.dtype != torch.float64
-        ema = torch.zeros(w.shape, device=w.device) if narrow else exact_sums.zero(w)
+        ema = torch.zeros(w.shape, dtype=torch.float32, device=w.device) if narrow else exact_sums.zero(w)
         if self.start == "initial":
             ema.copy_(w.detach())
         return {"ema": ema, "seen": torch.tensor(0)}

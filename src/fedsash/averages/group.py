@@ -147,10 +147,13 @@ def grouped(
 ) -> list[Group]:
     """A group for each floating-point type of the tensors. Integers, as numbers of batches, go with the widest.
 
-    If this has 16 bits, which hold no number of batches above 65,504, they are a group of float32.
+    If this has 16 bits, which hold no number of batches above 65,504, they are a group of float32. Raises `ModelError`
+    if the tensors are on several devices.
     """
     if not tensors:
         return []
+    if len(devices := sorted({str(t.device) for t in tensors.values()})) > 1:
+        raise ModelError(f"the module is on several devices ({', '.join(devices)}): make a tracker for each one's part")
     kinds = list(dict.fromkeys(t.dtype for t in tensors.values() if t.is_floating_point()))
     of = {kind: {n: t for n, t in tensors.items() if t.dtype == kind} for kind in kinds}
     if whole := {n: t for n, t in tensors.items() if not t.is_floating_point()}:

@@ -56,7 +56,8 @@ class MovingSum:
     def _empty(self, like: Tensor, device: torch.device) -> None:
         """Make it the sum of no models, in the room that it has if that is on the device."""
         if self._sum is None or self._sum[0].device != device:
-            self._sum = self._zeros(like)
+            with torch.inference_mode(False):  # else it could not be moved on outside of that mode
+                self._sum = self._zeros(like)
         else:
             for part in self._sum:
                 part.zero_()

@@ -108,7 +108,14 @@ class Memory:
 
     def _block(self) -> list[Tensor]:
         """New rows in reverse order, so that `pop` gives the first one."""
-        return list(rows(*self._settings).unbind())[::-1]
+        return [_alone(row) for row in rows(*self._settings).unbind()][::-1]
+
+
+def _alone(row: Tensor) -> Tensor:
+    """The row `[d]` as a tensor of its own in the same memory: `torch.save` writes all rows of a block for one."""
+    if row.device.type != "cpu" or not row.numel():
+        return row
+    return torch.from_numpy(row.view(torch.uint8).numpy()).view(row.dtype)
 
 
 class Disk:
@@ -122,9 +129,8 @@ class Disk:
         self.like, self._settings = like, (capacity, like, folder)
         self._models: dict[int, VectorFile] = {}
         self._last: VectorFile | None = None
-        # Each model is an open file, and another one while it is mapped.
-        allow(2 * (capacity + sum(other._settings[0] for other in _on_disk)))
-        _on_disk.add(self)
+        self._room = 0
+        self._more()
 
     @property
     def rounds(self) -> Set[int]:
@@ -133,6 +139,8 @@ class Disk:
     def put(self, round: int, w: Pieces) -> None:
         if self._last is not None:
             self._last.settle()
+        if len(self._models) == self._room:
+            self._more()
         chunks = (rounded(chunk, self.like.dtype) for chunk in w.chunks(2**18))
         self._models[round] = self._last = VectorFile.write(chunks, *self._kind, self._settings[2])
 
@@ -159,6 +167,13 @@ class Disk:
 
     def another(self) -> Disk:
         return Disk(*self._settings)
+
+    def _more(self) -> None:
+        """Make room for `capacity` models more: each is an open file, and another one while it is mapped."""
+        more = self._settings[0]
+        allow(2 * (more + self._room + sum(other._room for other in _on_disk - {self})))
+        self._room += more
+        _on_disk.add(self)
 
     @property
     def _kind(self) -> tuple[int, torch.dtype]:

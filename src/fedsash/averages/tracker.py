@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from itertools import chain
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -21,10 +22,13 @@ from ..basics.layout import Layout, NamedPart
 from ..basics.norms import frozen_norms, re_estimate, tracking
 from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, sharded, unwrapped
-from .base import Average, check_names
+from .base import Average, by_name
 from .group import Group, grouped
 
 _log = logging.getLogger(__name__)
+
+_lent: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""The modules that have an average in place of their values, and how often."""
 
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
@@ -55,14 +59,16 @@ class Tracker(Shown):
     Raises `ModelError` if nothing in the module trains.
     """
 
+    @torch.inference_mode(False)
     def __init__(self, averages: Average | Mapping[str, Average], module: nn.Module, trajectory_every: int = 0) -> None:
         several = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
+        right = "must be a whole number"
+        check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, right)
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
         self.module, self.trajectory_every = unwrapped(module), trajectory_every
         self.averages = {name: average.in_a_loop() for name, average in several.items()}
         self.round = 0
-        self._applied = 0
         self._groups: list[Group] = []
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
@@ -80,13 +86,14 @@ class Tracker(Shown):
         name = self._name(name)
         return max((group.observers.count(group, name) for group in self._groups if name in group.averages), default=0)
 
+    @torch.inference_mode(False)
     @torch.no_grad()
     def update(self) -> None:
         """Observe the module as it is now; each call counts as one round. Raises `RunError` inside `applied()`.
 
         An average leaves out a model with a value that is not finite, with a warning.
         """
-        if self._applied:
+        if _lent.get(self.module):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         tensors = self._live()
         if self._news(tensors):
@@ -127,6 +134,7 @@ class Tracker(Shown):
     def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
         """The module with an average in place of its values; at the end they are restored, bitwise.
 
+        Raises `ModelError` at the end if the module lacks some of its tensors by then; the others are restored.
         An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs. Of a
         batch that is a tuple or a list, as a loader gives it, the first element is the input; a dict is
         passed by names.
@@ -138,15 +146,18 @@ class Tracker(Shown):
         _same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
         buffers = chain(*(self.module.get_submodule(name).named_buffers(name) for name in norms))
         own = {name: local(live[name].data).clone() for name in {**values, **dict(buffers)}}
-        self._applied += 1
+        _lent[self.module] = _lent.get(self.module, 0) + 1
         try:
             _put(live, values)
             if batches is not None:
                 re_estimate(self.module, norms, batches, _pass)
             yield self.module
         finally:
-            self._applied -= 1
-            _put(self._live(), own)  # the module may have moved meanwhile
+            _lent[self.module] -= 1
+            live = self._live()  # the module may have moved meanwhile
+            _put(live, {name: value for name, value in own.items() if name in live})
+            if gone := [name for name in own if name not in live]:
+                raise ModelError(f"Tracker.applied: the module has no {gone[0]} any more, which can't be restored")
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
@@ -172,6 +183,8 @@ class Tracker(Shown):
         averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
         shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
         _same("Tracker.copy_to: the other module", *shapes)
+        if any(tensor.is_meta for tensor in there.values()):
+            raise ModelError("Tracker.copy_to: the other module is on the device meta, which holds no values")
         _put(there, averaged)
 
     def state_dict(self) -> Vectors:
@@ -180,6 +193,7 @@ class Tracker(Shown):
         of = {f"{i}/{name}": t for i, group in enumerate(self._groups) for name, t in group.tensors().items()}
         return {"about": about, "round": torch.tensor(self.round)} | of
 
+    @torch.inference_mode(False)
     def load_state_dict(self, saved: Mapping[str, Tensor]) -> None:
         """Continue from a `state_dict` of a tracker of the same averages.
 
@@ -270,17 +284,6 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
-
-
-def by_name(averages: Average | Mapping[str, Average], owner: str = "Tracker") -> dict[str, Average]:
-    """Averages by their names; one alone is called "average". Raises `SettingError` of the `owner` for a wrong one."""
-    several = dict(averages) if isinstance(averages, Mapping) else {"average": averages}
-    right = "must be an average, such as Window(100), or a dict of averages by their names"
-    for average in several.values():
-        check(isinstance(average, Average), f"{owner}.averages", average, right)
-    check(len(several) > 0, f"{owner}.averages", averages, "must be at least one average")
-    check_names(several)
-    return several
 
 
 def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from weakref import WeakSet
 
 from torch import Tensor
 
@@ -26,7 +28,13 @@ class Trajectory:
 
     def __init__(self, place: Place, part: str = "all", owner: str = "") -> None:
         self.place, self.part, self.owner = place, part, owner
-        self._pasts: list[Past] = []
+        self._pasts: WeakSet[Past] = WeakSet()  # a cycle would keep the models until a collection of garbage
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"_pasts": list(self._pasts)}  # weak references can't be copied
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _pasts=WeakSet(state["_pasts"]))
 
     @property
     def name(self) -> str:
@@ -40,8 +48,9 @@ class Trajectory:
 
     def share(self) -> Past:
         """A new `Past` of this trajectory, which needs no model yet."""
-        self._pasts.append(Past(self))
-        return self._pasts[-1]
+        past = Past(self)
+        self._pasts.add(past)
+        return past
 
     def apart(self, owner: str) -> Trajectory:
         """An empty trajectory like this one, for vectors that only `owner` sees."""
@@ -78,6 +87,8 @@ class Trajectory:
 
 class Past(Mapping[int, Tensor]):
     """The models that one average needs, by their `rounds`: views `[d]` into a trajectory that averages share."""
+
+    __eq__, __hash__ = object.__eq__, object.__hash__
 
     def __init__(self, trajectory: Trajectory) -> None:
         self.trajectory = trajectory

@@ -25,7 +25,8 @@ SHALLOW = DEEPEST - 3
 def text(value: Any, depth: int = 0) -> str:
     """A value as a text that is the same in every process: settings by their fields, arrays and models by a checksum.
 
-    Equal numbers have equal texts (1 and 1.0). A field whose metadata say `numbers = False` is left out. A function is
+    Equal numbers have equal texts (1 and 1.0). A field whose metadata say `numbers = False` is left out; of one that
+    names a file, `file = True`, the file's content counts. A function is
     described by its module and name. A function without a name of its own, such as a lambda, is also described by its
     code and the values that it has captured. Any other object is described by its class and its attributes.
     """
@@ -53,8 +54,7 @@ def text(value: Any, depth: int = 0) -> str:
         return f"{_home(value)}.{value.__qualname__}"
     if callable(value) and (found := _function(value, depth)):
         return found
-    known = [f.name for f in fields(value) if f.metadata.get("numbers", True)] if is_dataclass(value) else None
-    given = _attributes(value) if known is None else {name: getattr(value, name) for name in known}
+    given = _fields(value) if is_dataclass(value) else _attributes(value)
     return f"{inner(type(value))}({', '.join(f'{name}={inner(each)}' for name, each in given.items())})"
 
 
@@ -98,6 +98,19 @@ def _function(value: Any, depth: int) -> str:
     captured = [cell.cell_contents for cell in value.__closure__ or ()]
     defaults = f"{inner(value.__defaults__)} {inner(value.__kwdefaults__)}"
     return f"{place} {_code(value.__code__):08x} {defaults} {inner(captured)}"
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    """The fields of settings that determine numbers."""
+    known = {f: getattr(value, f.name) for f in fields(value) if f.metadata.get("numbers", True)}
+    return {f.name: _content(each) if f.metadata.get("file") else each for f, each in known.items()}
+
+
+def _content(path: Any) -> Any:
+    """The bytes of a file as an array; the value itself if it names no file that can be read."""
+    if not isinstance(path, str) or not Path(path).is_file():
+        return path
+    return np.frombuffer(Path(path).read_bytes(), dtype=np.uint8)
 
 
 def _attributes(value: Any) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from .errors import ModelError, SettingError, brief, check, shortened
 from .norms import tracking
@@ -52,10 +53,14 @@ class Layout:
         )
         if not parameters:
             raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
+        if lazy := [name for name, p in parameters if is_lazy(p)]:
+            raise ModelError(f"{lazy[0]} has no shape before the first input: pass a batch through the module first")
         statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
         kinds = {t.dtype for _, t in (*parameters, *statistics) if not _counts(t)}
-        if (len(kinds) > 1 and not mixed) or not all(kind.is_floating_point for kind in kinds):
-            found = ", ".join(sorted(str(kind) for kind in kinds))
+        found = ", ".join(sorted(str(kind) for kind in kinds))
+        if not all(kind.is_floating_point for kind in kinds):
+            raise ModelError(f"trainable parameters must be floating-point numbers, found {found}")
+        if len(kinds) > 1 and not mixed:
             raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
         self.dtype = reduce(torch.promote_types, kinds)
         self._of([(name, tensor.shape) for name, tensor in (*parameters, *statistics)])
@@ -172,8 +177,9 @@ class Layout:
     def mask(self, word: str, device: torch.device) -> Tensor:
         """The entries of the vector that belong to a tensor with `word` in its name, bool `[D]`."""
         if (word, device) not in self._masks:
-            pieces = [torch.full((length,), word in n) for n, length in zip(self.names, self.lengths, strict=True)]
-            self._masks[word, device] = torch.cat(pieces).to(device)
+            inside = torch.tensor([word in name for name in self.names], dtype=torch.bool)
+            lengths = torch.tensor(self.lengths, dtype=torch.int64)
+            self._masks[word, device] = inside.repeat_interleave(lengths).to(device)
         return self._masks[word, device]
 
     def ranges(self, part: ModelSlice, statistics: bool = True, but: Collection[str] = ()) -> list[tuple[int, int]]:

@@ -15,6 +15,7 @@ from torch import nn
 from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check, one_line
+from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
 from ..basics.randomness import Purpose, key
 from ..basics.sharing import Sharing
@@ -24,6 +25,7 @@ from ..evaluation import Asked, FineTuning, Goal, Scorer
 from ..exchange import Effort, Reply, Request
 from ..local import ClientScorer, LocalTraining, Trainer, effort_of, fine_tuned, no_effort
 from ..methods import FedAvg, Method, WholeMethod
+from ..tasks import Classification
 from .dropout import draws_dropout
 from .gradients import MemoryFormat, OneByOne, Precision, Stacked
 
@@ -48,6 +50,17 @@ class Training:
     asked: Asked
     fine_tuning: FineTuning | None
     sample: tuple[Ints, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse a method with an `objective` where the last linear layer does not give the task's classes."""
+        if "objective" not in self.method.overridden:
+            return
+        name, task = type(self.method).__name__, self.problem.task
+        right = f"{name} needs one class for each sample: take the task Classification or another method"
+        check(isinstance(task, Classification), "task", type(task).__name__, right)
+        last = [name for name, layer in self.module.named_modules() if isinstance(layer, nn.Linear)][-1:]
+        right = f"{name} trains the last linear layer, which is frozen here: unfreeze it or take another method"
+        check(last in ([], [Layout(self.module).classifier]), "model", ", ".join(last), right)
 
     @property
     def tuning(self) -> Training | None:

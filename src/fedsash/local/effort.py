@@ -20,7 +20,7 @@ def effort_of(
     """
     work, before = local.workload(sizes, amounts), local.passes.workload(sizes, alone)
     normaliser = local.coefficients(work.steps, method) if normalises else None
-    return Effort(work.samples + before.samples, work.steps + before.steps, normaliser)
+    return Effort(work.samples + before.samples, work.steps, normaliser)
 
 
 def no_effort(clients: int) -> Effort:

@@ -76,8 +76,6 @@ MODELS: dict[str, MakeModel] = {
     "vit": vit,
 }
 """The registered models by name."""
-LARGE = 4096
-"""A registered model with a larger number in its options is checked to fit into memory before it is made."""
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -87,9 +85,9 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     called with the options only. Initialisation draws from PyTorch's CPU generator, which is seeded before and restored
     afterwards.
 
-    Raises `ModelError` if the model does not fit into memory, and `LibraryError` if a library is missing. Raises
-    `SettingError` if the name is unknown or can't be imported, if options or shape do not fit the model, or if the
-    result is not an `nn.Module`.
+    Raises `ModelError` if the model can't be made with its options or does not fit into memory, and `LibraryError` if a
+    library is missing. Raises `SettingError` if the name is unknown or can't be imported, if options or shape do not
+    fit the model, or if the result is not an `nn.Module`.
     """
     make = find_model(name) if is_own(name) else partial(find_model(name), shape, classes)
     signature = inspect.signature(make)
@@ -98,7 +96,7 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     except TypeError as error:
         its = ", ".join(signature.parameters) or "none"
         raise SettingError("", "model.name", name, f"{error}; its options are {its}") from None
-    if name in MODELS and _largest(options) > LARGE:
+    if name in MODELS and options:
         _check_size(name, partial(make, **options))
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(seed, Purpose.MODEL))
@@ -109,14 +107,8 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     return model
 
 
-def _largest(options: Mapping[str, Any]) -> int:
-    """The largest integer in a model's options."""
-    values = [one for value in options.values() for one in (value if isinstance(value, list | tuple) else [value])]
-    return max((value for value in values if isinstance(value, int)), default=0)
-
-
 def _check_size(name: str, make: Callable[[], nn.Module]) -> None:
-    """Raise `ModelError` if the model has more parameters than fit into memory. It is made without numbers first."""
+    """Raise `ModelError` if the model can't be made, or doesn't fit into memory. It is made without numbers first."""
     try:
         with torch.device("meta"), torch.random.fork_rng(devices=[]):
             size = sum(p.numel() * p.element_size() for p in make().parameters())

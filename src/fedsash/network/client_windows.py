@@ -92,7 +92,8 @@ class CapacityWindow(ClientWindow):
         right = "needs a simulated network, whose rate is known: give a number, or aimd"
         check(fitting is not None, "FedWindow.window", "capacity", right)
         assert fitting is not None
-        return Control(min(max(math.floor(fitting), 1), site.size))
+        # 1e-9 is added because a quotient of 5 may be a little less in floating point.
+        return Control(min(max(math.floor(fitting * (1 + 1e-9)), 1), site.size))
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class _Adaptive(Control):
         rule = self._rule
         late = rule.delay is not None and trip.arrived and trip.delay > rule.delay
         if trip.failures or late:
-            if trip.began > self._cut:
+            if trip.began >= self._cut:
                 self._w, self._cut = max(self._w * rule.decrease, 1.0), self._site.env.now
         elif trip.arrived:
             self._w = min(self._w + rule.increase / self._w, float(self._site.size))

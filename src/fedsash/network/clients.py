@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
@@ -36,10 +36,11 @@ class SimulatedClients:
 
         T_i = seconds * S_i / mean(S) * slowness_i * X
 
-    S_i is the number of samples that it passes over. slowness_i is log-normal with median 1, and its logarithm has the
-    standard deviation `spread`; for a share `stragglers` of the clients it is `slower` times as large. X is 1, or with
-    `noise = "exponential"` a new draw with mean 1 for every training. An upload first passes the client's own link of
-    `rate` bytes per second (None: no limit), then the server's link.
+    S_i is the number of samples that it passes over, by the amount of training before any schedule. slowness_i is
+    log-normal with median 1, and its logarithm has the standard deviation `spread`; for a share `stragglers` of the
+    clients it is `slower` times as large. X is 1, or with `noise = "exponential"` a new draw with mean 1 for every
+    training. An upload first passes the client's own link of `rate` bytes per second (None: no limit), then the
+    server's link.
 
     Each client is present for `on` seconds on average, then away for `off` seconds on average, as a Markov process
     (0: always present). Or a `trace` (.npy or .csv) says when clients are present: a table of 0 and 1 with one row for
@@ -59,7 +60,7 @@ class SimulatedClients:
     rate: float | None = None
     on: float = 0.0
     off: float = 0.0
-    trace: str = ""
+    trace: str = field(default="", metadata={"file": True})
     step: float = 1.0
 
     def __post_init__(self) -> None:

@@ -71,6 +71,7 @@ class Asynchronous:
         self.federation, self.time, self.scheduler = federation, time, scheduler
         self._site: Site | None = None
         self._stopped = False
+        self._before: Vectors = {}
         self._learning: Learning | None = None
         self._chronicle: NetworkChronicle | None = None
 
@@ -119,6 +120,7 @@ class Asynchronous:
         site, learning = self._at_work(state)
         learning.begin(state)
         site.missing.clear()
+        self._before = self._saved(learning)
         self._stopped = True  # after an exception the events are replayed, since they stopped in the middle of a step
         self._advance(site, learning, state.round + 1)
         self._stopped = False
@@ -200,8 +202,9 @@ class Asynchronous:
         return {"network": text(self.time), "scheduler": text(self.scheduler)}
 
     def _at_work(self, state: State) -> tuple[Site, Learning]:
-        if self._site is None or self._stopped:
-            self._begin(state)
+        if self._site is None or self._stopped or self._site.version != state.round:
+            here = self._before and int(self._before["step"]) == state.round
+            self._begin(replace(state, executor=self._before) if here else state)
         assert self._site is not None and self._learning is not None
         return self._site, self._learning
 

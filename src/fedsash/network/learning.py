@@ -211,6 +211,10 @@ def check_asynchronous(federation: Federation) -> None:
     changed = method.overridden & {"send", "probe", "upload", "server_update"}
     right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
     check(not kept and not changed, "method", type(method).__name__, right)
+    right = "an asynchronous scheduler says itself who trains: leave dropout and trace out"
+    sampling = federation.sampling
+    present = not sampling.dropout and isinstance(sampling.trace, str) and not sampling.trace
+    check(present, "sampling", sampling, right)
     right = "an asynchronous scheduler moves the model itself: leave it out"
     check(federation.server == ServerSGD(), "server", federation.server, right)
     aggregation = type(federation.aggregation)

@@ -100,6 +100,8 @@ class Channel(ABC):
         if transfer.done.triggered:
             return
         self._advance()
+        if self._over(transfer):  # at this very instant, and its own event comes next
+            return
         transfer.sent = min(max(self._served(transfer), 0.0), transfer.size)
         self.lost += transfer.sent
         self._end(transfer, False)
@@ -121,6 +123,10 @@ class Channel(ABC):
     @abstractmethod
     def _served(self, transfer: Transfer) -> float:
         """The bytes of a transfer that were sent so far."""
+
+    @abstractmethod
+    def _over(self, transfer: Transfer) -> bool:
+        """Whether its rest is 0, or so small that adding its duration does not change the clock."""
 
     @abstractmethod
     def _join(self, transfer: Transfer) -> None:
@@ -149,6 +155,9 @@ class FairChannel(Channel):
 
     def _served(self, transfer: Transfer) -> float:
         return transfer.size - (transfer.end - self._level)
+
+    def _over(self, transfer: Transfer) -> bool:
+        return self.env.now + (transfer.end - self._level) * self.active / self.link.rate <= self.env.now
 
     def _advance(self) -> None:
         now = self.env.now
@@ -184,8 +193,7 @@ class FairChannel(Channel):
             return
         self._advance()
         self._due, heap = math.inf, self._heap
-        # A transfer ends when its rest is 0, or so small that adding its duration does not change the clock.
-        while heap and now + (heap[0][0] - self._level) * self.active / self.link.rate <= now:
+        while heap and self._over(heap[0][2]):
             transfer = heapq.heappop(heap)[2]
             if not transfer.done.triggered:
                 self._complete(transfer)
@@ -207,6 +215,9 @@ class FirstComeChannel(Channel):
 
     def _served(self, transfer: Transfer) -> float:
         return (self.env.now - self._since) * self.link.rate if self._queue[0] is transfer else 0.0
+
+    def _over(self, transfer: Transfer) -> bool:
+        return self.env.now + (transfer.size - self._served(transfer)) / self.link.rate <= self.env.now
 
     def _advance(self) -> None:
         if self.active:

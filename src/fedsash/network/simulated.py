@@ -58,7 +58,7 @@ class SimulatedSite(Site):
         env, trip = self.env, self._begin(client, start)
         leaves = self.presence.leaves(client, env.now)
         why, until = ("late", until) if until <= leaves else ("went away", leaves)
-        if not download or (yield from self._download(trip, until)):
+        if not download or (yield from self._download(until, client)):
             began = env.now
             there = yield from self._stay(share * self.population.training(client, trip.number), until)
             self.log.interval(client, "train", began, env.now)
@@ -68,6 +68,7 @@ class SimulatedSite(Site):
         if not trip.arrived:
             given_up = trip.failures > self.network.retries
             trip.why = f"lost: {trip.failures} failed uploads" if given_up else why
+            self.missing[client] = trip.why
         self._end(trip)
         self.log.carried.add(env.now, self.up.carried)
         return trip
@@ -91,7 +92,11 @@ class SimulatedSite(Site):
             yield self.env.timeout(seconds)
         return True
 
-    def _download(self, trip: Trip, until: float) -> Steps:
+    def deliver(self, client: int) -> Steps:
+        yield from self._download(math.inf)
+
+    def _download(self, until: float, client: int | None = None) -> Steps:
+        """Send a model. In a trip of a client, its time counts as time of the client."""
         began, size = self.env.now, self.learner.bytes
         if self.down is None:
             there = yield from self._stay(self.network.link.latency, until)
@@ -99,7 +104,8 @@ class SimulatedSite(Site):
         else:
             there, sent = yield from self._send(self.down, size, until)
             self.log.bytes_down += sent
-        self.log.interval(trip.client, "download", began, self.env.now)
+        if client is not None:
+            self.log.interval(client, "download", began, self.env.now)
         return there
 
     def _upload(self, trip: Trip, until: float) -> Steps:
@@ -109,7 +115,7 @@ class SimulatedSite(Site):
         for attempt in range(1 + network.retries):
             if attempt:
                 jitter = self.population.jitter(trip.client, trip.number, attempt)
-                if not (yield from self._stay(network.backoff * 2 ** (attempt - 1) * jitter, until)):
+                if not (yield from self._stay(math.ldexp(network.backoff * jitter, attempt - 1), until)):
                     break
             began = env.now
             given_up = until if network.timeout is None else min(until, began + network.timeout)
@@ -119,7 +125,7 @@ class SimulatedSite(Site):
                 alone = own + size / self.up.link.rate + self.up.link.latency
                 trip.waited = max(round(env.now - trip.trained - alone, 9), 0.0)
                 break
-            if env.now >= until:
+            if env.now >= until or math.isclose(env.now, until, rel_tol=1e-12):  # the clock rounds
                 break
             trip.failures += 1
 

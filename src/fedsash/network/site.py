@@ -113,6 +113,10 @@ class Site(ABC):
         yield self.env.all_of(begun)
         return [process.value for process in begun]
 
+    @abstractmethod
+    def deliver(self, client: int) -> Steps:
+        """Send a client a model outside of its trips."""
+
     def count_downloads(self, clients: int) -> None:
         """Count the bytes of a model that so many clients are sent outside of their trips."""
         self.log.bytes_down += clients * self.learner.bytes

@@ -91,7 +91,8 @@ class Task(ABC):
 
     def classes(self, y: Tensor) -> int:
         """The number of classes that labels show; 0 if they are no classes."""
-        return 0 if y.is_floating_point() else 1 + int(y.max())
+        counted = y[self.counted(y)]
+        return 0 if y.is_floating_point() or not counted.numel() else 1 + int(counted.max())
 
     def occurrences(self, y: Tensor, classes: int) -> Tensor:
         """How often each class occurs in the labels that count, `[classes]`."""

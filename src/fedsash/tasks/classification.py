@@ -166,14 +166,14 @@ class Segmentation(Task):
         ignored = -100 if self.ignored is None else self.ignored
         return F.cross_entropy(output, y, reduction="none", ignore_index=ignored).flatten(1).mean(1)
 
+    def chances(self, output: Tensor) -> Tensor:
+        return output.softmax(1)
+
     def predicted(self, output: Tensor) -> Tensor:
         return output.argmax(1)
 
     def counted(self, y: Tensor) -> Tensor:
         return super().counted(y) if self.ignored is None else y != self.ignored
-
-    def classes(self, y: Tensor) -> int:
-        return super().classes(y[self.counted(y)])
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from copy import copy, deepcopy
 from dataclasses import dataclass, field
 from functools import partial
+from math import nan
 from typing import Any, ClassVar
+from warnings import catch_warnings, simplefilter, warn_explicit
 
 from torch import Tensor
 
@@ -77,6 +79,10 @@ class TorchMetric(Metric):
         return computed(self._made, self._chances or Tensor.clone, output, y)
 
 
+ONE_SIDED = ("No positive samples", "No negative samples")
+"""How torchmetrics' warnings begin that a number is meaningless; the number is 0."""
+
+
 def better_of(metric: Any) -> Better:
     """The direction of an object of torchmetrics, `higher_is_better` of its class."""
     return "lower" if metric.higher_is_better is False else "higher"
@@ -86,12 +92,21 @@ def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y
     """The number that an object of torchmetrics gives for these samples. The object itself does not change.
 
     It takes `chances` of the outputs: outputs themselves it would take for probabilities wherever all of a set happen
-    to lie in [0, 1].
+    to lie in [0, 1]. It is NaN where the object warns that a class has no samples, or nothing else: it gives 0 then.
     """
     own = deepcopy(metric)
     own.reset()
-    own.update(chances(output), y)
-    return float(own.compute())
+    with catch_warnings(record=True) as said:
+        simplefilter("always")
+        own.update(chances(output), y)
+        found = float(own.compute())
+    meaningless = False
+    for warning in said:
+        if str(warning.message).startswith(ONE_SIDED):
+            meaningless = True
+        else:
+            warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
+    return nan if meaningless else found
 
 
 def as_metric(given: Any, name: str, task: Task) -> Metric:

@@ -17,8 +17,6 @@ from fedsash.testing import check_callback
 from support.observing import Crash, final, go_on, observed, start
 from support.worlds import federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 class Diary(Callback):
     """Writes down what it is called for."""

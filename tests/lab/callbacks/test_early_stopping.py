@@ -19,8 +19,6 @@ from support.choices import chequered
 from support.observing import final, go_on, observed, start
 from support.worlds import federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 HELD = Evaluation(every=1, last=1, held_out=0.3)
 
 
@@ -48,7 +46,7 @@ GOALS = [("accuracy", "", 1), ("loss", "", -1), ("loss", "higher", 1), ("", "low
 """A metric, what is better, and the sign of the metric that is higher where it is better."""
 
 
-@pytest.mark.parametrize("patience, goal", chequered([1, 2, 4], GOALS))
+@pytest.mark.parametrize("patience, goal", chequered([1, 2, 4], GOALS, of=3))
 @pytest.mark.parametrize("on", ["held_out", "test"])
 def test_it_stops_where_a_plain_loop_does(patience: int, goal: tuple[str, Any, int], on: Any) -> None:
     metric, better, sign = goal

@@ -11,8 +11,6 @@ from fedsash import Callback, Evaluation, ExportBest, LiveRun, SettingError, run
 from fedsash.testing import check_callback
 from support.observing import observed, start
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 HELD = Evaluation(every=1, last=1, held_out=0.3)
 
 

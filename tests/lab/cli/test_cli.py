@@ -19,6 +19,8 @@ from fedsash.lab.cli import main
 from fedsash.lab.config import load
 from support.places import ROOT
 
+pytestmark = pytest.mark.pictures
+
 ENGINE = '[engine]\nkind = "sequential"\nworkers = 1\ncompile = false\nmemory_format = "contiguous"\nthreads = 1\n'
 ONE_PROCESS = ("engine.kind=sequential", "engine.workers=1", "engine.threads=1", "engine.compile=false")
 WINDOW = '[averages.w]\nname = "window"\nsize = 2\n'

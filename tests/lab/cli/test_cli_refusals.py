@@ -18,7 +18,9 @@ def own_path(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [*sys.path])
 
 
-@pytest.mark.parametrize("command", ["list", "list averages", "--help"])
+@pytest.mark.parametrize(
+    "command", ["list", *(pytest.param(words, marks=pytest.mark.slow) for words in ("list averages", "--help"))]
+)
 def test_a_closed_pipe_ends_the_command_quietly(command: str) -> None:
     """As in `fedsash list | head -c 1`: the reader is gone before the output is written."""
     read, write = os.pipe()

@@ -13,8 +13,6 @@ from fedsash import SWA, Broadcast, Checkpoint, LocalEngine, RunError, Window, r
 from support.observing import final, go_on, observed, start
 from support.worlds import SEQUENTIAL, federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def test_what_begins_after_the_last_round_is_said_once_and_a_longer_run_reaches_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

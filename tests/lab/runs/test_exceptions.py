@@ -21,8 +21,6 @@ from fedsash.methods import Scaffold
 from fedsash.servers import FedAdam
 from support.observing import Crash, Evaluated, crash_at, failing, final, go_on, observed, rows, start
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 ROUNDS, EVERY = 7, 3
 ADAPTIVE = Broadcast(("window", "ema"), start="auto", patience=1)
 

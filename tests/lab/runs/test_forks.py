@@ -15,8 +15,6 @@ from support.observing import AVERAGES, Crash, crash_at, final, go_on, interrupt
 from support.personal import personal
 from support.worlds import federation, mlp
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:

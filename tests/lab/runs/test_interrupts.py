@@ -27,8 +27,6 @@ from support.observing import Evaluated, final, go_on, interrupting, observed, s
 from support.script import Script, gone, tell
 from support.worlds import ENGINES, VECTORISED, federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 
 def test_ctrl_c_ends_the_round_saves_and_can_be_resumed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     start(observed(), 6, tmp_path / "whole")

@@ -15,8 +15,6 @@ from fedsash.testing import identical
 from support.observing import final, go_on, start
 from support.worlds import federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 EVERY = Evaluation(every=4, last=1)
 
 

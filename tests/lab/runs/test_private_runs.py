@@ -19,8 +19,6 @@ from fedsash.servers import FedAdam
 from support.private import UNIFORM
 from support.worlds import federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 EVERY = Evaluation(every=2, last=1, target=0.3)
 
 

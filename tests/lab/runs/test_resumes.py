@@ -26,8 +26,6 @@ from fedsash.servers import FedAdagrad, FedAdam, FedYogi, Server, ServerSGD
 from support.observing import AVERAGES, Crash, crash_at, final, go_on, observed, rows, start
 from support.worlds import ENGINES, VECTORISED
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 # A run that was stopped and resumed is the run that was not.
 
 METHODS: dict[str, Method] = {"FedAvg": FedAvg(), "FedProx": FedProx(0.1), "I": Scaffold("I"), "II": Scaffold("II")}

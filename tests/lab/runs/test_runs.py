@@ -22,6 +22,8 @@ from fedsash.servers import FedAdam
 from support.observing import AVERAGES, EVERY, Evaluated, final, go_on, observed, rows, start
 from support.worlds import SEQUENTIAL, federation
 
+pytestmark = pytest.mark.pictures
+
 # A run and its folder.
 
 

@@ -84,7 +84,9 @@ def wait_for_rows(out: Path) -> None:
 
 
 @pytest.mark.timeout(100)
-@pytest.mark.parametrize("number", STOPS)
+@pytest.mark.parametrize(
+    "number", [pytest.param(n, marks=() if n == signal.SIGTERM else pytest.mark.slow) for n in STOPS]
+)
 def test_a_signal_to_the_whole_group_ends_a_command_after_its_round(
     number: int, script: Script, tmp_path: Path
 ) -> None:

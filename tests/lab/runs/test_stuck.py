@@ -15,8 +15,6 @@ from fedsash.local import LocalTraining
 from fedsash.methods import FedAvg, FedDyn, Method, Mime, Scaffold
 from support.worlds import federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 EXPLODING: dict[str, Method] = {
     "fedavg": FedAvg(),
     "scaffold": Scaffold(),

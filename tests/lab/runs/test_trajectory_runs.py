@@ -30,8 +30,6 @@ from support.observing import AVERAGES, Crash, Evaluated, crash_at, final, go_on
 from support.script import Script, tell
 from support.worlds import federation
 
-pytestmark = pytest.mark.usefixtures("no_pictures")
-
 EVERY = RunningSums(3)
 
 

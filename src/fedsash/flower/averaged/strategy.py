@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any, Protocol
 
 from ...averages import Average
-from ...averages.tracker import by_name
+from ...averages.base import by_name
 from ...basics.errors import RunError, check, library
 from ...basics.fingerprint import text
 from ...basics.lock import held

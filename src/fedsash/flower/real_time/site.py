@@ -154,6 +154,11 @@ class RealSite(Site):
         self._end(trip)
         return trip
 
+    def deliver(self, client: int) -> Steps:
+        """A node is sent its model with its next trip: here the bytes are counted."""
+        self.count_downloads(1)
+        yield self.env.timeout(0)
+
     def capacity(self) -> None:
         return None
 

@@ -87,7 +87,7 @@ NETWORK = """\
 examples:
   fedsash network fedwindow.toml                        into runs/fedwindow, or runs/fedwindow-2 if that is there
   fedsash network fedwindow.toml --out runs/w4 --set scheduler.window=4
-  fedsash network fedwindow.toml --out runs/async --set scheduler.name=fedasync
+  fedsash network fedwindow.toml --out runs/async --set 'scheduler={name="fedasync"}'
 
 The folder will hold the files of any run, timeline.json, and three pictures: who trains, uploads and waits
 (timeline.png), the use of the link and the size of the client window (link.png), the metric against time and client

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from simpy import Event
 
 from ...basics.errors import check, check_count
 from ..client_windows import AIMDWindow, ClientWindow, ConstantWindow
@@ -27,9 +29,10 @@ class FedWindow(Scheduler):
     samples.
     Client j receives w_{t+1}; all others keep their models. With `start = "own"` the entering client trains from the
     model that it received when it last left the window (w_0 before that). For N clients that model is N - W - 1
-    versions old. With `"newest"` the entering client is sent the newest model. The window begins with the ring's first
-    W clients, so the first to enter is the next one. With `cache = "initial"` their uploads are w_0 at first. With
-    `"empty"` they have none, and w is the mean of the uploads in the window.
+    versions old, one client at a time; `pipelined`, a client may enter again while its own upload is in the window, and
+    its model is older, so `"newest"` goes better with it. With `"newest"` the entering client is sent the newest model.
+    The window begins with the ring's first W clients, so the first to enter is the next one. With `cache = "initial"`
+    their uploads are w_0 at first. With `"empty"` they have none, and w is the mean of the uploads in the window.
 
     Let the models from which clients train be d versions old, and m_t be the mean update of the last W clients. Then a
     weighted mean z_t of the last models moves by exactly (docs/papers/fedwindow.md)
@@ -81,21 +84,26 @@ class _Ring:
         self.rule, self.site, self.control = rule, site, rule.window.begin(site)
         self._first = Start(site.learner.newest(), 0)
         self._own: dict[int, Start] = {}
+        self._coming: dict[int, Event] = {}
         size = self.control.size
         w = site.learner.model() if rule.cache == "initial" else None
         self._cache: deque[tuple[int, AnyModel | None]] = deque((client, w) for client in range(size))
         self._sum: AnyModel = 0.0 if w is None else size * w
         self._free, self._working, self._waits = deque(range(site.size)), 0, False
         self._free.rotate(-size)
+        self._came = site.env.event()
         site.log.window.add(site.env.now, self.control.size)
 
     def slide(self) -> Steps:
         """One step: `slide` clients enter, and one leaves for each upload that arrived."""
-        entered = []
+        entered: list[int] = []
         for _ in range(self.rule.slide):
+            if entered and self.site.gone(self._free):
+                break  # nobody else will ever come
             entered.append((yield from self._enter()))
-        sent = [(client, self._sent(client)) for client in entered]
-        trips = yield from self.site.trips(sent, download=self._downloads)
+        begun = [self.site.env.process(self._trip(client)) for client in entered]
+        yield self.site.env.all_of(begun)
+        trips: list[Any] = [process.value for process in begun]
         self._take(trips)
 
     def fill(self) -> None:
@@ -115,14 +123,21 @@ class _Ring:
                 break
             if client is None:
                 self._working, self._waits = self._working - 1, True
-                yield from self.site.wait(self._free)
+                yield from self._someone()
                 self._working, self._waits = self._working + 1, False
                 self.fill()
                 continue
-            self._take([(yield from self.site.trip(client, self._sent(client), download=self._downloads))])
+            self._take([(yield from self._trip(client))])
             self.fill()
             yield self.site.env.timeout(0)  # first count all uploads that arrive at this instant
         self._working -= 1
+
+    def _someone(self) -> Steps:
+        """Wait until a client on the ring is present, one of those that come back to it meanwhile, too."""
+        env = self.site.env
+        while self.site.running and not any(map(self.site.here, self._free)):
+            self._came = env.event()
+            yield env.any_of([env.process(self.site.wait(list(self._free))), self._came])
 
     def _enter(self) -> Steps:
         """The next client on the ring that is present; waits for one if none is."""
@@ -139,6 +154,12 @@ class _Ring:
             self._free.append(client)
         return None
 
+    def _trip(self, client: int) -> Steps:
+        """A client's trip, once it has the model that it was sent when it left."""
+        if (coming := self._coming.pop(client, None)) is not None and not coming.processed:
+            yield coming
+        return (yield from self.site.trip(client, self._sent(client), download=self._downloads))
+
     @property
     def _downloads(self) -> bool:
         """Whether a client is sent a model when it enters; otherwise it was sent one when it left."""
@@ -151,6 +172,8 @@ class _Ring:
     def _take(self, trips: list[Trip]) -> None:
         """Move the window by the uploads that arrived, and send the new model to the clients that leave."""
         self._free.extend(trip.client for trip in trips)
+        if self._waits and not self._came.triggered:
+            self._came.succeed()
         if not self.site.running:
             return
         for trip in trips:
@@ -167,8 +190,7 @@ class _Ring:
             client, left = self._cache.popleft()
             self._sum = self._sum if left is None else self._sum - left
             gone.append(client)
-        if not self._downloads:
-            self.site.count_downloads(len(gone))  # before the step, whose metrics include them
         self.site.step(self._sum / sum(w is not None for _, w in self._cache))
         if not self._downloads:
             self._own |= dict.fromkeys(gone, self.site.newest())
+            self._coming |= {client: self.site.env.process(self.site.deliver(client)) for client in gone}

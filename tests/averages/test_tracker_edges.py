@@ -1,0 +1,198 @@
+"""A tracker in loops that do what loops do: other modes, other types, modules that change under it."""
+
+from __future__ import annotations
+
+import gc
+import io
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from fedsash.averages import EMA, SWA, Average, Pieces, Tracker, Window
+from fedsash.averages.afterwards import KeptSums
+from fedsash.averages.callback import TrackerCallback
+from fedsash.averages.places import Disk
+from fedsash.averages.running import RunningSum
+from fedsash.basics.errors import ModelError, RunError, SettingError
+from support.limits import few_files
+
+
+def counter() -> nn.Linear:
+    """A module whose only number says how many updates there were."""
+    module = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(module.weight)
+    return module
+
+
+def step(tracker: Tracker, module: nn.Linear) -> None:
+    with torch.no_grad():
+        module.weight += 1
+    tracker.update()
+
+
+@pytest.mark.parametrize("average", [Window(4), Window(2, every=2), SWA(1), EMA(0.5)], ids=repr)
+def test_an_average_may_be_asked_for_in_inference_mode(average: Average) -> None:
+    module, plain = counter(), counter()
+    tracker, other = Tracker(average, module), Tracker(average, plain)
+    for _ in range(9):
+        with torch.inference_mode():
+            value = tracker.value()["weight"]
+        assert torch.equal(value, other.value()["weight"])
+        step(tracker, module)
+        step(other, plain)
+    assert torch.equal(tracker.value()["weight"], other.value()["weight"])
+
+
+def test_a_tracker_may_be_made_loaded_and_updated_in_inference_mode() -> None:
+    module = counter()
+    with torch.inference_mode():
+        tracker = Tracker({"w": Window(2), "ema": EMA(0.5)}, module)
+        tracker.load_state_dict(tracker.state_dict())
+        tracker.update()
+    for _ in range(4):
+        step(tracker, module)
+    assert tracker.value("w")["weight"].item() == 3.5
+
+
+@contextmanager
+def default_type(kind: torch.dtype) -> Iterator[None]:
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(kind)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def test_the_type_of_an_average_is_not_pytorchs_default() -> None:
+    module = counter()
+    with default_type(torch.bfloat16):
+        tracker = Tracker(EMA(0.999), module)
+    tracker.update()
+    with torch.no_grad():
+        module.weight += 1
+    for _ in range(1000):
+        tracker.update()
+    assert tracker.value()["weight"].item() == pytest.approx(1 - 0.999**1000, abs=1e-4)
+
+
+@pytest.mark.parametrize("storage", ["host", "disk"])
+def test_a_tracker_that_is_dropped_leaves_nothing_behind(storage: Any) -> None:
+    """Python collects cycles by their number, not by their bytes."""
+    module = counter()
+    tracker = Tracker({"w": Window(3, storage=storage), "v": Window(2, storage=storage)}, module, trajectory_every=1)
+    step(tracker, module)
+    places = [weakref.ref(past.trajectory.place) for group in tracker._groups for past in group.past.values()]
+    gc.disable()
+    try:
+        del tracker
+        assert places and not any(place() for place in places)
+    finally:
+        gc.enable()
+
+
+def saved_size(window: Window, updates: int) -> int:
+    module = nn.Linear(100, 100)
+    tracker = Tracker(window, module)
+    for _ in range(updates):
+        tracker.update()
+    file = io.BytesIO()
+    torch.save(tracker.state_dict(), file)
+    return len(file.getvalue())
+
+
+def test_pytorch_saves_the_models_of_a_window_and_not_its_room() -> None:
+    model = 4 * 100 * 101
+    assert saved_size(Window(1000), 2) < 3 * model
+
+
+def test_a_model_that_could_not_be_kept_is_in_no_sum(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    w, total = torch.ones(3), RunningSum.empty(3)
+    sums = KeptSums(1, w)
+    state = {"high": total.high, "low": total.low, "seen": torch.tensor(1)}
+    sums.observe(state, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(sums._past.trajectory.place), "put", full)
+        with pytest.raises(OSError, match="no room"):
+            sums.observe(state, 2)
+    assert sums.rounds == [1] and set(sums.tensors()) == {"sums/counts", "sums/1"}
+
+
+def full(*_: object) -> None:
+    raise OSError("no room")
+
+
+def test_models_on_disk_make_room_for_more_open_files_as_they_come(tmp_path: Path) -> None:
+    like = torch.zeros(1).expand(2)
+    with few_files(400):
+        place = Disk(8, like, tmp_path)
+        for round in range(1500):
+            place.put(round, Pieces.of(torch.full((2,), float(round))))
+        assert all(place[round].tolist() == [round, round] for round in range(1500))
+
+
+def test_what_is_left_of_a_module_is_restored() -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    tracker = Tracker(Window(2), module)
+    tracker.update()
+    with torch.no_grad():
+        for parameter in module.parameters():
+            parameter += 1
+    own = module[2].weight.detach().clone()
+    with pytest.raises(ModelError, match=r"the module has no 1\.weight any more"), tracker.applied():
+        del module[1]._parameters["weight"]
+    assert torch.equal(module[2].weight, own)
+
+
+def test_a_second_tracker_does_not_observe_the_average_of_the_first() -> None:
+    module = counter()
+    one, other = Tracker(Window(2), module), Tracker(Window(2), module)
+    step(one, module)
+    with one.applied(), pytest.raises(RunError, match=r"inside applied\(\) the module is the average"):
+        other.update()
+    other.update()
+
+
+def on_two_devices() -> nn.Module:
+    return nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1, device="meta"))
+
+
+def complex_module() -> nn.Module:
+    return nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
+
+
+@pytest.mark.parametrize(
+    ("make", "line"),
+    [
+        (on_two_devices, r"on several devices \(cpu, meta\): make a tracker for each one's part"),
+        (lambda: nn.LazyLinear(3), "weight has no shape before the first input: pass a batch through"),
+        (complex_module, r"must be floating-point numbers, found torch\.complex64"),
+    ],
+)
+def test_a_module_that_can_not_be_averaged_is_refused(make: Callable[[], nn.Module], line: str) -> None:
+    with pytest.raises(ModelError, match=line):
+        Tracker(Window(2), make())
+
+
+def test_a_module_without_values_can_not_be_copied_to() -> None:
+    tracker = Tracker(Window(2), nn.Linear(2, 2))
+    with pytest.raises(ModelError, match="the other module is on the device meta"):
+        tracker.copy_to(nn.Linear(2, 2, device="meta"))
+
+
+@pytest.mark.parametrize("every", [2.5, True, None, "10"])
+def test_a_number_of_updates_is_a_whole_number(every: Any) -> None:
+    with pytest.raises(SettingError, match=r"Tracker\.trajectory_every = .*: must be a whole number"):
+        Tracker(Window(2), nn.Linear(2, 2), trajectory_every=every)
+
+
+@pytest.mark.parametrize("batches", [(torch.zeros(2, 2) for _ in range(3)), 5])
+def test_batches_that_can_be_read_only_once_are_refused_at_once(batches: Any) -> None:
+    with pytest.raises(SettingError, match=r"Averages\.batches = .*: must be a loader or a list"):
+        TrackerCallback(Window(2, buffers="re-estimate"), batches=batches)

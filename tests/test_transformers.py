@@ -230,3 +230,13 @@ def test_a_model_whose_evaluation_fails_is_itself_again(tmp_path: Path) -> None:
 def test_what_changes_the_model_for_evaluation_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="bf16_full_eval"):
         Averages(trainer(tmp_path, bf16_full_eval=True), EMA(0.9))
+
+
+def test_each_trial_of_a_search_has_its_averages_in_its_own_checkpoints(tmp_path: Path) -> None:
+    pytest.importorskip("optuna", reason="optuna is not installed")
+    made = trainer(tmp_path, load_best_model_at_end=True)
+    made.model_init = lambda trial=None: Net()
+    Averages(made, EMA(0.9))
+    made.hyperparameter_search(hp_space=lambda trial: {"seed": trial.suggest_int("seed", 0, 9)}, n_trials=2)
+    places = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("tracker.safetensors"))
+    assert places == [f"run-{run}/checkpoint-{at}/averages/tracker.safetensors" for run in (0, 1) for at in (12, 6)]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 from fedsash.averages import EMA, SWA, Average, Pieces, Tracker, Window
 from fedsash.averages.afterwards import KeptSums
@@ -196,3 +197,11 @@ def test_a_number_of_updates_is_a_whole_number(every: Any) -> None:
 def test_batches_that_can_be_read_only_once_are_refused_at_once(batches: Any) -> None:
     with pytest.raises(SettingError, match=r"Averages\.batches = .*: must be a loader or a list"):
         TrackerCallback(Window(2, buffers="re-estimate"), batches=batches)
+
+
+def test_a_loader_is_not_begun_before_it_is_needed() -> None:
+    """Its beginning would draw a random number of the training."""
+    loader = DataLoader(TensorDataset(torch.zeros(4, 2)), batch_size=2)
+    before = torch.get_rng_state()
+    TrackerCallback(Window(2, buffers="re-estimate"), batches=loader)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -56,7 +56,7 @@ class TrackerCallback:
         right = 'must be given: an average has buffers = "re-estimate"'
         check(batches is not None or not needed, "Averages.batches", batches, right)
         right = "must be a loader or a list, which can be read again for each evaluation"
-        again = batches is None or (isinstance(batches, Iterable) and iter(batches) is not batches)
+        again = batches is None or (isinstance(batches, Iterable) and not isinstance(batches, Iterator))
         check(again, "Averages.batches", batches, right)
 
     def averaged_state_dict(self, name: str | None = None) -> Vectors:

@@ -47,11 +47,10 @@ class Average(ABC):
     tuple of parameter names. An `Observer` cuts out this slice. The initial model `w_0` is never observed. An average
     keeps and returns copies only, never a reference to a vector.
 
-    `buffers` says which running statistics of BatchNorm the average has:
-
-    - `"average"`: the same mean of the models' statistics;
-    - `"latest"`: those of the current model;
-    - `"re-estimate"`: new ones of some data, where it is evaluated or applied (as `torch.optim.swa_utils.update_bn`).
+    - `part`: the slice of the model that is averaged
+    - `buffers`: which running statistics of BatchNorm it has: `"average"`, the same mean of the models' statistics;
+      `"latest"`, those of the current model; `"re-estimate"`, new ones of some data, where it is evaluated or applied
+      (as `torch.optim.swa_utils.update_bn`)
 
     Some averages must see past models again. `retention` says how many at most, and `needs` says which ones now.
     `Observers` keep these models, once for all averages of the same slice. The average receives them as `past`, a

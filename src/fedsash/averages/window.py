@@ -47,6 +47,9 @@ class Window(Average):
     for models of float32, float16 or bfloat16. The last term counts only where entries are below 2^-126. The mean of
     one model is then that model, rounded.
 
+    - `size`: how many models the mean has at most
+    - `every`: a model is taken after every so many rounds (LAWA); 1 takes all
+
     State: `rounds` int64 `[size]`, the round of the model in each slot of a ring, -1 if it is empty; `seen` int64 `[]`,
     how many models were taken so far. The models themselves are in its `past`.
     """

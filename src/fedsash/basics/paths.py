@@ -55,6 +55,14 @@ def check_folder(path: Path | str) -> None:
         raise PermissionError(f"{there} can't be written")
 
 
+def check_file(path: Path | str) -> None:
+    """Raise `OSError` if there can't be a file of ours at `path`. Nothing is made."""
+    path = Path(path)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder, and must be a file, such as {path / 'NAME'}")
+    check_folder(path.parent)
+
+
 def inside(folder: Path, name: str) -> Path:
     """The path of a file of `folder`, by its name in another file, which somebody else may have written.
 

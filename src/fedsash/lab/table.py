@@ -55,7 +55,8 @@ def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion
     """A row for each model on a split that clients score (see `client_rows`)."""
     result = _of_models(HEADS, client_rows(models, criterion))
     unit = " (%)" if criterion.share else ""
-    result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; gain: of the worst tenth"
+    gain = "gain: that of the worst tenth over the model's"
+    result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; {gain}"
     return result
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import textwrap
 from contextlib import suppress
@@ -12,6 +13,10 @@ from ..basics.errors import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
+
+
+WIDE = 250
+"""The longest line of a table where there is no terminal."""
 
 
 def visible(text: str) -> str:
@@ -44,8 +49,13 @@ def complain(line: str) -> None:
 
 
 def show(thing: RenderableType) -> None:
-    """Print a table or another thing of rich. One whose `min_width` is too wide is not cut: the terminal breaks it."""
+    """Print a table or another thing of rich. One whose `min_width` is too wide is not cut: the terminal breaks it.
+
+    Who reads it in a file or through a pipe gets lines as long as they are.
+    """
     own = console()
+    if not own.is_terminal and "COLUMNS" not in os.environ:
+        own.width = WIDE
     own.width = max(own.width, getattr(thing, "min_width", None) or 0)
     own.print(thing, crop=False)
 

@@ -1,12 +1,7 @@
-"""Plain convolutional networks: two of the IMA paper (Zhou et al.), one of FedSAM, and LeNet-5. All but LeNet-5 are
+"""Plain convolutional networks: two of the IMA paper (Zhou et al.), one of FedSAM, and LeNet-5.
 
-    c x H x W -> conv 5x5, c->width, no padding -> ReLU -> maxpool 2
-              -> conv 5x5, width->width         -> ReLU -> maxpool 2 -> flatten
-              -> fc 384 -> ReLU -> fc feature -> ReLU -> fc classes
-
-and differ in `width` and `feature` only. Channels and image size are those of the data. With the papers' images the
-numbers of parameters are those of the papers. PyTorch's default initialisation. `SettingError` for images that are too
-small.
+All but LeNet-5 differ in their width and their last features only. Channels and image size are those of the data. With
+the papers' images the numbers of parameters are those of the papers. `SettingError` for images that are too small.
 """
 
 from __future__ import annotations
@@ -22,6 +17,11 @@ from ..basics.errors import check
 def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
     """CNN of width 32 (IMA, FashionMNIST): 274,026 parameters at 1x28x28 and 10 classes.
 
+        c x H x W -> conv 5x5, c->32, no padding -> ReLU -> maxpool 2 -> conv 5x5, 32->32 -> ReLU -> maxpool 2
+                  -> flatten -> fc 384 -> ReLU -> fc 128 -> ReLU -> fc classes
+
+    PyTorch's default initialisation.
+
     The paper's Table 4 prints the first convolution twice and no ReLU before the classifier. This is the network of its
     published code.
     """
@@ -29,12 +29,23 @@ def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
 
 
 def cifar_cnn(shape: Sequence[int], classes: int) -> nn.Module:
-    """CNN of width 64 (IMA, CIFAR-10): 772,682 parameters at 3x32x32 and 10 classes."""
+    """CNN of width 64 (IMA, CIFAR-10): 772,682 parameters at 3x32x32 and 10 classes.
+
+        c x H x W -> conv 5x5, c->64, no padding -> ReLU -> maxpool 2 -> conv 5x5, 64->64 -> ReLU -> maxpool 2
+                  -> flatten -> fc 384 -> ReLU -> fc 128 -> ReLU -> fc classes
+
+    PyTorch's default initialisation.
+    """
     return _cnn("cifar_cnn", shape, classes, width=64, feature=128)
 
 
 def cifar_lenet(shape: Sequence[int], classes: int) -> nn.Module:
     """CNN of width 64 and feature 192 (FedSAM, FedSWA, CIFAR-10): 797,962 parameters at 3x32x32 and 10 classes.
+
+        c x H x W -> conv 5x5, c->64, no padding -> ReLU -> maxpool 2 -> conv 5x5, 64->64 -> ReLU -> maxpool 2
+                  -> flatten -> fc 384 -> ReLU -> fc 192 -> ReLU -> fc classes
+
+    PyTorch's default initialisation.
 
     Caldarola et al. 2022; FedSWA (Liu et al. 2025) calls it LeNet-5.
     """

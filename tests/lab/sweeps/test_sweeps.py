@@ -208,7 +208,7 @@ def test_a_run_that_was_killed_while_it_wrote_its_last_seals_is_tidied(trained: 
     del sealed["summary.json"]
     files.write_table(run / "files.json", {"files": sealed})
     (run / ".files.json.tmp").write_bytes(b"half")
-    execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, progress=False)
+    execute(sweep({"averages.ima.size": [1, 2], "ima": IMA}), out, jobs=1, progress=False)
     assert files.settled(run / "summary.json")
     assert not list(run.glob(".*"))
     assert contents(run) == whole
@@ -224,9 +224,9 @@ def test_the_index_says_where_every_run_stands(trained: Path) -> None:
 def test_finished_runs_are_not_trained_again_when_fewer_of_them_are_asked_for(tmp_path: Path) -> None:
     """A part of the runs shares other rounds than all of them, under another name."""
     axes = {"averages.ima.size": [1, 2, 3]}
-    execute(sweep(axes), tmp_path, progress=False)
+    execute(sweep(axes), tmp_path, jobs=1, progress=False)
     before = sorted(path.name for path in (tmp_path / "shared").iterdir())
-    execute(sweep(axes, only=("averages.ima.size=1", "averages.ima.size=2")), tmp_path, progress=False)
+    execute(sweep(axes, only=("averages.ima.size=1", "averages.ima.size=2")), tmp_path, jobs=1, progress=False)
     assert sorted(path.name for path in (tmp_path / "shared").iterdir()) == before
 
 

@@ -103,7 +103,10 @@ class Parser(argparse.ArgumentParser):
         found, unknown = super().parse_known_args(args, namespace)
         if unknown:  # refused here, so that the message names the command, too
             close = [match for word in unknown for match in get_close_matches(word, self._option_string_actions, n=1)]
-            self.error(f"unknown: {' '.join(unknown)}" + "".join(f"; did you mean {match}?" for match in close[:1]))
+            hint = "".join(f"; did you mean {match}?" for match in close[:1])
+            if "--set" in self._option_string_actions and unknown[0].startswith("--"):
+                hint += f" (a setting: --set {unknown[0][2:].partition('=')[0]}=VALUE)"
+            self.error(f"unknown: {' '.join(unknown)}{hint}")
         return found, unknown
 
     def error(self, message: str) -> NoReturn:

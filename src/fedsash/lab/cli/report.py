@@ -6,7 +6,7 @@ import argparse
 import shlex
 from pathlib import Path
 
-from ...basics.paths import check_folder
+from ...basics.paths import check_file
 from .. import terminal
 from .common import OK, WRONG, Commands
 
@@ -32,7 +32,7 @@ def _report(given: argparse.Namespace) -> int:
     from ..report.page.papers import draw
 
     file = given.page or given.folders[0] / PAGE
-    check_folder(file.parent)
+    check_file(file)
     found = collect(given.folders)
     figures = [] if given.figures is None else ["--figures", str(given.figures)]
     command = ["fedsash", "report", *map(str, given.folders), "--out", str(file), *figures]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import terminal
-from .common import RUNS, Commands, add_json, add_set, add_sharing, ended
+from .common import RUNS, WRONG, Commands, add_json, add_set, add_sharing, ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,6 +56,9 @@ def _reproduce(given: argparse.Namespace) -> int:
     for line in done.missing:
         terminal.say(line)
     terminal.say(f"\nruns, tables, analyses and pictures: {out}")
+    if done.nothing:
+        terminal.complain(f"fedsash: nothing was trained: no run has its data below --data {given.data}")
+        return WRONG
     return ended(done.failed, done.signal)
 
 

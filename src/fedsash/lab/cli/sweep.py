@@ -28,15 +28,18 @@ def add(commands: Commands) -> None:
 
 def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
+    from ..sweeps.foreman import done
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
-    terminal.say(str(planned))
+    given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
+    finished = done(planned.legs, given.out)
+    trained = sum(leg.rounds for leg in planned.legs if leg.folder in finished)
+    terminal.say(f"{planned}" + (f"; {trained:,} of them are trained" if trained else ""))
     if given.plan:
         _show_legs(planned)
         given.answer = [{key: getattr(leg, key) for key in ("folder", "first", "last", "runs")} for leg in planned.legs]
         return OK
-    given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
     executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
     given.answer = {"folder": str(given.out), "runs": [run.name for run in sweep.runs], "failed": executed.failed}
     code = ended(executed.failed, executed.signal)

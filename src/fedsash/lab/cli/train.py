@@ -104,7 +104,8 @@ def _train(given: argparse.Namespace, experiment: Experiment, file: Path | str, 
     for shown in tables(result.summary, driver.evaluation):
         terminal.say()
         terminal.show(shown)
-    terminal.say(f"\nmetrics, models and the picture of the curves: {result.folder}")
+    pictures = " and the picture of the curves" if (given.out / "curves.png").exists() else ""
+    terminal.say(f"\nmetrics, models{pictures}: {result.folder}")
     return finished(result.summary)
 
 

@@ -88,6 +88,20 @@ def named(table: TomlTable, usual: TomlTable) -> dict[str, Any]:
     return result
 
 
+def without_others(table: TomlTable, wanted: TomlTable, usual: TomlTable) -> dict[str, Any]:
+    """The table without its parts in which `wanted` names another thing. A part without a name has that in `usual`."""
+    result = dict(table)
+    for key, value in table.items():
+        other, common = wanted.get(key), _as_table(usual.get(key))
+        if not isinstance(value, Mapping) or not isinstance(other, Mapping):
+            continue
+        if _names_another({"name": common.get("name")} | dict(value), other):
+            del result[key]
+        else:
+            result[key] = without_others(value, other, common)
+    return result
+
+
 def overridden(table: TomlTable, override: str) -> dict[str, Any]:
     """A table after `"key.key=value"`. The value is written as in TOML. If it is not TOML, it is a string."""
     name, equals, text = override.partition("=")

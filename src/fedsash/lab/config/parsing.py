@@ -14,7 +14,7 @@ from ..files import there
 from . import tables
 from .errors import ConfigError, located, prefixed
 from .experiment import Experiment
-from .files import check_content, overridden, read
+from .files import check_content, overridden, read, without_others
 from .network import NetworkExperiment
 from .own import KEYS as OWN_KEYS
 from .own import OwnExperiment
@@ -42,6 +42,10 @@ def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False
     """
     file = folder / "config.toml"
     if not there(file):
+        if there(folder / "sweep.json"):
+            raise ConfigError(
+                "holds a sweep: the same fedsash sweep or reproduce command continues it", file=str(folder)
+            )
         if not there(folder / "metrics.jsonl"):
             raise FileNotFoundError(f"{folder} holds no run: there is no {file}")
         raise ConfigError("is missing, and only it says what was trained: put it back", file=str(file))
@@ -69,6 +73,8 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
     It is a `NetworkExperiment` if the table has `network` or `scheduler`, and an `OwnExperiment` if it has `built_by`.
     Raises `ConfigError`.
     """
+    if "axes" in table:
+        raise ConfigError("this is a sweep: train it with fedsash sweep", "axes")
     table = _overridden(table, list(overrides))
     check_content(table)
     kind: type[Experiment] = NetworkExperiment if "network" in table or "scheduler" in table else Experiment
@@ -84,11 +90,13 @@ def parse(table: Mapping[str, Any], overrides: Iterable[str] = (), own_code: All
 
 
 def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, Any]:
-    """The table after `overrides`. If they choose an engine of another class, nothing of the table's own is left."""
-    chosen = _engine(reduce(overridden, overrides, {}))
+    """The table after `overrides`. If they choose a thing by another name, nothing of the table's own is left of it."""
+    wanted: dict[str, Any] = reduce(overridden, overrides, {})
+    chosen = _engine(wanted)
     if chosen and chosen != (_engine(table) or "local"):
         table = {key: value for key, value in table.items() if key != "engine"}
-    return reduce(overridden, overrides, table)
+    usual = NetworkExperiment() if "scheduler" in table else Experiment()
+    return reduce(overridden, overrides, without_others(table, wanted, usual.table()))
 
 
 def _engine(table: Mapping[str, Any]) -> str | None:

@@ -74,7 +74,11 @@ def _value(value: Any, kind: Any, place: str, default: Any) -> Any:
     if not tables or (others and not isinstance(value, Mapping)):
         return _convert(value, kind, place)
     if inner := _element(tables[0]):
-        return {name: _value(one, inner, join(place, name), None) for name, one in _mapping(value, place).items()}
+        named = _mapping(value, place)
+        if isinstance(named.get("name"), str):
+            right = f"each has a table with a name of yours, such as [{place}.mine] with name = {shown(named['name'])}"
+            raise ConfigError(f"{place}.name = {shown(named['name'])}: {right}", join(place, "name"))
+        return {name: _value(one, inner, join(place, name), None) for name, one in named.items()}
     return _object(tables[0], value, place, default if is_dataclass(default) else None)
 
 

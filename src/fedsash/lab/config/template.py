@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Collection, Iterator
+from pathlib import Path
 from typing import Any
 
 from ...basics.errors import check
@@ -17,7 +19,7 @@ from .parsing import parse
 from .registries import REGISTRIES, registry_of
 from .registry import REQUIRED, Registry, options
 from .tables import plain
-from .words import meaning, show
+from .words import ENDS, meaning, show
 
 WIDTH, COLUMN, NAMES = 120, 32, 60
 """The longest line, the column at which remarks begin where there is room, and the longest list of names in one."""
@@ -60,6 +62,7 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     place = registry.options(data).get("path")
     needed = place is not None and place.default in (REQUIRED, "")
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
+    check(not path or Path(path).expanduser().exists(), "--path", path, "there is no such file or folder")
     check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
     check(not user or user != label, "--user", user, "must be another column than --label")
     named = {name: column for name, column in (("path", path), ("label", label), ("user", user)) if column}
@@ -133,5 +136,5 @@ def _names(registry: Registry) -> str:
 
 def _remarked(line: str, remark: str) -> str:
     """A line with the first sentence of a remark behind it, which is cut where the line is full."""
-    begun, sentence = f"{line:<{COLUMN}}  # ", remark.partition(". ")[0].rstrip(".;")
+    begun, sentence = f"{line:<{COLUMN}}  # ", re.split(ENDS, remark)[0].rstrip(".:;")
     return begun + textwrap.shorten(sentence, WIDTH - len(begun), placeholder=" ...") if remark else line

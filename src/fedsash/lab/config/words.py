@@ -13,6 +13,9 @@ from typing import Any, get_origin
 from ...basics.errors import shortened
 from ...basics.typed import in_words
 
+ENDS = r"(?<=\.)(?<!et al\.)\s+(?=[A-Z`])"
+"""Where a sentence ends, and the next one begins."""
+
 
 def summary(make: object) -> str:
     """The first line of a thing's docstring."""
@@ -34,7 +37,7 @@ def _said(make: object, name: str) -> str:
     for head, colon, rest in (part.removeprefix("- ").partition(": ") for part in parts if part.startswith("- `")):
         if colon and named.search(head):
             return rest
-    sentences = (one for part in parts if not part.startswith("- `") for one in re.split(r"(?<=\.)\s+(?=[A-Z`])", part))
+    sentences = (one for part in parts if not part.startswith("- `") for one in re.split(ENDS, part))
     return next((sentence for sentence in sentences if named.search(sentence)), "")
 
 

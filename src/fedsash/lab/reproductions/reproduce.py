@@ -32,6 +32,7 @@ class Outcome:
     pictures: list[Path] = field(default_factory=list)
     note: str = ""
     missing: list[str] = field(default_factory=list)
+    nothing: bool = False
     failed: dict[str, str] = field(default_factory=dict)
     signal: int = 0
 
@@ -68,7 +69,7 @@ def reproduce(
     sweep, missing = with_data(asked, data)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
-    done = Outcome()
+    done = Outcome(nothing=not sweep.runs)
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress, cluster)
         missing |= executed.failed

@@ -34,7 +34,7 @@ class RunFolder:
     |---|---|---|
     | `config.toml` | at the beginning of each session | the complete experiment, as far as it is known (`built_by`) |
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
-    | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; empty for clients on nodes |
+    | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; `served` for clients on nodes |
     | `goal.json` | at the beginning of each session | the metric that decides, see `goal_content` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
@@ -72,9 +72,9 @@ class RunFolder:
             raise RunError(f"{self.path} holds no run to resume")
 
     def check_here(self) -> None:
-        """Raise `RunError` if no engine has trained its clients: then they are on nodes."""
+        """Raise `RunError` if its clients are on nodes."""
         file = self.path / "engine.json"
-        if files.there(file) and not files.table(file):
+        if files.there(file) and files.table(file).get("served"):
             raise RunError(f"{self.path} holds a run over nodes: go on with the fedsash flower serve that began it")
 
     def clear(self) -> None:

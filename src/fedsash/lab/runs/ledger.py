@@ -66,9 +66,11 @@ class Ledger:
         state, notes = checkpoints.load_newest(self.folder.states, self._new())
         for note in notes:
             log.warning(note)
+        right = f"must be at least the {state.round} that the run has: rounds count from its beginning"
+        check(self.rounds >= state.round, "rounds", self.rounds, right)
         if other := differences(self.federation.fingerprint, state.fingerprint):
             there = f"{self.folder.path} holds a run of another experiment"
-            raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork")
+            raise RunError(f"{there}: {'; '.join(other)}. To change it on purpose, fork{self._seed_hint(state)}")
         if other_rules := {best.by for best in state.best.values()} - {self._rule}:
             kept = f"{self.folder.path} has kept its best models by {', '.join(sorted(other_rules))}"
             raise RunError(f"{kept}: evaluation.metric and evaluation.best_on must stay. To change them, fork")
@@ -123,6 +125,12 @@ class Ledger:
         evaluated = bool(rounds) or (data is not None and data.test is not None)
         return 0 < state.round == self.rounds and evaluated and state.round not in rounds
 
+    def _seed_hint(self, state: State) -> str:
+        """What to do about a model that differs in nothing but its numbers; empty if that is not so."""
+        here, there = self.federation.fingerprint.get("model", ""), state.fingerprint.get("model", "")
+        alike = here != there and here.rpartition(", ")[0] == there.rpartition(", ")[0]
+        return "; if only its first weights differ, seed PyTorch before you make it: torch.manual_seed" if alike else ""
+
     def _new(self) -> State:
         """The state before the first round."""
         folder = None if self.folder is None else self.folder.path
@@ -135,6 +143,7 @@ class Ledger:
         """
         source = Path(fork.folder)
         saved = saved_rounds(source / "state")
+        check(saved != [] or Records(source).path.exists(), "fork", str(source), "holds no run")
         if fork.round not in saved:
             there = ", ".join(map(str, saved)) or "none"
             raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")

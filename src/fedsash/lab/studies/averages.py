@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from ...averages import profiles
 from ...averages.profiles import exponent
 from ...basics.errors import check
-from ...basics.paths import check_folder
+from ...basics.paths import check_file
 from ...evaluation import Curves, Goal, Metrics
 from ...tasks import Criterion
 from ..files import replace_file
@@ -73,7 +73,7 @@ Its error is the share of its weight that lies on another model of the same bloc
         if self.power is not None:
             exponent(self.power)
         if self.out is not None:
-            check_folder(self.out.parent)
+            check_file(self.out)
         right = "needs window, ema or power, which say what to write"
         check(self.out is None or bool(given), "AveragesStudy.out", str(self.out), right)
 

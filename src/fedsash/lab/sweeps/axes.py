@@ -150,6 +150,9 @@ def _axis(name: str, values: Any) -> SweepAxis:
         return SweepAxis(dict(zip(labels, values, strict=True)), name)
     if isinstance(values, Mapping) and values and all(isinstance(settings, Mapping) for settings in values.values()):
         return SweepAxis(values)
+    if isinstance(values, Mapping) and (inner := next((key for key, v in values.items() if isinstance(v, list)), "")):
+        key = f"{name}.{inner}"
+        raise ConfigError(f'axes.{key}: a dotted key is one name here, in quotes: "{key}" = {shown(values[inner])}')
     right = "a list of values of the key that the axis is called after, or a table of settings for each label"
     raise ConfigError(f"axes.{name} = {shown(values)}: must be {right}")
 

@@ -21,7 +21,7 @@ from fedsash.averages.callback import TrackerCallback
 from fedsash.averages.places import Disk
 from fedsash.averages.running import RunningSum
 from fedsash.basics.errors import ModelError, RunError, SettingError
-from support.limits import few_files
+from support.limits import few_files, short_files
 
 
 def counter() -> nn.Linear:
@@ -113,20 +113,15 @@ def test_pytorch_saves_the_models_of_a_window_and_not_its_room() -> None:
     assert saved_size(Window(1000), 2) < 3 * model
 
 
-def test_a_model_that_could_not_be_kept_is_in_no_sum(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    w, total = torch.ones(3), RunningSum.empty(3)
+def test_a_running_sum_that_could_not_be_kept_is_not_there(tmp_path: Path) -> None:
+    w, total = torch.ones(1000), RunningSum.empty(1000)
     sums = KeptSums(1, w)
+    sums._past.trajectory.place = Disk(8, torch.zeros(1, dtype=torch.float64).expand(2000), tmp_path)
     state = {"high": total.high, "low": total.low, "seen": torch.tensor(1)}
     sums.observe(state, 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(sums._past.trajectory.place), "put", full)
-        with pytest.raises(OSError, match="no room"):
-            sums.observe(state, 2)
+    with short_files(2000), pytest.raises(OSError, match="a past model can't be written"):
+        sums.observe(state, 2)
     assert sums.rounds == [1] and set(sums.tensors()) == {"sums/counts", "sums/1"}
-
-
-def full(*_: object) -> None:
-    raise OSError("no room")
 
 
 def test_models_on_disk_make_room_for_more_open_files_as_they_come(tmp_path: Path) -> None:
@@ -138,7 +133,16 @@ def test_models_on_disk_make_room_for_more_open_files_as_they_come(tmp_path: Pat
         assert all(place[round].tolist() == [round, round] for round in range(1500))
 
 
-def test_what_is_left_of_a_module_is_restored() -> None:
+def without_weight(layer: nn.Module) -> None:
+    del layer._parameters["weight"]
+
+
+def wider(layer: nn.Module) -> None:
+    layer.weight = nn.Parameter(torch.ones(5, 2))
+
+
+@pytest.mark.parametrize("change", [without_weight, wider])
+def test_what_is_left_of_a_module_is_restored(change: Callable[[nn.Module], None]) -> None:
     module = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
     tracker = Tracker(Window(2), module)
     tracker.update()
@@ -146,17 +150,22 @@ def test_what_is_left_of_a_module_is_restored() -> None:
         for parameter in module.parameters():
             parameter += 1
     own = module[2].weight.detach().clone()
-    with pytest.raises(ModelError, match=r"the module has no 1\.weight any more"), tracker.applied():
-        del module[1]._parameters["weight"]
+    with pytest.raises(ModelError, match=r"the module has no such 1\.weight any more"), tracker.applied():
+        change(module[1])
     assert torch.equal(module[2].weight, own)
+    with pytest.raises(KeyboardInterrupt), Tracker(Window(2), module[2]).applied():
+        change(module[2])
+        raise KeyboardInterrupt
 
 
 def test_a_second_tracker_does_not_observe_the_average_of_the_first() -> None:
     module = counter()
     one, other = Tracker(Window(2), module), Tracker(Window(2), module)
     step(one, module)
-    with one.applied(), pytest.raises(RunError, match=r"inside applied\(\) the module is the average"):
-        other.update()
+    whole = Tracker(Window(2), nn.Sequential(module))
+    for lender, observer in ((one, other), (whole, one), (one, whole)):
+        with lender.applied(), pytest.raises(RunError, match=r"inside applied\(\) the module is the average"):
+            observer.update()
     other.update()
 
 

@@ -17,8 +17,6 @@ from fedsash.lab.progress.moment import Moment
 from fedsash.lab.progress.pace import Pace
 from support.worlds import federation
 
-pytestmark = pytest.mark.pictures
-
 MAKE = """
 import fedsash as fs
 from fedsash.testing import small_federation

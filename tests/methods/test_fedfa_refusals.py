@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from fedsash.basics.arrays import Vectors
 from fedsash.basics.errors import SettingError
-from fedsash.methods import FedFA
+from fedsash.methods import FedAvg, FedFA
 from fedsash.tasks import Classification
 from support.tasks import PROBLEMS
 from support.worlds import federation, mlp
@@ -23,6 +26,21 @@ def test_fedfa_refuses_labels_that_are_sequences_in_one_line() -> None:
 def test_fedfa_refuses_tasks_without_one_class_for_each_sample_before_it_trains(name: str) -> None:
     with PROBLEMS[name].federation(method=FedFA()) as world, pytest.raises(SettingError, match="FedFA needs one class"):
         world.prepare()
+
+
+@dataclass(frozen=True)
+class Short(FedAvg):
+    """A term from the features alone, for any task."""
+
+    def objective(self, features: Tensor, y: Tensor, weights: Tensor, server_state: Vectors) -> Tensor:
+        return features.square().mean()
+
+
+@pytest.mark.parametrize("name", ["binary", "multi_label", "regression"])
+def test_another_objective_takes_any_task(name: str) -> None:
+    with PROBLEMS[name].federation(method=Short()) as world:
+        state, _ = world.round(world.start())
+        assert torch.isfinite(state.w).all()
 
 
 def test_fedfa_refuses_a_frozen_last_layer_and_takes_no_other_one_for_it() -> None:

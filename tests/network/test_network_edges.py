@@ -10,8 +10,10 @@ import torch
 from simpy import Environment
 
 from fedsash.basics.errors import SettingError
+from fedsash.federation import Federation
 from fedsash.lab.runs import timing
 from fedsash.lab.runs.timing import TimeStudy
+from fedsash.local import Trainer
 from fedsash.network import (
     AIMDWindow,
     Asynchronous,
@@ -32,7 +34,7 @@ from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite
 from fedsash.network.trip import Trip
 from fedsash.sampling import Uniform
-from support.observing import go_on, observed, rows, start
+from support.observing import Crash, failing, go_on, observed, rows, start
 from support.worlds import data, federation
 
 SIZES = (7, 7, 7, 7, 7)
@@ -123,18 +125,24 @@ def test_a_driver_can_be_started_again() -> None:
     assert torch.equal(state.w, first.w)
 
 
-def test_a_round_that_was_broken_off_can_be_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("call", [1, 2])
+def test_a_round_in_which_a_client_fails_can_be_made_again(call: int, monkeypatch: pytest.MonkeyPatch) -> None:
     made, state = stopped_at(3, EVEN)
-    with monkeypatch.context() as patch:
-        patch.setattr(type(made.federation), "observe", broken)
-        with pytest.raises(KeyboardInterrupt):
-            made.round(state)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        failing(Trainer, "answer", call, "before", patch)
+        made.round(state)
     again, _ = made.round(state)
     assert torch.equal(again.w, stopped_at(4, EVEN)[1].w)
 
 
-def broken(*_: object) -> None:
-    raise KeyboardInterrupt
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_round_in_which_averages_have_observed_is_not_made_again(when: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, state = stopped_at(3, EVEN)
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        failing(Federation, "observe", 1, when, patch)
+        made.round(state)
+    with pytest.raises(SettingError, match=r"state\.round = 3: must be 0"):
+        made.round(state)
 
 
 @pytest.mark.parametrize("sampling", [Uniform(5, dropout=0.5), Uniform(5, trace=torch.ones(1, 5).numpy())])
@@ -163,7 +171,8 @@ def test_another_trace_in_the_same_file_is_refused_when_a_run_goes_on(scheduler:
 def test_who_does_not_answer_an_asynchronous_scheduler_is_named(tmp_path: Path) -> None:
     on = Network(Link(1e6), clients=SimulatedClients(on=3.0, off=3.0))
     start(Asynchronous(observed(data=data(SIZES), sampling=Uniform(5)), on, FedAsync()), 12, tmp_path)
-    assert {why for row in rows(tmp_path) for why in row.get("missing", {}).values()} == {"went away"}
+    guard = [row for row in rows(tmp_path) if row["split"] == "guard"]
+    assert {why for row in guard for why in row["missing"].values()} == {"went away"}
 
 
 def site_of(on: Network) -> SimulatedSite:
@@ -184,9 +193,10 @@ def test_a_trip_that_begins_with_a_cut_can_cut_again() -> None:
     on = Network(Link(1.0), clients=SimulatedClients(8), bytes=1, learning=False)
     site = site_of(on)
     control = AIMDWindow(8).begin(site)
-    failed = Trip(0, 0, site.newest(), 0.0)
-    failed.failures = 1
-    control.heard(failed)
+    before, at_once = (Trip(client, 0, site.newest(), began) for client, began in ((0, -1.0), (1, site.env.now)))
+    before.failures = at_once.failures = 1
+    control.heard(before)
+    control.heard(before)
     assert control.size == 4
-    control.heard(failed)
-    assert control.size == 2, "which began in the instant of the cut"
+    control.heard(at_once)
+    assert control.size == 2

@@ -106,8 +106,9 @@ SAMPLINGS: dict[str, Sampling] = {
 
 
 def chequered(one: Iterable[Any], other: Iterable[Any], of: int = 2) -> list[Any]:
-    """All pairs, slow but for one `of` so many, so that by default each value meets that part of the others."""
-    pairs = product(enumerate(one), enumerate(other))
+    """All pairs, slow but for one `of` so many. By default each value meets that part of the others, or one of them."""
+    one, other = list(one), list(other)
+    of, pairs = min(of, len(one), len(other)), product(enumerate(one), enumerate(other))
     return [pytest.param(a, b, marks=pytest.mark.slow if (i + j) % of else ()) for (i, a), (j, b) in pairs]
 
 

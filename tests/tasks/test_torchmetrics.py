@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import pickle
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -98,19 +97,14 @@ def test_a_set_without_all_classes_is_left_out_where_torchmetrics_warns_that_its
     assert of_ten.of(torch.eye(10), torch.arange(10)) == 1
 
 
-class Warning(torchmetrics.Metric):  # type: ignore[misc]
-    """A metric that warns of something else."""
-
-    def update(self, output: torch.Tensor, y: torch.Tensor) -> None:
-        warnings.warn("something else", stacklevel=1)
-
-    def compute(self) -> float:
-        return 1.0
+def test_a_class_that_has_no_weight_may_have_no_samples() -> None:
+    weighted = as_metric(torchmetrics.classification.MulticlassAUROC(10, average="weighted"), "it", Classification())
+    assert 0 < weighted.of(torch.eye(10), torch.arange(10).clamp(max=1)) <= 1
 
 
-def test_other_warnings_of_a_metric_are_heard() -> None:
-    with pytest.warns(UserWarning, match="something else"):
-        assert as_metric(Warning(), "it", Regression()).of(torch.zeros(2), torch.zeros(2)) == 1
+def test_other_metrics_of_one_class_have_their_number() -> None:
+    right = as_metric(torchmetrics.classification.BinaryAccuracy(), "it", Binary())
+    assert right.of(torch.tensor([1.0, -1.0]), torch.tensor([1, 1])) == 0.5
 
 
 def test_pixels_outputs_are_no_probabilities_either() -> None:

@@ -56,7 +56,8 @@ class TrackerCallback:
         right = 'must be given: an average has buffers = "re-estimate"'
         check(batches is not None or not needed, "Averages.batches", batches, right)
         right = "must be a loader or a list, which can be read again for each evaluation"
-        again = batches is None or (isinstance(batches, Iterable) and not isinstance(batches, Iterator))
+        again = hasattr(batches, "__iter__") or hasattr(batches, "__getitem__")
+        again = batches is None or (again and not isinstance(batches, Iterator))
         check(again, "Averages.batches", batches, right)
 
     def averaged_state_dict(self, name: str | None = None) -> Vectors:

@@ -139,7 +139,7 @@ class Disk:
     def put(self, round: int, w: Pieces) -> None:
         if self._last is not None:
             self._last.settle()
-        if len(self._models) == self._room:
+        if round not in self._models and len(self._models) >= self._room:
             self._more()
         chunks = (rounded(chunk, self.like.dtype) for chunk in w.chunks(2**18))
         self._models[round] = self._last = VectorFile.write(chunks, *self._kind, self._settings[2])

@@ -93,7 +93,7 @@ class Tracker(Shown):
 
         An average leaves out a model with a value that is not finite, with a warning.
         """
-        if _lent.get(self.module):  # by this tracker or another one
+        if any(_lent.get(part) for part in self.module.modules()):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         tensors = self._live()
         if self._news(tensors):
@@ -134,7 +134,8 @@ class Tracker(Shown):
     def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
         """The module with an average in place of its values; at the end they are restored, bitwise.
 
-        Raises `ModelError` at the end if the module lacks some of its tensors by then; the others are restored.
+        Raises `ModelError` at the end if the module lacks some of its tensors by then, or has them in other shapes; the
+        others are restored.
         An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs. Of a
         batch that is a tuple or a list, as a loader gives it, the first element is the input; a dict is
         passed by names.
@@ -146,18 +147,20 @@ class Tracker(Shown):
         _same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
         buffers = chain(*(self.module.get_submodule(name).named_buffers(name) for name in norms))
         own = {name: local(live[name].data).clone() for name in {**values, **dict(buffers)}}
-        _lent[self.module] = _lent.get(self.module, 0) + 1
+        _lend(self.module, 1)
         try:
             _put(live, values)
             if batches is not None:
                 re_estimate(self.module, norms, batches, _pass)
             yield self.module
         finally:
-            _lent[self.module] -= 1
+            _lend(self.module, -1)
             live = self._live()  # the module may have moved meanwhile
-            _put(live, {name: value for name, value in own.items() if name in live})
-            if gone := [name for name in own if name not in live]:
-                raise ModelError(f"Tracker.applied: the module has no {gone[0]} any more, which can't be restored")
+            there = [name for name, value in own.items() if name in live and local(live[name]).shape == value.shape]
+            _put(live, {name: own[name] for name in there})
+        if len(there) < len(own):
+            gone = next(name for name in own if name not in there)
+            raise ModelError(f"Tracker.applied: the module has no such {gone} any more, which can't be restored")
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
@@ -284,6 +287,12 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
+
+
+def _lend(module: nn.Module, change: int) -> None:
+    """Note that a module and all its parts have an average in place of their values, or no longer have it."""
+    for part in module.modules():
+        _lent[part] = _lent.get(part, 0) + change
 
 
 def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:

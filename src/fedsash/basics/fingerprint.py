@@ -108,9 +108,10 @@ def _fields(value: Any) -> dict[str, Any]:
 
 def _content(path: Any) -> Any:
     """The bytes of a file as an array; the value itself if it names no file that can be read."""
-    if not isinstance(path, str) or not Path(path).is_file():
+    try:
+        return np.frombuffer(Path(path).read_bytes(), dtype=np.uint8) if isinstance(path, str) and path else path
+    except OSError:
         return path
-    return np.frombuffer(Path(path).read_bytes(), dtype=np.uint8)
 
 
 def _attributes(value: Any) -> dict[str, Any]:

@@ -52,8 +52,8 @@ class Training:
     sample: tuple[Ints, ...]
 
     def __post_init__(self) -> None:
-        """Refuse a method with an `objective` where the last linear layer does not give the task's classes."""
-        if "objective" not in self.method.overridden:
+        """Refuse a method that `needs_classes` where the last linear layer does not give them."""
+        if not self.method.needs_classes:
             return
         name, task = type(self.method).__name__, self.problem.task
         right = f"{name} needs one class for each sample: take the task Classification or another method"

@@ -142,6 +142,8 @@ class Method:
     _: KW_ONLY
     weighting: Weighting = "samples"
     uniform: ClassVar[tuple[str, ...]] = ()
+    needs_classes: ClassVar[bool] = False
+    """Whether its `objective` needs one class for each sample, and the last linear layer that gives them."""
     overridden: ClassVar[frozenset[Hook]] = frozenset()
     """The hooks that the method overrides, found when its class is made."""
 

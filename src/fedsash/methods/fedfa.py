@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -46,6 +47,8 @@ class FedFA(Method):
     calibration: float = 1e-3
     anchors_from: int = 0
     calibrate_from: int = 0
+
+    needs_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_strength("FedFA.lam", self.lam)

@@ -78,6 +78,10 @@ MODELS: dict[str, MakeModel] = {
 """The registered models by name."""
 
 
+LARGE = 4096
+"""A registered model with a larger number in its options is checked to fit into memory before it is made."""
+
+
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
     """The model `name` on the CPU. Its initial values are a pure function of `seed`.
 
@@ -96,24 +100,35 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
     except TypeError as error:
         its = ", ".join(signature.parameters) or "none"
         raise SettingError("", "model.name", name, f"{error}; its options are {its}") from None
-    if name in MODELS and options:
+    if name in MODELS and _large(options):
         _check_size(name, partial(make, **options))
     with torch.device("cpu"), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(key(seed, Purpose.MODEL))
-        model = make(**options)
+        model = make(**options) if name not in MODELS else _made(name, partial(make, **options))
     check(
         isinstance(model, nn.Module), "model.name", name, f"must return an nn.Module, returned {type(model).__name__}"
     )
     return model
 
 
-def _check_size(name: str, make: Callable[[], nn.Module]) -> None:
-    """Raise `ModelError` if the model can't be made, or doesn't fit into memory. It is made without numbers first."""
+def _large(options: Mapping[str, Any]) -> bool:
+    """Whether an option is a number so large that the model may not fit into memory: a size, or a factor on sizes."""
+    values = [one for value in options.values() for one in (value if isinstance(value, list | tuple) else [value])]
+    return any(value > (LARGE if isinstance(value, int) else 8) for value in values if isinstance(value, int | float))
+
+
+def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:
+    """A registered model. Raises `ModelError` for options of other types, and for sizes that no machine has."""
     try:
-        with torch.device("meta"), torch.random.fork_rng(devices=[]):
-            size = sum(p.numel() * p.element_size() for p in make().parameters())
-    except (RuntimeError, OverflowError, TypeError) as error:  # sizes of tensors that no machine has
+        return make()
+    except (RuntimeError, OverflowError, TypeError) as error:
         raise ModelError(f"{name} can't be made with these options: {shortened(one_line(error), 200)}") from error
+
+
+def _check_size(name: str, make: Callable[[], nn.Module]) -> None:
+    """Raise `ModelError` if the model doesn't fit into memory. It is made without numbers first."""
+    with torch.device("meta"), torch.random.fork_rng(devices=[]):
+        size = sum(p.numel() * p.element_size() for p in _made(name, make).parameters())
     if size > (room := free(torch.device("cpu"))):
         raise ModelError(f"{name} with these options takes {size / 1e9:,.1f} GB, and {room / 1e9:,.1f} GB are free")
 

@@ -92,7 +92,7 @@ class CapacityWindow(ClientWindow):
         right = "needs a simulated network, whose rate is known: give a number, or aimd"
         check(fitting is not None, "FedWindow.window", "capacity", right)
         assert fitting is not None
-        # 1e-9 is added because a quotient of 5 may be a little less in floating point.
+        # A whole number may be a little less in floating point.
         return Control(min(max(math.floor(fitting * (1 + 1e-9)), 1), site.size))
 
 

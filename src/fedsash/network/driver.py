@@ -116,13 +116,21 @@ class Asynchronous:
 
     @torch.no_grad()
     def round(self, state: State) -> tuple[State, RoundReport]:
-        """Let time pass until the server has made its next step. The given state must not be used afterwards."""
+        """Let time pass until the server has made its next step. The given state must not be used afterwards.
+
+        If an exception ends a round before the server moves, as in a client's training, it can be made again.
+        """
         site, learning = self._at_work(state)
         learning.begin(state)
         site.missing.clear()
-        self._before = self._saved(learning)
+        self._before = {}
         self._stopped = True  # after an exception the events are replayed, since they stopped in the middle of a step
-        self._advance(site, learning, state.round + 1)
+        try:
+            self._advance(site, learning, state.round + 1)
+        except BaseException:
+            if not learning.moved:  # else averages have observed a part of it
+                self._before = self._saved(learning)
+            raise
         self._stopped = False
         if site.version == state.round:
             raise Ended(site.why)
@@ -132,7 +140,7 @@ class Asynchronous:
             clients=ids,
             samples=learning.passed,
             refused=learning.left_out,
-            missing=dict(site.missing),
+            missing={client: why for client, why in site.missing.items() if client not in learning.trained},
         )
 
     def evaluate(self, state: State, each: Callable[[list[str]], Iterable[str]] = iter) -> list[Metrics]:

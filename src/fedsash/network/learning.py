@@ -125,7 +125,7 @@ class Learning:
         self.state = state
         self.trained: list[int] = []
         self.left_out: list[int] = []
-        self.passed = 0
+        self.passed, self.moved = 0, False
 
     def end(self) -> None:
         """Finish a step, after all events at the same instant."""
@@ -177,6 +177,7 @@ class Learning:
         )
 
     def move(self, w: AnyModel) -> None:
+        self.moved = True
         if not self.replaying:
             self.state = self.federation.observe(self.state, w.known.to(self.state.w.dtype))
         self._sent = None
@@ -213,8 +214,8 @@ def check_asynchronous(federation: Federation) -> None:
     check(not kept and not changed, "method", type(method).__name__, right)
     right = "an asynchronous scheduler says itself who trains: leave dropout and trace out"
     sampling = federation.sampling
-    present = not sampling.dropout and isinstance(sampling.trace, str) and not sampling.trace
-    check(present, "sampling", sampling, right)
+    all_there = not sampling.dropout and isinstance(sampling.trace, str) and not sampling.trace
+    check(all_there, "sampling", sampling, right)
     right = "an asynchronous scheduler moves the model itself: leave it out"
     check(federation.server == ServerSGD(), "server", federation.server, right)
     aggregation = type(federation.aggregation)

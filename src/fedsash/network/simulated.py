@@ -68,7 +68,6 @@ class SimulatedSite(Site):
         if not trip.arrived:
             given_up = trip.failures > self.network.retries
             trip.why = f"lost: {trip.failures} failed uploads" if given_up else why
-            self.missing[client] = trip.why
         self._end(trip)
         self.log.carried.add(env.now, self.up.carried)
         return trip

@@ -27,7 +27,7 @@ class Site(ABC):
     """A federation's server and its `size` clients, for at most `rounds` steps of the server.
 
     Time is that of `env`; a kind of site says what moves it, and who is present. `stepped` is called after every step.
-    `missing` are the clients whose trips have failed since it was cleared, and why, where that is recorded.
+    `missing` are the clients whose trips have failed since it was cleared, and why.
     """
 
     def __init__(self, env: Environment, learner: Learner, size: int, rounds: float) -> None:
@@ -109,6 +109,10 @@ class Site(ABC):
         Client i works for the share `shares[i]` of a training's duration; without `shares` for all of it.
         """
         trips = (self.trip(i, start, until, download, shares[i] if shares else 1.0) for i, start in sent)
+        return (yield from self.together(trips))
+
+    def together(self, trips: Iterable[Steps]) -> Steps:
+        """The results of trips that are made at the same time, when the last one is over."""
         begun = [self.env.process(trip) for trip in trips]
         yield self.env.all_of(begun)
         return [process.value for process in begun]
@@ -116,10 +120,6 @@ class Site(ABC):
     @abstractmethod
     def deliver(self, client: int) -> Steps:
         """Send a client a model outside of its trips."""
-
-    def count_downloads(self, clients: int) -> None:
-        """Count the bytes of a model that so many clients are sent outside of their trips."""
-        self.log.bytes_down += clients * self.learner.bytes
 
     @abstractmethod
     def capacity(self) -> float | None:
@@ -146,6 +146,8 @@ class Site(ABC):
     def _end(self, trip: Trip) -> None:
         """Note a trip that ends now."""
         trip.ended = self.env.now
+        if not trip.arrived:
+            self.missing[trip.client] = trip.why
         self.log.trip(trip, self.version)
         self._barren = 0 if trip.arrived else self._barren + 1
         if self._barren >= self._patience:

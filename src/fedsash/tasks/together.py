@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from math import nan
 from typing import Any, ClassVar
-from warnings import catch_warnings, simplefilter, warn_explicit
+from warnings import catch_warnings, simplefilter
 
 from torch import Tensor
 
@@ -79,8 +79,8 @@ class TorchMetric(Metric):
         return computed(self._made, self._chances or Tensor.clone, output, y)
 
 
-ONE_SIDED = ("No positive samples", "No negative samples")
-"""How torchmetrics' warnings begin that a number is meaningless; the number is 0."""
+MEANINGLESS = ("No positive samples", "No negative samples")
+"""How torchmetrics' warnings begin that a number is meaningless."""
 
 
 def better_of(metric: Any) -> Better:
@@ -92,21 +92,28 @@ def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y
     """The number that an object of torchmetrics gives for these samples. The object itself does not change.
 
     It takes `chances` of the outputs: outputs themselves it would take for probabilities wherever all of a set happen
-    to lie in [0, 1]. It is NaN where the object warns that a class has no samples, or nothing else: it gives 0 then.
+    to lie in [0, 1]. Where a class has no samples some metrics give 0 for it, and warn that this is meaningless: then
+    the number is NaN.
     """
     own = deepcopy(metric)
     own.reset()
+    if not _lacks_a_class(own, y):
+        own.update(chances(output), y)
+        return float(own.compute())
     with catch_warnings(record=True) as said:
         simplefilter("always")
         own.update(chances(output), y)
         found = float(own.compute())
-    meaningless = False
-    for warning in said:
-        if str(warning.message).startswith(ONE_SIDED):
-            meaningless = True
-        else:
-            warn_explicit(warning.message, warning.category, warning.filename, warning.lineno)
-    return nan if meaningless else found
+    return nan if any(str(warning.message).startswith(MEANINGLESS) for warning in said) else found
+
+
+def _lacks_a_class(metric: Any, y: Tensor) -> bool:
+    """Whether a class has no samples, for a metric of classes that gives each the same weight."""
+    if y.is_floating_point() or getattr(metric, "average", None) in ("micro", "weighted"):
+        return False
+    classes = getattr(metric, "num_classes", None) or 2
+    columns = y.flatten(1).T if hasattr(metric, "num_labels") else y.flatten()[None]
+    return any(len(column.unique()) < classes for column in columns)
 
 
 def as_metric(given: Any, name: str, task: Task) -> Metric:

@@ -16,8 +16,6 @@ from fedsash.lab.pictures.page import MAP, plotly
 from fedsash.lab.pictures.paper import draw, figure
 from fedsash.lab.pictures.scales import common
 
-pytestmark = pytest.mark.pictures
-
 X = [1.0, 2.0, 4.0]
 
 

@@ -74,7 +74,7 @@ def test_a_fork_of_a_round_that_is_not_saved_says_which_are(source: Path, tmp_pa
         ValueError, match=rf"{source} has no state of round 5; saved are: 4, 6, 8 \(see checkpoint.keep\)"
     ):
         start(observed(), 8, tmp_path / "b", fork=Fork(source, 5))
-    with pytest.raises(ValueError, match="nowhere has no state of round 5; saved are: none"):
+    with pytest.raises(ValueError, match="nowhere holds no run"):
         start(observed(), 8, tmp_path / "b", fork=Fork(tmp_path / "nowhere", 5))
     with pytest.raises(ValueError, match="rounds = 3: must be at least the 4 of the fork's state"):
         start(observed(), 3, tmp_path / "b", fork=Fork(source, 4))

@@ -92,9 +92,6 @@ class OnGrid(Executor):
         self._settings = encoded(training, clients.model, own.held_out, own.client_test)
         self._fingerprint = fingerprint(training)
 
-    def described(self) -> dict[str, Any]:
-        return {"served": True}
-
     def work(self, request: Request) -> Answers:
         answers, found, following = self._answers(request), dict[int, Answer](), 0
         for answer in agreed(answers) if request.job in SCORES else answers:

@@ -142,21 +142,20 @@ class RealSite(Site):
         if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
             trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
         if download:
-            self.count_downloads(1)
+            self.log.bytes_down += self.learner.bytes
         end: Arrival = yield over
         trip.arrived, trip.trained = end.came, trip.began  # the server can't know when the training was over
         if trip.arrived:
             self.log.bytes_up += self.learner.bytes
         else:
             trip.why, trip.failures = end.why, 1
-            self.missing[client] = end.why
         self.log.interval(client, "train" if trip.arrived else "failed", trip.began, self.env.now)
         self._end(trip)
         return trip
 
     def deliver(self, client: int) -> Steps:
         """A node is sent its model with its next trip: here the bytes are counted."""
-        self.count_downloads(1)
+        self.log.bytes_down += self.learner.bytes
         yield self.env.timeout(0)
 
     def capacity(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Collection, Iterator
-from pathlib import Path
 from typing import Any
 
 from ...basics.errors import check
@@ -62,7 +61,6 @@ def template(data: str, path: str = "", file: str = "experiment.toml", label: st
     place = registry.options(data).get("path")
     needed = place is not None and place.default in (REQUIRED, "")
     check(bool(path) or not needed, "--path", path, f"must be the file or the folder of your {data}")
-    check(not path or Path(path).expanduser().exists(), "--path", path, "there is no such file or folder")
     check(place is not None or not path, "--path", path, f"must be left out: {data} need no files")
     check(not user or user != label, "--user", user, "must be another column than --label")
     named = {name: column for name, column in (("path", path), ("label", label), ("user", user)) if column}

@@ -197,7 +197,7 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
         "network": network,
         "timeline": timeline,
         "guard": guard,
-        "served": bool((_optional(folder / "engine.json") or {}).get("served")),
+        "served": _optional(folder / "engine.json") == {} and partition is None,
         "made_of": _made_of(newest) if "built_by" in config else {},
         "forked": forked,
         "broadcast_start": _broadcast_start(config, newest, forked or 0),

@@ -19,7 +19,7 @@ from ..partition import record
 from ..records import Records
 from ..summaries import GOAL, goal_content
 from .driver import Driver
-from .pictures import draw_clients, draw_timeline
+from .pictures import draw_clients, draw_curves, draw_timeline
 from .result import Result
 from .running_sums import RunningSums
 from .settings import Checkpoint
@@ -34,7 +34,7 @@ class RunFolder:
     |---|---|---|
     | `config.toml` | at the beginning of each session | the complete experiment, as far as it is known (`built_by`) |
     | `own_code.json` | with it, if it names code of one's own | which code it may name again, see `own_code` |
-    | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; `served` for clients on nodes |
+    | `engine.json` | at the beginning | the engine as resolved, see `with_engine`; empty for clients on nodes |
     | `goal.json` | at the beginning of each session | the metric that decides, see `goal_content` |
     | `partition.json` | at the beginning | the clients' labels |
     | `metrics.jsonl` | row by row; it says that there is a run | see `Records` |
@@ -74,7 +74,7 @@ class RunFolder:
     def check_here(self) -> None:
         """Raise `RunError` if its clients are on nodes."""
         file = self.path / "engine.json"
-        if files.there(file) and files.table(file).get("served"):
+        if files.there(file) and not files.table(file) and not files.there(self.path / "partition.json"):
             raise RunError(f"{self.path} holds a run over nodes: go on with the fedsash flower serve that began it")
 
     def clear(self) -> None:
@@ -145,7 +145,7 @@ class RunFolder:
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, curves)
         if curves:
-            result.plot().save(folder / "curves.png")
+            draw_curves(folder, result.plot())
         draw_clients(folder, federation.goal.criterion)
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))

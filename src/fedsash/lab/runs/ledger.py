@@ -143,7 +143,8 @@ class Ledger:
         """
         source = Path(fork.folder)
         saved = saved_rounds(source / "state")
-        check(saved != [] or Records(source).path.exists(), "fork", str(source), "holds no run")
+        if not saved and not Records(source).path.exists():
+            raise RunError(f"{source} holds no run")
         if fork.round not in saved:
             there = ", ".join(map(str, saved)) or "none"
             raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")

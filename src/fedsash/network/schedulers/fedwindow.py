@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 from simpy import Event
 
@@ -101,10 +101,7 @@ class _Ring:
             if entered and self.site.gone(self._free):
                 break  # nobody else will ever come
             entered.append((yield from self._enter()))
-        begun = [self.site.env.process(self._trip(client)) for client in entered]
-        yield self.site.env.all_of(begun)
-        trips: list[Any] = [process.value for process in begun]
-        self._take(trips)
+        self._take((yield from self.site.together(map(self._trip, entered))))
 
     def fill(self) -> None:
         """Let as many clients start to work as the window holds and are present."""
@@ -156,9 +153,10 @@ class _Ring:
 
     def _trip(self, client: int) -> Steps:
         """A client's trip, once it has the model that it was sent when it left."""
-        if (coming := self._coming.pop(client, None)) is not None and not coming.processed:
+        start, coming = self._sent(client), self._coming.pop(client, None)
+        if coming is not None and not coming.processed:
             yield coming
-        return (yield from self.site.trip(client, self._sent(client), download=self._downloads))
+        return (yield from self.site.trip(client, start, download=self._downloads))
 
     @property
     def _downloads(self) -> bool:

@@ -39,7 +39,7 @@ def table(summary: dict[str, Any], evaluation: Evaluation | None = None) -> Tabl
     models: dict[str, dict[str, Any]] = summary["models"]
     lead = leader(models, criterion)
     named = ["model", *heads(summary, "" if evaluation is None else f"(last {evaluation.last})")]
-    result = _of_models(named, [[name, *cells(name, of, criterion)] for name, of in models.items()], lead)
+    result = with_names(named, [[name, *cells(name, of, criterion)] for name, of in models.items()], lead)
     result.caption = "\n".join(notes(summary)) or None
     return result
 
@@ -53,14 +53,14 @@ def tables(summary: dict[str, Any], evaluation: Evaluation) -> list[Table]:
 
 def _over_clients(split: str, models: Mapping[str, Mapping[str, Any]], criterion: Criterion) -> Table:
     """A row for each model on a split that clients score (see `client_rows`)."""
-    result = _of_models(HEADS, client_rows(models, criterion))
+    result = with_names(HEADS, client_rows(models, criterion))
     unit = " (%)" if criterion.share else ""
     gain = "gain: that of the worst tenth over the model's"
     result.caption = f"{criterion.name}{unit} of {counted(models)} on {SPLITS[split]}; {gain}"
     return result
 
 
-def _of_models(heads: Sequence[str], rows: Sequence[Sequence[str]], lead: str | None = None) -> Table:
+def with_names(heads: Sequence[str], rows: Sequence[Sequence[str]], lead: str | None = None) -> Table:
     """A table whose first column has names. Where it is too wide, names of more than `NAME` columns are folded.
 
     Nothing else gives way: that is its `min_width`.

@@ -7,6 +7,7 @@ import os
 import sys
 import textwrap
 from contextlib import suppress
+from io import TextIOWrapper
 from typing import TYPE_CHECKING, Any
 
 from ..basics.errors import printable
@@ -70,6 +71,13 @@ def console(**settings: Any) -> Console:
             return super().render_str(visible(text), **more)
 
     return Plain(markup=False, emoji=False, highlight=False, **settings)
+
+
+def show_all_letters() -> None:
+    """Show a letter that the terminal's encoding lacks as Python writes it (`\\xb1`)."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def show_warnings() -> None:

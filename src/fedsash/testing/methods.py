@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import pickle
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
     """
     expect(pickle.loads(pickle.dumps(method)) == method, method, "it must be picklable, and equal to its copy")
     before, names = record(method), set(vars(method))
-    _check_type({"method": method})
+    _check_type({"method": method} | settings)
     kept = identical(method, before) if names == set(vars(method)) else False
     expect(kept, method, "it must hold settings only: a run must not change it")
     named = {"method": method} | settings
@@ -81,8 +83,8 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
         before = record([sent, delta, state])
         w, new = server.step(sent, delta, state)
         expect(identical([sent, delta, state], before), server, "a step must not change its arguments")
-        given = {value.data_ptr() for value in (sent, delta, *state.values())}
-        fresh = all(value.data_ptr() not in given for value in (w, *new.values()))
+        given = {value.untyped_storage().data_ptr() for value in (sent, delta, *state.values())}
+        fresh = all(value.untyped_storage().data_ptr() not in given for value in (w, *new.values()))
         expect(fresh, server, "a step must return new tensors")
         expect(identical(server.step(sent, delta, state), (w, new)), server, "a step must be repeated bitwise")
         expect(
@@ -107,26 +109,27 @@ def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: A
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
     update = torch.tensor([0.3, -0.2, 0.0], dtype=torch.float64)
-    agreed = close(_moved(rule, [update] * 4), update, 1e-3)
+    moved = partial(_moved, rule, {"method": settings["method"]} if "method" in settings else {})
+    agreed = close(moved([update] * 4), update, 1e-3)
     expect(agreed, rule, "an update that all clients send must be the round's update")
     for bad in (math.nan, math.inf, 10 * rule.limit):
         wrong = torch.tensor([bad, 0.1, 0.2], dtype=torch.float64)
-        others = _moved(rule, [update, -2 * update, update, wrong])
+        others = moved([update, -2 * update, update, wrong])
         expect(
-            _same(others, _moved(rule, [update, -2 * update, update])),
+            _same(others, moved([update, -2 * update, update])),
             rule,
             f"an upload that holds {bad} must be left out, and the round be that of the others",
         )
         expect(
-            _same(_moved(rule, [wrong] * 3), torch.zeros_like(update)),
+            _same(moved([wrong] * 3), torch.zeros_like(update)),
             rule,
             "a round without a usable upload must not change the model",
         )
-    _check_type({"aggregation": rule})
+    _check_type({"aggregation": rule} | settings)
     check_federation(tolerance, **{"aggregation": rule} | settings)
 
 
-def _moved(rule: Aggregation, deltas: list[Tensor]) -> Tensor:
+def _moved(rule: Aggregation, settings: dict[str, Any], deltas: list[Tensor]) -> Tensor:
     """The change of the model `[D]` in a round in which the clients send these updates `[D]`."""
 
     def handler(request: Request) -> dict[str, Tensor]:
@@ -134,7 +137,8 @@ def _moved(rule: Aggregation, deltas: list[Tensor]) -> Tensor:
 
     clients = FakeClients(handler, np.arange(1, len(deltas) + 1))
     start = [0.0] * len(deltas[0])
-    world = Federation(Point(start), clients, aggregation=rule, sampling=Uniform(len(deltas)), device="cpu")
+    own: dict[str, Any] = {"aggregation": rule, "sampling": Uniform(len(deltas)), "device": "cpu"}
+    world = Federation(Point(start), clients, **own | settings)
     return after(world, 1).w
 
 
@@ -144,7 +148,7 @@ def _same(a: Tensor, b: Tensor) -> Comparison:
 
 def _check_type(settings: dict[str, Any]) -> None:
     """Check that a model in float32, and all state that belongs to it, stays in float32."""
-    small = {"model": small_model(dtype=torch.float32), "data": small_data()}
-    state = after(small_federation(**small | settings), 2)
+    model = copy.deepcopy(settings["model"]).float() if "model" in settings else small_model(dtype=torch.float32)
+    state = after(small_federation(**{"data": small_data()} | settings | {"model": model}), 2)
     wrong = [name for name, tensor in state.tensors() if tensor.dtype == torch.float64 and "averages" not in name]
     expect(not wrong, settings, f"a model in float32 must stay in float32, but {wrong} became float64")

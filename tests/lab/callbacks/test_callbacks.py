@@ -181,3 +181,27 @@ def test_every_callback_of_the_library_keeps_the_identities(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", tmp_path.as_uri())
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     check_callback(CALLBACKS[name]())
+
+
+class Counts(Callback):
+    """Counts in memory, which a new process does not have."""
+
+    seen = 0
+
+    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        self.seen += 1
+        if self.seen == 5:
+            run.stop("five evaluations")
+
+
+class Clears(Callback):
+    """Loses the history of the run."""
+
+    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        run.history.clear()
+
+
+@pytest.mark.parametrize(("callback", "line"), [(Counts(), "a resumed run"), (Clears(), "it must only observe")])
+def test_one_that_forgets_or_interferes_is_found(callback: Callback, line: str) -> None:
+    with pytest.raises(AssertionError, match=line):
+        check_callback(callback)

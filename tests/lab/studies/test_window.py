@@ -178,6 +178,6 @@ def test_a_windows_weights_are_those_of_wimas_equation_6(opened: OpenRun, averag
 def test_the_window_command_writes_what_the_study_finds(opened: OpenRun) -> None:
     assert fedsash("window", opened.folder, "--average", "w", "--round", 3) == 0
     found = WindowStudy("w", 3).write([opened], "x")
-    written = analysis(opened.folder, "window_w")
+    written = analysis(opened.folder, "window_w_3")
     assert written.pop("command").startswith("fedsash window") and written.pop("checksum")
     assert written == {key: value for key, value in found.items() if key != "command"}

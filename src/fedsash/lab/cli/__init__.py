@@ -31,6 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     traceback.
     """
     terminal.show_warnings()
+    terminal.show_all_letters()
     with _quiet_where_nobody_reads():
         given = argparse.Namespace()
         try:

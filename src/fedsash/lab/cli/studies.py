@@ -188,14 +188,9 @@ def _show(finished: Mapping[Path, Found]) -> None:
 
 
 def _table(heads: Sequence[str], *rows: Sequence[str]) -> Table:
-    from ..table import empty_table
+    from ..table import with_names
 
-    table = empty_table()
-    for i, head in enumerate(heads):
-        table.add_column(head, justify="right" if i else "left", vertical="bottom", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    return table
+    return with_names(heads, rows)
 
 
 def _typed(kind: type[Study], given: argparse.Namespace) -> str:

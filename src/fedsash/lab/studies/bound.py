@@ -19,6 +19,7 @@ from ...data.samples import Samples
 from ...evaluation import Curvature
 from ...federation import Federation
 from ...local import LocalTraining
+from ...methods import FedAvg
 from ...network import ConstantWindow, FedWindow
 from ..config import NetworkExperiment
 from ..pictures import Axis, Line, Panel, Picture, look
@@ -154,7 +155,7 @@ class BoundStudy(Study):
 
     @staticmethod
     def rows(found: Found) -> Rows:
-        yield ["trips", "mean of\n||grad F||^2", "bound", *(f"{name}\nterm" for name in TERMS)]
+        yield ["steps", "mean of\n||grad F||^2", "bound", *(f"{name}\nterm" for name in TERMS)]
         last = len(found["trips"])
         for t in sorted({*(t for t in (1, 10, 20, 50, 100, 200, 500) if t < last), last}):
             terms = [found["terms"][name][t - 1] for name in TERMS]
@@ -176,7 +177,7 @@ class BoundStudy(Study):
         )
         return Picture(
             found["title"],
-            [Panel("gradient", Axis("client trips", log=True), Axis("squared norm", log=True), lines, width=5.6)],
+            [Panel("gradient", Axis("server steps", log=True), Axis("squared norm", log=True), lines, width=5.6)],
             caption=caption,
         )
 
@@ -189,6 +190,8 @@ def _window(run: OpenRun) -> tuple[int, float]:
     if not constant:
         raise RunError(f"{run.folder}: the bound is for the scheduler fedwindow with a constant window")
     assert isinstance(rule, FedWindow) and isinstance(rule.window, ConstantWindow)
+    if type(run.federation.method) is not FedAvg:
+        raise RunError(f"{run.folder}: the bound is for clients that follow the plain gradient: fedavg")
     local = run.federation.local
     plain = LocalTraining(lr=local.lr, batch=local.batch, epochs=local.epochs, steps=local.steps)
     if local != plain:
@@ -208,7 +211,9 @@ def _squared_norms(run: OpenRun) -> Floats:
     federation = run.federation
     found = [float(_loss(federation, run.samples("train", None)).gradient(federation.start().w).norm())]
     recorded = {row["round"]: row["gradient_norm"] for row in Records(run.folder).load() if "gradient_norm" in row}
-    for t in range(1, max(recorded, default=1)):
+    if not recorded:
+        raise RunError(f"{run.folder} has no gradient norms: set network.gradients and evaluation.every")
+    for t in range(1, max(recorded)):
         if recorded.get(t) is None:
             raise RunError(f"{run.folder} has no gradient norm of step {t}: set network.gradients and evaluation.every")
         found.append(recorded[t])

@@ -160,6 +160,11 @@ def _mean_over(chosen: Tensor, values: Tensor) -> Tensor:
     return (chosen * values).sum(1) / chosen.sum(1).clamp(min=1)
 
 
+def _over_clients(values: Tensor, known: Tensor) -> float | None:
+    """The mean of `values` `[K]` over the clients that have samples to know theirs from, None if no client has any."""
+    return float(values[known].mean()) if bool(known.any()) else None
+
+
 def _check(f: Tensor, y: Tensor, held: Tensor, p: Tensor) -> None:
     check(f.dim() == 4 and f.numel() > 0, "decompose: f", tuple(f.shape), "must be [R, K, n, c], with no empty side")
     _, k, n, c = f.shape
@@ -199,6 +204,9 @@ class DecompositionStudy(Study):
         default=None, metadata=option("N of the clients' samples, or all", metavar="N", none="all")
     )
 
+    def about(self) -> Sequence[str]:
+        return [str(round) for round in self.rounds or ()]
+
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
@@ -217,13 +225,14 @@ class DecompositionStudy(Study):
         federation, w = runs[0].federation, torch.stack([models.w for models in trained])
         f, targets, held = predictions(federation.module, w, federation.training_data, first.ids, self.samples)
         parts = decompose(f, targets, held, first.p.to(f))
-        spreads = [locality(models.w, models.p) for models in trained]
+        learned = runs[0].federation.layout.trained  # statistics of batches are no coordinates
+        spreads = [locality(models.w[:, :learned], models.p) for models in trained]
         several = len(runs) > 1
         return {
             "squared_error": float(parts.error.mean()),
             "bias": float(parts.bias.mean()),
-            "train_bias": float(parts.train_bias.mean()),
-            "heterogeneous_bias": float(parts.heter_bias.mean()) if len(w[0]) > 1 else None,
+            "train_bias": _over_clients(parts.train_bias, held.any(1)),
+            "heterogeneous_bias": _over_clients(parts.heter_bias, (~held).any(1)),
             "variance": float(parts.variance.mean()) if several else None,
             "covariance": float(parts.covariance.mean()) if several else None,
             "locality_max": max(spread.largest for spread in spreads),

@@ -61,6 +61,9 @@ class EnsembleStudy(Study):
         check_count("EnsembleStudy.orders", self.orders)
         check_count("EnsembleStudy.seed", self.seed, least=0)
 
+    def about(self) -> Sequence[str]:
+        return [str(round) for round in self.rounds or ()]
+
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
         check_classes(run)
@@ -134,10 +137,10 @@ class Group:
         p = self.models.p[index.to(self.models.p.device)]
         p = p / p.sum()
         w = self.models.w[index]
-        mean = p.to(w) @ w
+        mean, learned = p.to(w) @ w, self.run.federation.layout.trained
         one, all_of_them = self._answers(mean), torch.einsum("k,knc->nc", p.to(self.f), self.f[index])
         gap = torch.linalg.vector_norm(all_of_them - one, dim=-1).mean()
-        return self._error(one), self._error(all_of_them), float(gap), spread(w, mean).largest
+        return self._error(one), self._error(all_of_them), float(gap), spread(w[:, :learned], mean[:learned]).largest
 
     @cached_property
     def _seen(self) -> Any:

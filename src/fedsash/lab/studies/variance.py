@@ -103,6 +103,9 @@ class VarianceStudy(Study):
         check_count("VarianceStudy.orders", self.orders)
         check_count("VarianceStudy.seed", self.seed, least=0)
 
+    def about(self) -> Sequence[str]:
+        return [str(round) for round in self.rounds or ()]
+
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")
         check_alike(runs)
@@ -191,6 +194,6 @@ class Group:
 
 def _correlation(x: Tensor, y: Tensor) -> float | None:
     """Pearson's correlation, None if it is not defined."""
-    if len(x) < 2 or float(x.std()) == 0 or float(y.std()) == 0:
+    if len(x) < 2 or any(float(one.std()) <= 1e-9 * float(one.abs().max()) for one in (x, y)):  # but for rounding
         return None
     return float(torch.corrcoef(torch.stack([x, y]))[0, 1])

@@ -67,17 +67,18 @@ def client_weights(window: Collection[int], p: Tensor) -> Tensor:
     return c[:, None] * p[: len(c)]
 
 
-def distances(window: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
+def distances(window: Mapping[int, Tensor], entries: int | None = None) -> tuple[Tensor, Tensor]:
     """The rounds int64 `[n]` of a window's models, oldest first, and each model's distance from their mean,
-    float64 `[n]`, on the host. `window` has the models by their rounds, as in `State.past`.
+    float64 `[n]`, on the host. `window` has the models by their rounds, as in `State.past`. Only the first `entries`
+    count (None: all).
 
     Raises `ValueError` if the window holds no model.
     """
     rounds = _held(window)
-    mean = torch.zeros(window[rounds[0]].shape, dtype=torch.float64)
+    mean = torch.zeros(window[rounds[0]][:entries].shape, dtype=torch.float64)
     for round in rounds:  # one after another, because all of them may not fit into memory
-        mean += window[round].cpu().double() / len(rounds)
-    far = [torch.linalg.vector_norm(window[round].cpu() - mean) for round in rounds]
+        mean += window[round][:entries].cpu().double() / len(rounds)
+    far = [torch.linalg.vector_norm(window[round][:entries].cpu() - mean) for round in rounds]
     return torch.tensor(rounds), torch.stack(far)
 
 
@@ -105,7 +106,7 @@ class WindowStudy(Study):
     round: int | None = field(default=None, metadata=option("a saved round (default: the newest)", metavar="N"))
 
     def about(self) -> Sequence[str]:
-        return (self.average,)
+        return (self.average, *([] if self.round is None else [str(self.round)]))
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs
@@ -116,7 +117,9 @@ class WindowStudy(Study):
             raise RunError(f"{run.folder} has no window {self.average!r}; it has {', '.join(past) or 'none'}")
         window = past[self.average]
         c = round_weights(window)
-        held, away = distances(window)
+        layout = run.federation.layout
+        ranges = layout.ranges(run.federation.averages[self.average].part, but=run.federation.sharing.own_names)
+        held, away = distances(window, sum(max(min(stop, layout.trained) - start, 0) for start, stop in ranges))
         return {
             "kind": self.kind,
             "title": f"{run.folder.name}: what is in {self.average} after round {newest}",

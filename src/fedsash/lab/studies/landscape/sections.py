@@ -57,7 +57,9 @@ def _on_line(place: Sequence[float]) -> Sequence[float]:
     return beta, 1 - beta
 
 
-def plane(w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 0.2) -> Section:
+def plane(
+    w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 0.2, entries: int | None = None
+) -> Section:
     """The plane through three models `[D]`, in distances of parameter space. The point (x, y) is
 
         w1 + x * u/||u|| + y * v/||v||,    u = w2 - w1,    v = (w3 - w1) - <w3 - w1, u>/||u||^2 * u
@@ -66,12 +68,12 @@ def plane(w1: Tensor, w2: Tensor, w3: Tensor, points: int = 21, margin: float = 
     `v/||v||^2` the two axes would have different scales. The grid encloses the three models with a margin, which is a
     share of their extent in x and in y. If w3 projects onto the segment from w1 to w2, this is the grid of their code.
     `places` are the coordinates of w1, w2, w3 and their mean: (0, 0), (||u||, 0), (<w3 - w1, u>/||u||, ||v||) and the
-    mean of these.
+    mean of these. Only the first `entries` count in distances (None: all): statistics of batches are no coordinates.
 
     Raises `ValueError` if the models lie on one line.
     """
     first, second, third = (
-        w.detach().cpu().double() for w in (w1, w2, w3)
+        w[:entries].detach().cpu().double() for w in (w1, w2, w3)
     )  # on the host, because Apple's GPUs have no float64
     u, to_third = second - first, third - first
     length = float(u.norm())

@@ -95,7 +95,7 @@ Ctrl-C loses nothing: the same command continues.
             return sections.surface(vectors[0], run.federation.layout, self.seed, self.points)
         if len(vectors) == 2:
             return sections.line(vectors[0], vectors[1], self.points)
-        return sections.plane(vectors[0], vectors[1], vectors[2], self.points)
+        return sections.plane(vectors[0], vectors[1], vectors[2], self.points, entries=run.federation.layout.trained)
 
     @staticmethod
     def rows(found: Found) -> Rows:

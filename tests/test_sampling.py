@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedsash.sampling import SAMPLINGS, FixedClients, Function, Poisson, Sampling, Uniform, Weighted
+from fedsash.testing import check_sampling
 
 seeds = st.integers(0, 2**40)
 rounds = st.integers(0, 10**6)
@@ -252,3 +254,18 @@ def test_impossible_settings_are_refused(make: Callable[[], object], message: st
 def test_what_does_not_fit_the_clients_is_refused_in_round_zero(sampling: Sampling, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         sampling.clients(0, np.array([3, 0, 1, 2], dtype=np.int64), seed=0)
+
+
+@dataclass(frozen=True)
+class Remembers(Sampling):
+    """Draws at random and remembers what."""
+
+    drawn: dict[int, Any] = field(default_factory=dict)
+
+    def draw(self, round: int, sizes: Any, seed: int) -> Any:
+        return self.drawn.setdefault(round, np.sort(np.random.default_rng().permutation(len(sizes))[:3]))
+
+
+def test_one_that_remembers_its_own_draws_is_found() -> None:
+    with pytest.raises(AssertionError, match="it must be a pure function"):
+        check_sampling(Remembers(), range(1, 40))

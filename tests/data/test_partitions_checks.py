@@ -46,3 +46,18 @@ def test_every_partition_passes_its_check(rule: Any, given: tuple[Any, ...]) -> 
 
 def test_none_is_forgotten_but_for_those_of_another_library() -> None:
     assert {type(rule) for rule, _ in GIVEN} == {make for name, make in PARTITIONS.items() if name != "flwr"}
+
+
+class Remembers:
+    """Cuts at random, with the global generator, and remembers how."""
+
+    def __init__(self) -> None:
+        self.cuts: dict[int, list[np.ndarray[Any, Any]]] = {}
+
+    def __call__(self, y: np.ndarray[Any, Any], seed: int) -> list[np.ndarray[Any, Any]]:
+        return self.cuts.setdefault(seed, np.array_split(np.random.permutation(len(y)), 3))
+
+
+def test_one_that_remembers_its_own_draws_is_found() -> None:
+    with pytest.raises(AssertionError, match="it must be a pure function of labels and seed"):
+        check_partition(Remembers())

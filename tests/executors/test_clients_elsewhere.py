@@ -146,6 +146,26 @@ def test_they_pass_the_check_that_users_have_for_their_own(name: str) -> None:
     check_clients(Nodes(data()), mlp(), method=METHODS[name], local=LocalTraining(lr=0.1, batch=5))
 
 
+class Everybody(AtNodes):
+    """Whoever is asked, the clients of the first request answer."""
+
+    first: Request | None = None
+
+    def work(self, request: Request) -> Answers:
+        self.first = self.first or request
+        return super().work(self.first)
+
+
+class AlwaysAll(Nodes):
+    def open(self, training: Training, rounds: int | None = None) -> tuple[Executor, list[str]]:
+        return Everybody(self, training), []
+
+
+def test_the_check_finds_who_answers_without_being_asked() -> None:
+    with pytest.raises(AssertionError, match="and only those of clients that are asked"):
+        check_clients(AlwaysAll(data()), mlp(), local=LocalTraining(lr=0.1, batch=5))
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_without_faults_the_bytes_are_those_of_the_simulation(name: str) -> None:
     world, _ = at_nodes(METHODS[name], {})

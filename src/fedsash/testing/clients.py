@@ -48,6 +48,10 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
         request = first_request(world)
         places = [place for answer in world.executor.work(request) for place in places_of(answer)]
         expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
+        some = request.only(np.arange(0, len(request.ids), 2))
+        places = [place for answer in world.executor.work(some) for place in places_of(answer)]
+        right = "every place must be answered exactly once, and only those of clients that are asked"
+        expect(sorted(places) == [*range(len(some.ids))], name, right)
         expect(
             not clients.remember or not world.start().client_state,
             name,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -30,13 +31,14 @@ def check_sampling(sampling: Sampling, sizes: Sequence[int] = SIZES, **settings:
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
     given = np.array(sizes, dtype=np.int64)
+    other = copy.deepcopy(sampling)  # which remembers nothing of the first draws
     drawn = {round: sampling.clients(round, given, 3) for round in range(ROUNDS)}
     for round, ids in drawn.items():
         valid = ids.dtype == np.int64 and identical(np.unique(ids), ids) and set(ids.tolist()) <= {*range(len(sizes))}
         expect(valid, sampling, f"round {round} must have distinct client ids, int64 and ascending, not {ids}")
         asked = set(sampling.draw(round, given, 3).tolist())
         expect(set(ids.tolist()) <= asked, sampling, "only clients that are asked may answer")
-    again = {round: sampling.clients(round, given, 3) for round in reversed(range(ROUNDS))}
+    again = {round: other.clients(round, given, 3) for round in reversed(range(ROUNDS))}
     expect(identical(drawn, again), sampling, "it must be a pure function: the same clients in any order of rounds")
     expect(given.tolist() == list(sizes), sampling, "it must not change the sizes")
     if len(sizes) == len(SIZES):
@@ -98,12 +100,12 @@ def check_partition(rule: Callable[..., Sequence[Ints]], *given: Any) -> None:
     for 600 samples. Raises `AssertionError` that names the identity.
     """
     given = given or (np.random.default_rng(0).integers(0, 5, 600),)
-    before = record(given)
+    before, other = record(given), copy.deepcopy(rule)  # which remembers nothing of the first one's calls
     for seed in range(3):
         clients = list(rule(*given, seed))
         whole = all(len(own) > 0 and own.dtype == np.int64 for own in clients)
         expect(whole, rule, "every client must have at least one sample, by int64 indices")
         indices = np.concatenate(clients)
         expect(indices.min() >= 0 and indices.max() < len(given[0]), rule, "indices must be those of samples")
-        expect(identical(clients, list(rule(*given, seed))), rule, "it must be a pure function of labels and seed")
+        expect(identical(clients, list(other(*given, seed))), rule, "it must be a pure function of labels and seed")
     expect(identical(given, before), rule, "it must not change its arguments")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,14 @@ from fedsash import Checkpoint, run
 from fedsash.lab.studies.client_models import client_models
 from fedsash.lab.studies.decomposition import DecompositionStudy
 from fedsash.lab.studies.ensemble import EnsembleStudy
-from fedsash.lab.studies.landscape.sections import plane
+from fedsash.lab.studies.landscape.sections import line, plane
+from fedsash.lab.studies.landscape.survey import Landscape
 from fedsash.lab.studies.opened import open_run
 from fedsash.lab.studies.variance import _correlation
 from fedsash.lab.studies.window import distances
 from support.norms import with_norm
 from support.studies import fedsash, refused
+from support.worlds import after
 
 
 def test_distances_are_of_parameters(tmp_path: Path) -> None:
@@ -40,6 +43,17 @@ def test_a_window_and_a_plane_measure_the_first_entries_only() -> None:
     section, right = plane(*whole, entries=4), plane(*learned)
     assert section.places == pytest.approx(right.places)
     assert torch.allclose(section.at(section.places[2]), whole[2])
+
+
+def test_beyond_the_models_a_line_has_a_loss_all_the_same() -> None:
+    """There the variances that it is made of may be negative."""
+    world = with_norm(buffers="average")
+    models = [after(world, rounds).w for rounds in (1, 3)]
+    at = line(*models, points=5, margin=20.0)
+    variances = world.layout.mask("running_var", at.vectors.device)
+    assert bool((at.point(0)[variances] < 0).any() or (at.point(4)[variances] < 0).any())
+    landscape = Landscape(world.module, world.training_data, world.training_data.train, world.goal)
+    assert all(math.isfinite(landscape.at(at.point(i))[0]) for i in range(5))
 
 
 def test_a_constant_up_to_rounding_has_no_correlation() -> None:

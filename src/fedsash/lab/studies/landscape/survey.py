@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from ....basics.arrays import Floats
 from ....basics.errors import check
+from ....basics.layout import Layout
 from ....data.federated import FederatedData
 from ....data.samples import Samples
 from ....evaluation import Goal, Scorer
@@ -68,9 +69,11 @@ class Landscape:
     def __init__(self, module: nn.Module, data: FederatedData, samples: Samples, goal: Goal, batch: int = 500) -> None:
         self._scorer = Scorer(module, goal, data.problem, batch)
         self._samples, self._criterion = samples, goal.criterion
+        self._layout = Layout(module)
 
     def at(self, w: Tensor) -> tuple[float, float]:
-        """Mean loss and error of the model `w` `[D]`."""
+        """Mean loss and error of the model `w` `[D]`. Variances below 0, as beyond a section's models, count as 0."""
+        w = torch.where(self._layout.mask("running_var", w.device), w.clamp(min=0), w)
         found = self._scorer.values(w, self._samples)
         return found["loss"], self._criterion.error_of(found[self._criterion.name])
 

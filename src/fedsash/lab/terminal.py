@@ -77,7 +77,8 @@ def show_all_letters() -> None:
     """Show a letter that the terminal's encoding lacks as Python writes it (`\\xb1`)."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+            with suppress(OSError):  # it may have become a file of another kind
+                stream.reconfigure(errors="backslashreplace")
 
 
 def show_warnings() -> None:

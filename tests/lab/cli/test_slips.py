@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
+import subprocess
+import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -167,3 +170,10 @@ def test_what_is_said_of_a_key_is_about_it_and_not_cut_at_an_abbreviation() -> N
     assert "every so many rounds" in meaning(Window, "every")
     assert meaning(EMA, "buffers").startswith("which running statistics of BatchNorm it has")
     assert all("et al" not in meaning(LocalEngine, key)[-8:] for key in ("kind", "block", "workers"))
+
+
+def test_letters_that_an_encoding_lacks_are_no_error(file: Path) -> None:
+    """A table has ± between a mean and its deviation."""
+    words = [sys.executable, "-m", "fedsash", "run", "mine.toml", "--out", "r", "--no-progress"]
+    done = subprocess.run(words, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
+    assert done.returncode == 0 and b"\\xb1" in done.stdout, done.stderr

@@ -188,6 +188,10 @@ class Counts(Callback):
 
     seen = 0
 
+    def begin(self, run: LiveRun) -> None:
+        if not run.round:
+            self.seen = 0
+
     def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
         self.seen += 1
         if self.seen == 5:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from fedsash import Checkpoint, run
 from fedsash.lab.studies.client_models import client_models
-from fedsash.lab.studies.decomposition import DecompositionStudy
+from fedsash.lab.studies.decomposition import DecompositionStudy, _over_clients
 from fedsash.lab.studies.ensemble import EnsembleStudy
 from fedsash.lab.studies.landscape.sections import line, plane
 from fedsash.lab.studies.landscape.survey import Landscape
@@ -54,6 +54,12 @@ def test_beyond_the_models_a_line_has_a_loss_all_the_same() -> None:
     assert bool((at.point(0)[variances] < 0).any() or (at.point(4)[variances] < 0).any())
     landscape = Landscape(world.module, world.training_data, world.training_data.train, world.goal)
     assert all(math.isfinite(landscape.at(at.point(i))[0]) for i in range(5))
+
+
+def test_who_holds_none_of_the_samples_is_in_no_mean() -> None:
+    values = torch.tensor([0.0, 0.8, 0.6])
+    assert _over_clients(values, torch.tensor([False, True, True])) == pytest.approx(0.7)
+    assert _over_clients(values, torch.zeros(3, dtype=torch.bool)) is None
 
 
 def test_a_constant_up_to_rounding_has_no_correlation() -> None:

@@ -214,3 +214,13 @@ def test_a_loader_is_not_begun_before_it_is_needed() -> None:
     before = torch.get_rng_state()
     TrackerCallback(Window(2, buffers="re-estimate"), batches=loader)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("change", [lambda m: m.append(nn.ReLU()), lambda m: m.__setitem__(1, nn.Identity())])
+def test_a_module_may_get_other_parts_while_it_is_lent(change: Callable[[nn.Sequential], object]) -> None:
+    module = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    old, tracker = module[1], Tracker(Window(2), module)
+    with tracker.applied():
+        change(module)
+    tracker.update()
+    Tracker(Window(2), nn.Sequential(nn.Linear(2, 2), old)).update()

@@ -272,6 +272,7 @@ def test_what_does_not_fit_is_refused_in_one_line(
     [
         ("mobilenet_v2_gn", {"width": 3e4}, "takes .* GB, and .* GB are free"),
         ("mlp", {"hidden": [10**9]}, "takes .* GB, and .* GB are free"),
+        ("mlp", {"hidden": [4096] * 3000}, "takes .* GB, and .* GB are free"),
         ("resnet18_gn", {"groups": "2"}, "resnet18_gn can't be made with these options: "),
         ("mobilenet_v2_gn", {"width": "a"}, "mobilenet_v2_gn can't be made with these options: "),
     ],

@@ -114,3 +114,14 @@ def test_pixels_outputs_are_no_probabilities_either() -> None:
     flat = as_metric(metric, "it", Classification()).of(logits, y)
     images = as_metric(metric, "it", Segmentation()).of(logits.T[None, :, :, None], y[None, :, None])
     assert images == pytest.approx(flat)
+
+
+@pytest.mark.parametrize(("metric", "y"), [
+    (torchmetrics.classification.BinaryAUROC(ignore_index=-100), torch.tensor([0, 0, -100])),
+    (torchmetrics.classification.MulticlassAUROC(3, ignore_index=-100), torch.tensor([0, 1, -100])),
+    (torchmetrics.classification.MultilabelAUROC(3, average="micro"), torch.zeros(3, 3, dtype=torch.int64)),
+    (torchmetrics.classification.MulticlassAUROC(3, average="weighted"), torch.tensor([0, 0, 0])),
+])  # fmt: skip
+def test_what_is_ignored_is_no_class_and_one_class_is_not_enough_for_any_mean(metric: Any, y: torch.Tensor) -> None:
+    output = torch.tensor([-1.0, 2.0, 0.5]) if "Binary" in type(metric).__name__ else torch.eye(3)
+    assert math.isnan(as_metric(metric, "it", Regression()).of(output, y))

@@ -147,14 +147,14 @@ class Tracker(Shown):
         _same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
         buffers = chain(*(self.module.get_submodule(name).named_buffers(name) for name in norms))
         own = {name: local(live[name].data).clone() for name in {**values, **dict(buffers)}}
-        _lend(self.module, 1)
+        _lend(parts := [*self.module.modules()], 1)
         try:
             _put(live, values)
             if batches is not None:
                 re_estimate(self.module, norms, batches, _pass)
             yield self.module
         finally:
-            _lend(self.module, -1)
+            _lend(parts, -1)
             live = self._live()  # the module may have moved meanwhile
             there = [name for name, value in own.items() if name in live and local(live[name]).shape == value.shape]
             _put(live, {name: own[name] for name in there})
@@ -289,9 +289,9 @@ class Tracker(Shown):
         return str(name)
 
 
-def _lend(module: nn.Module, change: int) -> None:
-    """Note that a module and all its parts have an average in place of their values, or no longer have it."""
-    for part in module.modules():
+def _lend(parts: Iterable[nn.Module], change: int) -> None:
+    """Note that the parts of a module have an average in place of their values, or no longer have it."""
+    for part in parts:
         _lent[part] = _lent.get(part, 0) + change
 
 

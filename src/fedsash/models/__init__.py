@@ -79,7 +79,7 @@ MODELS: dict[str, MakeModel] = {
 
 
 LARGE = 4096
-"""A registered model with a larger number in its options is checked to fit into memory before it is made."""
+"""A registered model whose options add up to so much is checked to fit into memory before it is made."""
 
 
 def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classes: int, seed: int) -> nn.Module:
@@ -112,9 +112,10 @@ def build(name: str, options: Mapping[str, Any], *, shape: Sequence[int], classe
 
 
 def _large(options: Mapping[str, Any]) -> bool:
-    """Whether an option is a number so large that the model may not fit into memory: a size, or a factor on sizes."""
+    """Whether the numbers in the options are so large that the model may not fit into memory."""
     values = [one for value in options.values() for one in (value if isinstance(value, list | tuple) else [value])]
-    return any(value > (LARGE if isinstance(value, int) else 8) for value in values if isinstance(value, int | float))
+    whole = sum(value for value in values if isinstance(value, int))
+    return whole >= LARGE or any(value > 8 for value in values if isinstance(value, float))  # a factor on sizes
 
 
 def _made(name: str, make: Callable[[], nn.Module]) -> nn.Module:

@@ -108,12 +108,15 @@ def computed(metric: Any, chances: Callable[[Tensor], Tensor], output: Tensor, y
 
 
 def _lacks_a_class(metric: Any, y: Tensor) -> bool:
-    """Whether a class has no samples, for a metric of classes that gives each the same weight."""
-    if y.is_floating_point() or getattr(metric, "average", None) in ("micro", "weighted"):
+    """Whether a class has no samples. One that has no weight then, as in a weighted mean, matters only if all do."""
+    if y.is_floating_point():
         return False
-    classes = getattr(metric, "num_classes", None) or 2
-    columns = y.flatten(1).T if hasattr(metric, "num_labels") else y.flatten()[None]
-    return any(len(column.unique()) < classes for column in columns)
+    average = getattr(metric, "average", "macro")
+    classes = 2 if average in ("micro", "weighted") else getattr(metric, "num_classes", None) or 2
+    columns = y.flatten(1).T if hasattr(metric, "num_labels") and average != "micro" else y.flatten()[None]
+    ignored = getattr(metric, "ignore_index", None)
+    counted = (column if ignored is None else column[column != ignored] for column in columns)
+    return any(len(column.unique()) < classes for column in counted)
 
 
 def as_metric(given: Any, name: str, task: Task) -> Metric:

@@ -22,7 +22,8 @@ def check_callback(callback: Callback, **settings: Any) -> None:
 
     - It only observes: up to the round in which it stops the run, models, states and metrics are bitwise those of a run
       without it.
-    - A run that is interrupted after three rounds and resumed, with the same callback, ends bitwise as the run without
+    - A run that is interrupted after three rounds and resumed, with another copy of the callback, ends bitwise as the
+    run without
       a stop, in the same round and for the same reason.
 
     The small federation has the average `w`, is evaluated after every round, and has held-out samples. `settings` are
@@ -30,7 +31,7 @@ def check_callback(callback: Callback, **settings: Any) -> None:
     """
     with TemporaryDirectory() as folder:
         whole, plain, stopped = (Path(folder) / name for name in ("whole", "plain", "stopped"))
-        own = [copy.deepcopy(callback) for _ in range(3)]  # nothing that one remembers helps another
+        own = _copies(callback)
         found = _run(whole, [own[0]], settings)
         without = _run(plain, [], settings, until=found.state.round)
         same = identical(whole, plain) and _told(found)["models"] == _told(without)["models"]
@@ -39,6 +40,14 @@ def check_callback(callback: Callback, **settings: Any) -> None:
         again = _resume(stopped, own[2], settings)
         alike = _told(found) == _told(again)
         expect(alike and identical(whole, stopped), callback, "a resumed run must end as the one without a stop")
+
+
+def _copies(callback: Callback) -> list[Callback]:
+    """Three of them: nothing that one remembers helps another."""
+    try:
+        return [copy.deepcopy(callback) for _ in range(3)]
+    except TypeError as error:
+        raise AssertionError(f"{type(callback).__name__}: it must be possible to copy it ({error})") from error
 
 
 def _told(result: Result) -> dict[str, Any]:

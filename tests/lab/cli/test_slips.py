@@ -20,6 +20,7 @@ from fedsash.averages import EMA, Window
 from fedsash.executors import LocalEngine
 from fedsash.lab.cli import main
 from fedsash.lab.config import ConfigError, parse
+from fedsash.lab.config.parsing import _overridden
 from fedsash.lab.config.words import meaning
 from fedsash.lab.sweeps import parse as parse_sweep
 from support.places import ROOT
@@ -177,3 +178,10 @@ def test_letters_that_an_encoding_lacks_are_no_error(file: Path) -> None:
     words = [sys.executable, "-m", "fedsash", "run", "mine.toml", "--out", "r", "--no-progress"]
     done = subprocess.run(words, env=os.environ | {"PYTHONIOENCODING": "ascii"}, capture_output=True, check=False)
     assert done.returncode == 0 and b"\\xb1" in done.stdout, done.stderr
+
+
+def test_an_option_of_ones_own_may_be_called_name_and_an_engine_chosen_by_its_keys_keeps_them() -> None:
+    own = _overridden({"built_by": "own:build", "options": {"name": "a", "clients": 50}}, ["options.name=b"])
+    assert own["options"] == {"name": "b", "clients": 50}
+    engine = parse({"engine": {"kind": "ray", "block": 8}}, ["engine.name=ray"]).table()["engine"]
+    assert engine["block"] == 8

@@ -69,6 +69,7 @@ def test_a_constant_up_to_rounding_has_no_correlation() -> None:
 
 def test_the_ensemble_s_files_are_called_by_their_rounds() -> None:
     assert [*EnsembleStudy(rounds=(2, 3)).about()] == ["2", "3"] and not [*EnsembleStudy().about()]
+    assert [*EnsembleStudy(rounds=tuple(range(1, 99))).about()] == ["1-98", "98-rounds"]
 
 
 BOUND = """

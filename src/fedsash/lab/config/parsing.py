@@ -95,8 +95,10 @@ def _overridden(table: Mapping[str, Any], overrides: list[str]) -> Mapping[str, 
     chosen = _engine(wanted)
     if chosen and chosen != (_engine(table) or "local"):
         table = {key: value for key, value in table.items() if key != "engine"}
-    usual = NetworkExperiment() if "scheduler" in table else Experiment()
-    return reduce(overridden, overrides, without_others(table, wanted, usual.table()))
+    if "built_by" not in table:  # whose options are its author's
+        usual = (NetworkExperiment() if "scheduler" in table else Experiment()).table()
+        table = without_others(table, wanted, usual | {"engine": {"name": _engine(table) or "local"}})
+    return reduce(overridden, overrides, table)
 
 
 def _engine(table: Mapping[str, Any]) -> str | None:

@@ -24,7 +24,7 @@ from ..pictures.styles import INK, Style
 from .opened import OpenRun, spaced
 from .outputs import outputs
 from .similarity import Spread, pairwise_cka, spread
-from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .study import Found, OnProgress, Rows, Study, named, number, option, unseen
 from .together import by_round, check_alike, shared_rounds, trained_alike
 
 HEADS = {
@@ -205,7 +205,7 @@ class DecompositionStudy(Study):
     )
 
     def about(self) -> Sequence[str]:
-        return [str(round) for round in self.rounds or ()]
+        return named(self.rounds or ())
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         check_alike(runs)

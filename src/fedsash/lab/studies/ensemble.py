@@ -19,7 +19,7 @@ from .client_models import ClientModels, client_models
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .similarity import spread
-from .study import Found, OnProgress, Rows, Study, number, option, share, split_in_words, unseen
+from .study import Found, OnProgress, Rows, Study, named, number, option, share, split_in_words, unseen
 from .together import by_round, check_classes, shared_rounds
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
@@ -62,7 +62,7 @@ class EnsembleStudy(Study):
         check_count("EnsembleStudy.seed", self.seed, least=0)
 
     def about(self) -> Sequence[str]:
-        return [str(round) for round in self.rounds or ()]
+        return named(self.rounds or ())
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         (run,) = runs

@@ -117,6 +117,13 @@ def place(folder: Path, name: str, ending: str) -> Path:
     return folder / "analyses" / f"{name}.{ending}"
 
 
+def named(rounds: Sequence[int]) -> list[str]:
+    """Rounds in a file's name; of many, the first, the last and their number."""
+    if len(rounds) <= 5:
+        return [str(round) for round in rounds]
+    return [f"{rounds[0]}-{rounds[-1]}", f"{len(rounds)}-rounds"]
+
+
 def names_of(models: Sequence[str]) -> list[str]:
     """The names of models in pictures. A file is called by its name, with its folders if another model has it, too."""
     names = [Path(name).stem if name.endswith(".safetensors") else name for name in models]

@@ -18,7 +18,7 @@ from ..pictures import Axis, Panel, Picture, Points
 from .by_number import by_number, random_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, number, option, unseen
+from .study import Found, OnProgress, Rows, Study, named, number, option, unseen
 from .together import by_round, check_alike, shared_rounds, trained_alike
 
 NUMBERS = {
@@ -104,7 +104,7 @@ class VarianceStudy(Study):
         check_count("VarianceStudy.seed", self.seed, least=0)
 
     def about(self) -> Sequence[str]:
-        return [str(round) for round in self.rounds or ()]
+        return named(self.rounds or ())
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")

@@ -102,7 +102,8 @@ class Uniform(Sampling):
         """How many of so many clients each round asks."""
         # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
         count = self.count or max(int(self.fraction * clients + 1e-9), 1)
-        right = f"must be at most the number of clients, {clients}; all of them are fraction = 1.0 (as Uniform)"
+        everybody = "all of them are fraction = 1.0, in Python Uniform(fraction=1.0)"
+        right = f"must be at most the number of clients, {clients}; {everybody}"
         check(count <= clients, "Uniform.count", count, right)
         return count
 

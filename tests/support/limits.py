@@ -5,25 +5,20 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
 
 @contextmanager
-def short_files(most: int) -> Iterator[None]:
-    """No file may become longer than so many bytes."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most, hard))
+def _limited(kind: int, most: int) -> Iterator[None]:
+    soft, hard = resource.getrlimit(kind)
+    resource.setrlimit(kind, (most, hard))
     try:
         yield
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        resource.setrlimit(kind, (soft, hard))
 
 
-@contextmanager
-def few_files(most: int) -> Iterator[None]:
-    """At first no more than so many files may be open; a process may raise this limit."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+short_files = partial(_limited, resource.RLIMIT_FSIZE)
+"""No file may become longer than so many bytes."""
+few_files = partial(_limited, resource.RLIMIT_NOFILE)
+"""At first no more than so many files may be open; a process may raise this limit."""

@@ -28,7 +28,7 @@ from .group import Group, grouped
 _log = logging.getLogger(__name__)
 
 _lent: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""The modules that have an average in place of their values, and how often."""
+"""The modules that have an average in place of their values, and how often; most of the time none."""
 
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
@@ -63,8 +63,7 @@ class Tracker(Shown):
     def __init__(self, averages: Average | Mapping[str, Average], module: nn.Module, trajectory_every: int = 0) -> None:
         several = by_name(averages)
         check(isinstance(module, nn.Module), "Tracker.module", module, "must be an nn.Module")
-        right = "must be a whole number"
-        check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, right)
+        check(type(trajectory_every) is int, "Tracker.trajectory_every", trajectory_every, "must be a whole number")
         check_count("Tracker.trajectory_every", trajectory_every, least=0)
         self.module, self.trajectory_every = unwrapped(module), trajectory_every
         self.averages = {name: average.in_a_loop() for name, average in several.items()}
@@ -93,7 +92,7 @@ class Tracker(Shown):
 
         An average leaves out a model with a value that is not finite, with a warning.
         """
-        if any(_lent.get(part) for part in self.module.modules()):  # by this tracker or another one
+        if _lent and any(part in _lent for part in self.module.modules()):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         tensors = self._live()
         if self._news(tensors):
@@ -292,7 +291,8 @@ class Tracker(Shown):
 def _lend(parts: Iterable[nn.Module], change: int) -> None:
     """Note that the parts of a module have an average in place of their values, or no longer have it."""
     for part in parts:
-        _lent[part] = _lent.get(part, 0) + change
+        if often := _lent.pop(part, 0) + change:
+            _lent[part] = often
 
 
 def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:

@@ -76,8 +76,6 @@ MODELS: dict[str, MakeModel] = {
     "vit": vit,
 }
 """The registered models by name."""
-
-
 LARGE = 4096
 """A registered model whose options add up to so much is checked to fit into memory before it is made."""
 

@@ -23,8 +23,7 @@ def check_callback(callback: Callback, **settings: Any) -> None:
     - It only observes: up to the round in which it stops the run, models, states and metrics are bitwise those of a run
       without it.
     - A run that is interrupted after three rounds and resumed, with another copy of the callback, ends bitwise as the
-    run without
-      a stop, in the same round and for the same reason.
+      run without a stop, in the same round and for the same reason.
 
     The small federation has the average `w`, is evaluated after every round, and has held-out samples. `settings` are
     more settings of a `Federation`. Raises `AssertionError` that names the identity.

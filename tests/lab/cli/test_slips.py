@@ -24,12 +24,13 @@ from fedsash.lab.config.parsing import _overridden
 from fedsash.lab.config.words import meaning
 from fedsash.lab.sweeps import parse as parse_sweep
 from support.places import ROOT
+from support.studies import ENGINE
 from support.sweeps import BASE, write
 from support.worlds import federation
 
 Said = Callable[..., tuple[int, str]]
 
-SMALL = """rounds = 4
+SMALL = f"""rounds = 4
 [partition]
 alpha = 0.3
 clients = 10
@@ -38,13 +39,7 @@ count = 2
 [method]
 name = "fedprox"
 mu = 0.1
-[engine]
-kind = "sequential"
-workers = 1
-compile = false
-memory_format = "contiguous"
-threads = 1
-"""
+{ENGINE}"""
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import torch
 from fedsash.basics.layout import Layout
 from fedsash.basics.sharing import Sharing
 from fedsash.network import Asynchronous, FedAsync, FedBuff, Link, Network, SimulatedClients
-from fedsash.network.learning import length
+from fedsash.network.messages import model_bytes
 from fedsash.sampling import Uniform
 from support.norms import batch_norm_model, with_norm
 from support.worlds import after
@@ -35,6 +35,6 @@ def test_statistics_that_stay_with_clients_need_rounds(buffers: Any) -> None:
 def test_the_statistics_count_in_the_length_of_an_upload() -> None:
     norm = 8 * (2 * 8 + 2 * 8 + 1)
     plain, model = Layout(batch_norm_model(affine=False, track_running_stats=False)), Layout(batch_norm_model())
-    lengths = {buffers: length(Sharing(model, buffers)) for buffers in ("average", "local", "local_norm")}
-    assert lengths["average"] == length(Sharing(plain)) + norm
-    assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == length(Sharing(plain))
+    lengths = {buffers: model_bytes(Sharing(model, buffers)) for buffers in ("average", "local", "local_norm")}
+    assert lengths["average"] == model_bytes(Sharing(plain)) + norm
+    assert lengths["local"] == lengths["average"] - 8 * 17 and lengths["local_norm"] == model_bytes(Sharing(plain))

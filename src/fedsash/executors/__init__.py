@@ -3,9 +3,20 @@
 from .base import Engine
 from .cluster.engine import RayEngine
 from .devices import pick_device
+from .like import state_like, upload_like
 from .local_engine import LocalEngine
 from .training import ClientWork, Training
 
 ENGINES: dict[str, type[Engine]] = {"local": LocalEngine, "ray": RayEngine}
 
-__all__ = ["ENGINES", "ClientWork", "Engine", "LocalEngine", "RayEngine", "Training", "pick_device"]
+__all__ = [
+    "ENGINES",
+    "ClientWork",
+    "Engine",
+    "LocalEngine",
+    "RayEngine",
+    "Training",
+    "pick_device",
+    "state_like",
+    "upload_like",
+]

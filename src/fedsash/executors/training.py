@@ -90,6 +90,22 @@ class Training:
             normalises=self.aggregation.normalises,
         )
 
+    def first(self, ids: Ints) -> Request:
+        """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
+        method, w = WholeMethod(self.method, self.sharing), self.sharing.layout.flatten(self.module)
+        sent, server_state = method.send(w, method.server_state(w), 0)
+        own = self.local.client_state(method, w)
+        client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
+        return Request(
+            job="train",
+            round=0,
+            ids=ids,
+            sent=sent,
+            server_state=server_state,
+            client_state=client_state,
+            last=np.zeros_like(ids),
+        )
+
     def check_picklable(self, dumps: Callable[[Any], bytes] = pickle.dumps) -> None:
         """Raise `SettingError` if a part can't be pickled by `dumps`, and so can't be sent to another process."""
         for name, part in (vars(self.goal) | vars(self.problem) | vars(self)).items():
@@ -139,29 +155,16 @@ class ClientWork:
         )
 
     def first(self, trainer: Trainer, ids: Ints) -> tuple[Request, Reply | None]:
-        """A request to train the clients `ids` `[s]` in round 0 from the initial model, and their reply to a probe.
+        """The first request to the clients `ids` `[s]` (see `Training.first`), and their reply to a probe.
 
         The reply is None if the method has no probe.
         """
-        t = self.training
-        method, w = WholeMethod(t.method, t.sharing), t.sharing.layout.flatten(t.module)
-        sent, server = method.send(w, method.server_state(w), 0)
-        own = t.local.client_state(method, w)
-        client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
-        request = Request(
-            job="train",
-            round=0,
-            ids=ids,
-            sent=sent,
-            server_state=server,
-            client_state=client_state,
-            last=np.zeros_like(ids),
-        )
-        if "probe" not in t.method.overridden:
+        request = self.training.first(ids)
+        if "probe" not in self.training.method.overridden:
             return request, None
         probed = trainer.answer(replace(request, job="probe", server_state={}), np.arange(len(ids)))
         means = {name: value.mean(0) for name, value in probed.upload.items()}
-        return replace(request, server_state=server | means), probed
+        return replace(request, server_state=request.server_state | means), probed
 
     @cached_property
     def draws_dropout(self) -> bool:

@@ -26,6 +26,7 @@ from ..sampling import Sampling, Uniform
 from ..servers import ServerSGD
 from ..state import State
 from ..tasks import Loss
+from .messages import Messages, model_bytes
 from .vectors import Ledger, Vector
 
 AnyModel: TypeAlias = Any
@@ -42,14 +43,14 @@ class Start(NamedTuple):
 class Learner(Protocol):
     """A server's model and its clients' training.
 
-    `samples` `[N]` are the numbers of samples that the clients pass over in a training. A model is `bytes` long.
-    `asked` gives the clients that a synchronous round asks, `newest` the model that clients are sent, `model` the
-    global model, which `move` replaces. `train` gives the result of a client's training `number` from the model
-    `start`, or None if it can't be used.
+    `samples` `[N]` are the numbers of samples that the clients pass over in a training. `messages` are the lengths of
+    what a client is sent and sends. `asked` gives the clients that a synchronous round asks, `newest` the model that
+    clients are sent, `model` the global model, which `move` replaces. `train` gives the result of a client's training
+    `number` from the model `start`, or None if it can't be used.
     """
 
     samples: Ints
-    bytes: int
+    messages: Messages
 
     def asked(self, round: int) -> Ints: ...
 
@@ -66,7 +67,7 @@ EVERYBODY = Uniform(fraction=1.0)
 
 
 class Timing:
-    """A study of time without models: every model is the number 0.
+    """A study of time without models: every model is the number 0, and its message is `bytes` long.
 
     `samples` `[N]` are the numbers of samples that the clients pass over in a training; one each by default.
     """
@@ -75,7 +76,7 @@ class Timing:
         self, clients: int, bytes: int, sampling: Sampling = EVERYBODY, seed: int = 0, samples: Ints | None = None
     ) -> None:
         self.samples: Ints = np.ones(clients, dtype=np.int64) if samples is None else samples
-        self.bytes, self._sampling, self._seed = bytes, sampling, seed
+        self.messages, self._sampling, self._seed = Messages(bytes, bytes), sampling, seed
         self.asked(0)  # raises an error if the sampling does not fit
 
     def asked(self, round: int) -> Ints:
@@ -112,7 +113,8 @@ class Learning:
     def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
         self.federation, self.ledger = federation, Ledger()
         self.samples: Ints = passed_over(federation.local, federation.sharing, federation.sizes)
-        self.bytes = bytes or length(federation.sharing)
+        size = bytes or model_bytes(federation.sharing)
+        self.messages = Messages(size, size)
         self._by_steps = by_steps
         self.replaying = False
         self.refused: set[tuple[int, int]] = set()
@@ -186,11 +188,6 @@ class Learning:
 def passed_over(local: LocalTraining, sharing: Sharing, sizes: Ints) -> Ints:
     """The numbers of samples that the clients pass over in a training, `[N]`, if they train by the mean amount."""
     return local.workload(sizes).samples + local.passes.workload(sizes, sharing.personal.alone).samples
-
-
-def length(sharing: Sharing) -> int:
-    """The size in bytes of what is sent of a model: all but what stays with the clients."""
-    return (sharing.layout.size - sharing.own_size) * sharing.layout.dtype.itemsize
 
 
 def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:

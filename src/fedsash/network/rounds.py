@@ -22,7 +22,8 @@ from ..executors import Training
 from ..executors.clients import Clients
 from .chronicle import NetworkChronicle
 from .events import begin
-from .learning import Timing, gradient_norm, length, passed_over
+from .learning import Timing, gradient_norm, passed_over
+from .messages import lengths
 from .schedulers import Synchronous
 from .settings import Network
 from .simulated import SimulatedSite
@@ -107,7 +108,8 @@ class Clock:
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
         self._network, self._scheduler, self._seed = network, scheduler, training.seed
         samples = passed_over(training.local, training.sharing, sizes)
-        self._learner = Timing(len(sizes), network.bytes or length(training.sharing), samples=samples)
+        self._lengths = lengths(training, network.bytes)
+        self._learner = Timing(len(sizes), self._lengths.train.up, samples=samples)
         self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()
         self.rewind()
 
@@ -123,6 +125,7 @@ class Clock:
         Raises `Ended` if the run ends before the request does.
         """
         site, ids = self.site, asked.ids.tolist()
+        self._learner.messages = (asked.probe and self._lengths.probe) or self._lengths.train
         if asked.round != self._round:
             self._round, self._until = asked.round, self._scheduler.until(site)
         site.version = asked.round

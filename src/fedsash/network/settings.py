@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 class Network:
     """A server behind a shared link, and its clients.
 
-    Uploads share `link`, downloads share `down` (None: a download takes `link.latency` only). A model is `bytes` long
-    (None: as long as the model's vector), and every message counts as one model, whatever else the method sends: for
-    `scaffold` give twice the model's bytes. An attempt to upload fails if it takes longer than `timeout` seconds (None:
-    no limit); its bytes sent so far are lost. It also fails if the link is full. Then the client waits and tries again,
-    at most `retries` times. Before retry a = 1, 2, ... it waits `backoff * 2**(a - 1)` seconds, times a random number
-    between 1/2 and 3/2. After the last failure the training is lost.
+    Uploads share `link`, downloads share `down` (None: a download takes `link.latency` only). A message is as
+    long as the vectors that the method sends: for `fedavg` one model, for `scaffold` two. With `bytes` a model counts
+    as so long, and all messages grow or shrink with it. An attempt to upload fails if it takes longer than `timeout`
+    seconds (None: no limit); its bytes sent so far are lost. It also fails if the link is full. Then the client waits
+    and tries again, at most `retries` times. Before retry a = 1, 2, ... it waits `backoff * 2**(a - 1)` seconds, times
+    a random number between 1/2 and 3/2. After the last failure the training is lost.
 
     With `learning = false` there are no models, only events, for studies of time. With `gradients` each evaluation also
     measures the length of the training loss's gradient at the global model; this takes one pass over all clients'

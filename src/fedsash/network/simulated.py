@@ -73,7 +73,7 @@ class SimulatedSite(Site):
         return trip
 
     def capacity(self) -> float:
-        return self.up.link.rate * self.population.mean_seconds / self.learner.bytes
+        return self.up.link.rate * self.population.mean_seconds / self.learner.messages.up
 
     def measures(self) -> dict[str, Any]:
         return self.log.measures(self.env.now, self.up)
@@ -96,7 +96,7 @@ class SimulatedSite(Site):
 
     def _download(self, until: float, client: int | None = None) -> Steps:
         """Send a model. In a trip of a client, its time counts as time of the client."""
-        began, size = self.env.now, self.learner.bytes
+        began, size = self.env.now, self.learner.messages.down
         if self.down is None:
             there = yield from self._stay(self.network.link.latency, until)
             self.log.bytes_down += size if there else 0
@@ -109,7 +109,7 @@ class SimulatedSite(Site):
 
     def _upload(self, trip: Trip, until: float) -> Steps:
         """Try to upload until it arrives, the time `until` has come, or there are no retries left."""
-        network, env, size = self.network, self.env, self.learner.bytes
+        network, env, size = self.network, self.env, self.learner.messages.up
         own = self.population.access(size)
         for attempt in range(1 + network.retries):
             if attempt:

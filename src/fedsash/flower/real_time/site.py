@@ -142,11 +142,11 @@ class RealSite(Site):
         if self._live:  # a trip that is in flight when the process ends is lost: nobody needs its model then
             trip.start = start = start._replace(w=self.learner.ledger.loan(start.w))
         if download:
-            self.log.bytes_down += self.learner.bytes
+            self.log.bytes_down += self.learner.messages.down
         end: Arrival = yield over
         trip.arrived, trip.trained = end.came, trip.began  # the server can't know when the training was over
         if trip.arrived:
-            self.log.bytes_up += self.learner.bytes
+            self.log.bytes_up += self.learner.messages.up
         else:
             trip.why, trip.failures = end.why, 1
         self.log.interval(client, "train" if trip.arrived else "failed", trip.began, self.env.now)
@@ -155,7 +155,7 @@ class RealSite(Site):
 
     def deliver(self, client: int) -> Steps:
         """A node is sent its model with its next trip: here the bytes are counted."""
-        self.log.bytes_down += self.learner.bytes
+        self.log.bytes_down += self.learner.messages.down
         yield self.env.timeout(0)
 
     def capacity(self) -> None:

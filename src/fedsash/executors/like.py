@@ -1,0 +1,40 @@
+"""What a client sends, found without a client: a reply that looks like any other, whose values mean nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..basics.arrays import Vectors
+from ..exchange import Request
+from ..methods import LocalRun, Upload, WholeMethod
+from .training import Training
+
+
+def upload_like(training: Training, request: Request) -> Upload:
+    """The upload `[1, ...]` of a client that has not moved, to a request to train or to a probe."""
+    sharing, method, sent = training.sharing, training.method, request.sent
+    head = sharing.common_of(sent)
+    one = head.new_ones(1, 1)
+    run = LocalRun(
+        round=request.round,
+        w=head.expand(1, -1).clone(),
+        sent=head,
+        **dict.fromkeys(("size", "steps", "per_epoch", "samples", "lr_sum"), one),
+        server_state=request.server_state,
+        client_state=state_like(training, request),
+        round_state={},
+        layout=sharing.common,
+        full_grad=torch.zeros_like,
+    )
+    if request.job == "probe":
+        return method.probe(run)
+    upload, _ = method.upload(replace(run, round_state=method.round_state(run)))
+    return upload | sharing.statistics_upload(sharing.to_clients(sent).unsqueeze(0), sent)
+
+
+def state_like(training: Training, request: Request) -> Vectors:
+    """The client state `[1, ...]` of a client before its first round."""
+    own = training.local.client_state(WholeMethod(training.method, training.sharing), request.sent)
+    return {name: value.unsqueeze(0) for name, value in own.items()}

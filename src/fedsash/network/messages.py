@@ -1,0 +1,57 @@
+"""How long messages on a simulated network are: as long as the vectors that the method sends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..basics.arrays import Vectors
+from ..basics.sharing import Sharing
+from ..exchange import Request
+from ..executors import Training, upload_like
+
+
+class Messages(NamedTuple):
+    """The bytes of a message to a client, `down`, and of its answer, `up`."""
+
+    down: int
+    up: int
+
+
+class Lengths(NamedTuple):
+    """The messages of a request to train, and those of the method's probe before it, if it has one."""
+
+    train: Messages
+    probe: Messages | None
+
+
+def model_bytes(sharing: Sharing) -> int:
+    """The length in bytes of what is sent of a model: all but what stays with the clients."""
+    return (sharing.layout.size - sharing.own_size) * sharing.layout.dtype.itemsize
+
+
+def lengths(training: Training, bytes: int | None = None) -> Lengths:
+    """The lengths of a method's messages: the model and the method's vectors; client state stays with the clients.
+
+    If a model is said to be `bytes` long, all messages grow or shrink with it.
+    """
+    model, train = model_bytes(training.sharing), training.first(np.zeros(1, dtype=np.int64))
+
+    def scaled(size: int) -> int:
+        return size if bytes is None else round(bytes * size / max(model, 1))
+
+    def messages(request: Request) -> Messages:
+        down = model + _bytes(request.server_state)
+        return Messages(scaled(down), scaled(_bytes(upload_like(training, request))))
+
+    if "probe" not in training.method.overridden:
+        return Lengths(messages(train), None)
+    probe = replace(train, job="probe", server_state={})
+    means = {name: value[0] for name, value in upload_like(training, probe).items()}
+    return Lengths(messages(replace(train, server_state=train.server_state | means)), messages(probe))
+
+
+def _bytes(vectors: Vectors) -> int:
+    return sum(value.nbytes for value in vectors.values())

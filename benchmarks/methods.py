@@ -44,7 +44,7 @@ METHODS: dict[str, dict[str, Any]] = {
     "AdaBest": {"method": methods.AdaBest(0.02, 0.8)},
     "FedCM": {"method": methods.FedCM(0.1)},
     "FedACG": {"method": methods.FedACG(0.85, 0.001)},
-    "Mime (ServerSGD)": {"method": methods.Mime(0.0)},
+    "Mime (SGD)": {"method": methods.Mime(0.0)},
     "Mime (SGDm)": {"method": methods.Mime(0.9)},
     "MimeLite (SGDm)": {"method": methods.MimeLite(0.9)},
     "FedNova": {"aggregation": aggregation.FedNova()},

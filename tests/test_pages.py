@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import fedsash
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
 from support.places import DOCS, ROOT
 
 CITED = [page for page in sorted((DOCS / "papers").glob("*.md")) if "## The equation" in page.read_text()]
-TAUGHT = [*sorted((DOCS / "concepts").glob("*.md")), DOCS / "how-to" / "resume.md"]
-LONG = [pytest.param(DOCS / "five-minutes.md", marks=pytest.mark.slow)]
 QUOTED = re.compile(r"`(src/[\w/]+\.py)`(.*?)(?=`src/|\Z)", re.DOTALL)
 
 
 def _blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+
+
+def _all_blocks(language: str) -> list[Any]:
+    """The blocks of all pages, each under the name of its page."""
+    pages = [(page, _blocks(page.read_text(), language)) for page in sorted(DOCS.rglob("*.md"))]
+    return [pytest.param(block, id=f"{page.stem}-{i}") for page, blocks in pages for i, block in enumerate(blocks)]
+
+
+def _is_of_an_experiment(block: str) -> bool:
+    """Whether a block is no sweep, reproduction or setting of Flower, and names no code of the reader's own."""
+    names_own_code = '"mine:' in block or '"fedvarp"' in block
+    return not names_own_code and not {"base", "paper", "superlink"} & tomllib.loads(block).keys()
 
 
 @pytest.mark.parametrize("page", CITED, ids=lambda page: page.name)
@@ -29,16 +43,36 @@ def test_the_code_that_a_paper_s_page_quotes_is_in_the_file_that_it_names(page: 
     assert [file for file, block in quotes if block not in (ROOT / file).read_text()] == []
 
 
-@pytest.mark.parametrize("page", TAUGHT, ids=lambda page: page.name)
-def test_the_tables_of_a_page_are_read_as_an_experiment(page: Path) -> None:
-    for block in _blocks(page.read_text(), "toml"):
-        parse(tomllib.loads(block))
+@pytest.mark.parametrize("block", _all_blocks("toml"))
+def test_the_tables_of_a_page_are_read_as_an_experiment(block: str) -> None:
+    table = tomllib.loads(block)
+    if _is_of_an_experiment(block):
+        parse(table)
 
 
-@pytest.mark.parametrize("page", [*TAUGHT, *LONG], ids=lambda page: page.name)
+def _is_whole(block: Any) -> bool:
+    """Whether a block is no piece of a function, and not of a page whose code test_extend.py runs."""
+    return not block.values[0].startswith(" ") and not block.id.startswith("extend")
+
+
+@pytest.mark.parametrize("block", [block for block in _all_blocks("python") if _is_whole(block)])
+def test_the_names_in_a_page_s_python_exist(block: str) -> None:
+    for node in ast.walk(ast.parse(block)):
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("fedsash"):
+            module = pytest.importorskip(node.module, exc_type=ImportError)
+            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
+        elif isinstance(node, ast.Attribute) and (path := ast.unparse(node)).startswith(("fs.", "fedsash.")):
+            attrgetter(path.partition(".")[2])(fedsash)
+
+
+@pytest.mark.parametrize(
+    "page", [DOCS / "concepts" / "federation.md", pytest.param(DOCS / "five-minutes.md", marks=pytest.mark.slow)]
+)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for block in _blocks(page.read_text(), "python"):
+    blocks = _blocks(page.read_text(), "python")
+    assert blocks
+    for block in blocks:
         exec(compile(block.replace("rounds=150", "rounds=2"), page.name, "exec"), {})
 
 

@@ -28,7 +28,6 @@ from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps,
 from fedsash.testing.worlds import small_data, small_federation, small_model
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
-STACKED = LocalEngine("vectorised", workers=1, block=10, compile=False, memory_format="contiguous", threads=1)
 SPLIT = LocalEngine("vectorised", workers=2, block=5, compile=False, memory_format="contiguous", threads=1)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import time
 from typing import Any
 
 import pytest
@@ -47,15 +46,14 @@ def test_a_model_is_evaluated_before_the_first_round_whatever_the_engine_leaves_
         assert [metrics.round for metrics in world.evaluate(world.start())] == [0]
 
 
-def test_four_workers_are_closed_within_a_second_and_leave_no_process() -> None:
+def test_workers_have_ended_when_they_are_closed() -> None:
     before = set(multiprocessing.active_children())
     world = federation(engine=LocalEngine("sequential", 4, 1, False, "contiguous", 1))
     world.round(world.start())
     ours = set(multiprocessing.active_children()) - before
     assert world.memory() > 0 and len(ours) == 4
-    start = time.perf_counter()
     world.close()
-    assert time.perf_counter() - start < 1 and not ours & set(multiprocessing.active_children())
+    assert all(process.exitcode is not None for process in ours) and not ours & set(multiprocessing.active_children())
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

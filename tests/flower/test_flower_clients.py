@@ -153,15 +153,20 @@ def test_several_clients_of_a_node_travel_in_one_message(tmp_path: Path) -> None
 
 def renamed(samples: FederatedData, *names: str) -> FederatedData:
     """The samples with these names of labels, numbered from the last to the first."""
-    train = replace(samples.train, y=len(names) - 1 - samples.train.y)
-    return replace(samples, train=train, test=None, label_names=names[::-1])
+    assert samples.test is not None
+    train, test = (replace(part, y=len(names) - 1 - part.y) for part in (samples.train, samples.test))
+    return replace(samples, train=train, test=test, label_names=names[::-1])
 
 
 def test_labels_with_names_have_the_servers_numbers_whatever_the_nodes_are(tmp_path: Path) -> None:
-    names = tuple("abc"[: data().classes])
-    simulated = here(data=replace(data(), label_names=names))
-    with there(grid(tmp_path, renamed(data(), *names)), simulated) as world, simulated:
-        assert_same(world.round(world.start())[0], simulated.round(simulated.start())[0])
+    samples = data().deal_test(3)
+    names = tuple("abc"[: samples.classes])
+    simulated = here(data=replace(samples, label_names=names), evaluation=EVALUATIONS["test"])
+    with there(grid(tmp_path, renamed(samples, *names)), simulated) as world, simulated:
+        found, right = world.round(world.start())[0], simulated.round(simulated.start())[0]
+        assert_same(found, right)
+        scored = [[m["accuracy"] for m in side.evaluate(state)] for side, state in ((world, found), (simulated, right))]
+    assert len(scored[0]) >= 3 and scored[0] == pytest.approx(scored[1], rel=1e-13)
 
 
 def test_a_node_with_a_label_that_the_server_does_not_know_is_missing_by_name(tmp_path: Path) -> None:

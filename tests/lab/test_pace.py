@@ -101,6 +101,18 @@ def test_a_slow_first_round_gives_the_pace_only_until_others_do() -> None:
     assert pace.each == pytest.approx(1) and pace.left() == (pytest.approx(97), True)
 
 
+def test_the_pace_is_that_of_the_last_sixty_samples_which_are_half_a_second_apart() -> None:
+    clock = Clock()
+    pace = Pace(10_000, lambda r: 0, clock)
+    pace.reach(0)
+    for round in range(1, 1251):
+        clock.now += 0.125 if round <= 1000 else 0.25 if round <= 1200 else 0.5
+        pace.reach(round)
+        assert round != 1200 or pace.each == 0.25
+    # Each of the last 50 rounds is a sample; of those before, every second one: 1199, 1197, ... The sixtieth is 1181.
+    assert pace.each == (50 * 0.5 + 19 * 0.25) / (1250 - 1181)
+
+
 def test_before_the_first_evaluation_the_time_left_is_known_to_lack_it() -> None:
     clock = Clock()
     pace = Pace(10, lambda r: int(r < 10), clock)

@@ -130,12 +130,6 @@ def test_every_aggregation_equals_the_naive_account(case: Any, engine: str) -> N
     compare(f, kind, options | settings | {"aggregation": rule})
 
 
-@pytest.mark.parametrize("kind", METHODS)
-def test_every_method_of_the_library_has_a_naive_account(kind: str) -> None:
-    if kind not in KINDS:
-        pytest.skip(f"{kind} has no naive account yet: see docs/how-to/extend.md, and tests/support/naive/methods.py")
-
-
-def test_every_naive_account_is_of_a_method_of_the_library_and_every_aggregation_has_one() -> None:
-    assert set(KINDS) == {kind for kind, _ in CASES} <= set(METHODS)
+def test_every_method_and_every_aggregation_of_the_library_has_a_naive_account() -> None:
+    assert set(KINDS) == {kind for kind, _ in CASES} == set(METHODS)
     assert set(AGGREGATIONS) == {"mean"} | {rule for _, _, rule, _ in AGGREGATED}

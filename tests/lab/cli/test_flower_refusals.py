@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -63,16 +64,30 @@ def test_a_superlink_that_is_not_configured_is_one_line(
     assert "SuperLink connection 'nosuch' not found" in line and "license" not in line and "\\n" not in line
 
 
+SUBMITTED = json.dumps({"success": True, "run-id": "7"})
+FAILED = json.dumps({"runs": [{"status": "finished:failed"}]})
+DOWN = json.dumps({"success": False, "error-message": "Using SuperLink: lab\n ...\n\nConnection is unavailable."})
+
+
+def flwr_answers(folder: Path, monkeypatch: pytest.MonkeyPatch, *listed: str) -> None:
+    """Put a program in the place of `flwr`: it takes a run, and then answers `list` with each of `listed` in turn."""
+    program, turns = folder / "flwr", folder / "turns"
+    program.write_text(
+        f"#!{sys.executable}\nimport sys\nfrom pathlib import Path\nturns = Path({str(turns)!r})\n"
+        f"answer = {SUBMITTED!r}\nif sys.argv[1] == 'list':\n"
+        f"    turn = turns.stat().st_size if turns.exists() else 0\n    turns.write_bytes(bytes(turn + 1))\n"
+        f"    answer = {listed!r}[min(turn, {len(listed) - 1})]\nprint('Loading project configuration...', answer)\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setattr(flower, "_program", lambda name: str(folder / name))
+    monkeypatch.setattr(flower, "LOOK", 0.0)
+
+
 def test_a_run_whose_process_ends_without_a_word_names_the_log_that_says_why(
     plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So it is at a SuperLink that can't install the app's dependencies: nothing of fedsash was started."""
-
-    def answer(*arguments: str) -> dict[str, Any]:
-        return {"success": True, "run-id": "7", "runs": [{"status": "finished:failed"}]}
-
-    monkeypatch.setattr(flower, "_flwr", answer)
-    monkeypatch.setattr(flower, "LOOK", 0.0)
+    flwr_answers(plain.parent, monkeypatch, FAILED)
     given = ("serve", plain, "--out", plain.parent / "out", "--clients", "10", "--superlink", "lab")
     assert main(["flower", *map(str, given)]) == 2
     assert "`flwr log 7 lab --show` says why" in capsys.readouterr().err
@@ -81,10 +96,7 @@ def test_a_run_whose_process_ends_without_a_word_names_the_log_that_says_why(
 def test_a_superlink_that_does_not_answer_is_told_once(
     plain: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    down = {"success": False, "error-message": "Using SuperLink: lab\n Displaying ...\n\nConnection is unavailable."}
-    answers = iter([{"success": True, "run-id": "7"}, down, down, {"runs": [{"status": "finished:failed"}]}])
-    monkeypatch.setattr(flower, "_flwr", lambda *arguments: next(answers))
-    monkeypatch.setattr(flower, "LOOK", 0.0)
+    flwr_answers(plain.parent, monkeypatch, DOWN, DOWN, FAILED)
     given = ("serve", plain, "--out", plain.parent / "out", "--clients", "10", "--superlink", "lab")
     assert main(["flower", *map(str, given)]) == 2
     said = "".join(capsys.readouterr())

@@ -212,4 +212,5 @@ def test_clients_without_names_are_compared_by_seed(tmp_path: Path) -> None:
     assert {row.labels["seed"] for row in rows} == {"0", "1"} and all(len(row.values) == 1 for row in rows)
     named = [replace(run, clients=run.clients and run.clients | {"clients": list("abcdef")}) for run in found]
     rows = compare(named, of="client_test/each")
+    assert {row.labels["client"] for row in rows} == set("abcdef")
     assert all(row.labels.keys() == {"run", "client"} and len(row.values) == 2 for row in rows)

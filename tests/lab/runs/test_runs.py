@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import tomllib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -59,8 +62,6 @@ def test_the_folder_of_a_run(tmp_path: Path) -> None:
     assert result.folder == out and json.loads((out / "summary.json").read_text()) == result.summary
     assert (out / "curves.png").read_bytes().startswith(b"\x89PNG")
 
-    import tomllib
-
     engine = json.loads((out / "engine.json").read_text())
     assert LocalEngine(**engine) == SEQUENTIAL
     assert tomllib.loads((out / "config.toml").read_text()) == config | {"rounds": 6, "engine": engine}
@@ -70,14 +71,21 @@ def test_there_is_no_pickle_in_the_folder(tmp_path: Path) -> None:
     from safetensors import safe_open
 
     start(observed(method=Scaffold(), server=FedAdam()), 2, tmp_path)
-    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
-        if path.suffix == ".safetensors":
-            with safe_open(path, "pt") as file:
-                assert list(file.keys())
-        elif path.suffix in (".json", ".jsonl"):
-            assert all(json.loads(line) for line in [path.read_text()] if path.suffix == ".json") and rows(tmp_path)
-        else:
-            assert path.name in ("config.toml", "curves.png")
+
+    def tensors(path: Path) -> list[str]:
+        with safe_open(path, "pt") as file:
+            return list(file.keys())
+
+    readers: dict[str, Callable[[Path], Any]] = {
+        ".safetensors": tensors,
+        ".json": lambda path: json.loads(path.read_text()),
+        ".jsonl": lambda path: [json.loads(line) for line in path.read_text().splitlines()],
+        ".toml": lambda path: tomllib.loads(path.read_text()),
+        ".png": lambda path: path.read_bytes().startswith(b"\x89PNG"),
+    }
+    found = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert {path.suffix for path in found} == readers.keys()
+    assert all(readers[path.suffix](path) for path in found)
 
 
 def test_the_summary(tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from fedsash.models import build
 from support.scoring import evaluator, goal, unasked
 from support.worlds import Point, data, mlp, quadratics
 
-NONE = np.array([], dtype=np.int64)
 LAYOUT = Layout(mlp())
 
 

@@ -198,6 +198,7 @@ def test_planes_of_which_nothing_is_known_and_flat_ones_are_drawn(
     kind: str, values: list[list[float]], tmp_path: Path
 ) -> None:
     draw(picture(kind, loss=values, error=values), tmp_path / "x.png")
+    assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_surfaces_that_are_shown_together_have_the_scales_of_all_and_planes_their_own() -> None:

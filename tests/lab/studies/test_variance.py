@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -76,13 +77,13 @@ def test_one_model_has_no_covariance_to_bound() -> None:
     assert covariance_bound(torch.ones(1, 1, dtype=torch.float64), torch.ones(1, dtype=torch.float64)) == 0
 
 
-def test_over_all_orders_the_variance_of_k_models_with_equal_weights_is_the_mean_of_one_over_k() -> None:
+def test_over_all_groups_the_variance_of_k_models_with_equal_weights_is_the_mean_of_one_over_k() -> None:
     y, held = random(5, 2, seed=1), torch.ones(4, 5, dtype=torch.bool)
     group = Group(random(3, 4, 5, 2), y, held, torch.full((4,), 0.25, dtype=torch.float64))
     whole = float(group.covariances.diagonal().mean())
     for k in range(1, 5):
-        turns = [np.roll(np.arange(4), turn)[:k] for turn in range(4)]  # each model is in k of the 4 groups
-        _, _, variance, equal, _, _ = np.mean([group.numbers(turn) for turn in turns], axis=0)
+        groups = [np.array(members) for members in combinations(range(4), k)]
+        _, _, variance, equal, _, _ = np.mean([group.numbers(members) for members in groups], axis=0)
         assert variance == pytest.approx(whole / k, rel=1e-12) == equal
 
 

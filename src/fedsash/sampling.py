@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .basics.errors import SettingError, check, check_count, one_line
+from .basics.errors import SettingError, check, check_count, check_fraction, one_line
 from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
 from .basics.typed import typed
@@ -40,7 +40,7 @@ class Sampling:
     trace: str | NDArray[np.bool_] = field(default="", metadata={"file": True})
 
     def __post_init__(self) -> None:
-        check(0 <= self.dropout < 1, f"{self._name}.dropout", self.dropout, "must be at least 0 and below 1")
+        check_fraction(f"{self._name}.dropout", self.dropout)
         _ = self._trace
 
     def draw(self, round: int, sizes: Ids, seed: int) -> Ids:

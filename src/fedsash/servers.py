@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Vectors
-from .basics.errors import check, check_rate, check_strength
+from .basics.errors import check, check_fraction, check_rate, check_strength
 from .basics.sharing import Sharing
 from .basics.typed import typed
 
@@ -58,7 +58,7 @@ class ServerSGD(Server):
 
     def __post_init__(self) -> None:
         check_rate("ServerSGD.lr", self.lr)
-        _check_fraction("ServerSGD.momentum", self.momentum)
+        check_fraction("ServerSGD.momentum", self.momentum)
 
     def init(self, w: Tensor) -> Vectors:
         return {"v": torch.zeros_like(w)} if self.momentum else {}
@@ -202,10 +202,6 @@ def _moments(w: Tensor, initial_v: float) -> Vectors:
     return {"m": torch.zeros_like(w), "v": torch.full_like(w, initial_v)}
 
 
-def _check_fraction(field: str, value: float) -> None:
-    check(0 <= value < 1, field, value, "must be at least 0 and below 1")
-
-
 def _check_beta2(server: str, beta2: float) -> None:
     check(0 <= beta2 <= 1, f"{server}.beta2", beta2, "must be between 0 and 1 (at 1, v stays at initial_v)")
 
@@ -213,7 +209,7 @@ def _check_beta2(server: str, beta2: float) -> None:
 def _check_adaptive(server: FedAdagrad | FedAdam | FedYogi) -> None:
     name = type(server).__name__
     check_rate(f"{name}.lr", server.lr)
-    _check_fraction(f"{name}.beta1", server.beta1)
+    check_fraction(f"{name}.beta1", server.beta1)
     check_strength(f"{name}.initial_v", server.initial_v)
     check_strength(f"{name}.tau", server.tau)
     positive = server.tau > 0 or (server.tau == 0 and server.initial_v > 0)

@@ -19,10 +19,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from fedsash.basics.machine import cores
 from fedsash.basics.sharing import Personal
 from fedsash.executors import LocalEngine
 from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, choose, repays, resolve, step_seconds
-from fedsash.executors.devices import cores, threads
+from fedsash.executors.devices import threads
 from fedsash.executors.training import ClientWork
 from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps, duration, timed
 from fedsash.testing.worlds import small_data, small_federation, small_model
@@ -231,7 +232,7 @@ def test_what_is_measured_while_other_programs_use_the_cores_is_what_was_measure
         return [candidate.seconds for candidate in _candidates(LocalEngine(workers=1, threads=1), work, Trials(work))]
 
     alone = measured()
-    with busy_cores(3 * cores()):
+    with busy_cores(3 * len(cores())):
         together = measured()
     assert np.allclose(np.log(together), np.log(alone), atol=np.log(2))
 

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from fedsash.basics.errors import RunError
 from fedsash.evaluation import Metrics
-from fedsash.lab.files import replace_file, write_json
+from fedsash.lab.files import replace_file
 from fedsash.lab.records import Records
+from support.json_files import write_json
 
 no_deadline = settings(deadline=None, max_examples=30)
 

@@ -20,7 +20,6 @@ pytest.importorskip("plotly")
 
 from fedsash.averages import EMA, Window
 from fedsash.evaluation import Evaluation
-from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.page import document
@@ -28,6 +27,7 @@ from fedsash.lab.runs import run
 from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, history
+from support.json_files import write_json
 from support.worlds import federation
 
 HOSTILE = '</script><img src=x onerror="window.hit=1">\'&<b>'

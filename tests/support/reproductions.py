@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from fedsash.evaluation import Evaluation
-from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.reproductions import Reproduction
 from fedsash.lab.reproductions import load as read
 from fedsash.lab.reproductions.results import Results
 from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
+from support.json_files import write_json
 
 DIGITS = {
     "rounds": 6,

@@ -90,6 +90,11 @@ def check_strength(field: str, value: float) -> None:
     check(0 <= value <= MOST, field, value, f"must be at least 0 and at most {MOST:,}")
 
 
+def check_fraction(field: str, value: float | None) -> None:
+    """Raise `SettingError` unless a share or a factor is at least 0 and below 1; None is right where it is taken."""
+    check(value is None or 0 <= value < 1, field, value, "must be at least 0 and below 1")
+
+
 def check_rate(field: str, value: float) -> None:
     """Raise `SettingError` unless a server's learning rate is above 0 and at most `MOST`; at 0 no round would move."""
     check(0 < value <= MOST, field, value, f"must be above 0 and at most {MOST:,}")

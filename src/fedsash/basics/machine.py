@@ -1,13 +1,20 @@
-"""What a machine must have to go on with what another one has begun."""
+"""What a machine has: its cores, and the versions with which it can go on with what another one has begun."""
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 PACKAGES = ("fedsash", "torch", "numpy")
+
+
+def cores() -> list[int]:
+    """The numbers of the cores that this process may use, ascending."""
+    known = hasattr(os, "sched_getaffinity")
+    return sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))
 
 
 def versions() -> dict[str, str]:

@@ -143,6 +143,11 @@ def _fields(cls: Any) -> list[tuple[Field[Any], Any]]:
     return [(field, hints[field.name]) for field in fields(cls) if field.init]
 
 
+def default_of(field: Field[Any]) -> Any:
+    """The default of a dataclass's field, made anew if a factory makes it; `MISSING` if it has none."""
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
 def _right(field: Field[Any], kind: Any, value: Any) -> str:
     """The right type of a field, in words."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
@@ -151,7 +156,7 @@ def _right(field: Field[Any], kind: Any, value: Any) -> str:
         members = tuple(one for one in (*get_args(kind), kind) if isinstance(one, type))
         if issubclass(value, members):
             return f"an object of this class, {value.__name__}(...)"
-    default = field.default_factory() if field.default_factory is not MISSING else field.default
+    default = default_of(field)
     example = f"{type(default).__name__}()" if is_settings(type(default)) else ""
     example = field.metadata.get("example", example)
     return in_words(kind, _named) + (f", such as {example}" if example else "")

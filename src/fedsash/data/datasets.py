@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import torch
 
-from ..basics.errors import check, library
+from ..basics.errors import check_fraction, library
 from ..basics.typed import typed
 from .images import Images
 from .npy import NpyFiles
@@ -47,7 +47,7 @@ class Digits:
     images: bool = False
 
     def __post_init__(self) -> None:
-        check(0 <= self.test < 1, "Digits.test", self.test, "must be at least 0 and below 1")
+        check_fraction("Digits.test", self.test)
 
     def load(self, seed: int = 0) -> Source:
         """The digits; `seed` decides which of them become the test set."""

@@ -88,13 +88,10 @@ class FederatedData(Shown):
         self._check_samples("train", self.train)
         if self.test is not None:
             self._check_samples("test", self.test)
-            shape, right = _sample_shape(self.test.x), _sample_shape(self.train.x)
-            check(shape == right, "FederatedData.test.x", shape, f"a sample must have the training samples' {right}")
-            y, like, right = (
-                self.test.y,
-                self.train.y,
-                "must have the type and the shape of the training samples' labels",
-            )
+            shape, wanted = _sample_shape(self.test.x), _sample_shape(self.train.x)
+            check(shape == wanted, "FederatedData.test.x", shape, f"a sample must have the training samples' {wanted}")
+            y, like = self.test.y, self.train.y
+            right = "must have the type and the shape of the training samples' labels"
             same = y.dtype.is_floating_point == like.dtype.is_floating_point and y.shape[1:] == like.shape[1:]
             check(same, "FederatedData.test.y", f"{y.dtype} {list(y.shape)}", right)
 

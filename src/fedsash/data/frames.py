@@ -17,20 +17,20 @@ from ..basics.paths import plain_file, similar
 from .arrays import user_numbers
 from .formats import parquet, saved
 from .formats.memory import check_room, content, damages
-from .formats.splits import asked, some, spellings, tested
+from .formats.splits import asked, is_of, some, tested
 
 if TYPE_CHECKING:
     import pandas
 
 TIMES = 12
 """What the rows of a text file take in memory while it is read, in sizes of the file."""
-Columns = dict[str, str]
+Asked = dict[str, str]
 """Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
 
 
 def read(
-    path: str, names: Columns, unpacked: float, place: str, rest: bool = False
+    path: str, names: Asked, unpacked: float, place: str, rest: bool = False
 ) -> tuple[pandas.DataFrame, pandas.DataFrame | None]:
     """The rows for training and those for testing, if there are any, with the columns `names`, and the `rest` or not.
 
@@ -53,7 +53,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     if saved.matches(folder):
         return saved.files(folder, asked("train", "test"))
     present = sorted(file for file in folder.iterdir() if file.suffix in ENDINGS)
-    found = {s: [f for f in present if f.stem.split("-")[0] in spellings(s)] for s in asked("train", "test")}
+    found = {s: [f for f in present if is_of(f, s)] for s in asked("train", "test")}
     names = some([file.name for file in present]) or "no such file"
     check(bool(found["train"]), place, str(folder), f"must hold train.csv, train.parquet or the like; there is {names}")
     kinds = sorted({file.suffix for its in found.values() for file in its})
@@ -61,7 +61,7 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
     return {split: its for split, its in found.items() if its}
 
 
-def _joined(files: Sequence[Path], names: Columns, unpacked: float, rest: bool) -> pandas.DataFrame:
+def _joined(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
     with library("pandas", "tables", "fedsash[data]"):
         import pandas
     if files[0].suffix in (".parquet", ".arrow"):
@@ -69,7 +69,7 @@ def _joined(files: Sequence[Path], names: Columns, unpacked: float, rest: bool) 
     return pandas.concat([_of_text(file, names, rest) for file in files], ignore_index=True)
 
 
-def _of_arrow(files: Sequence[Path], names: Columns, unpacked: float, rest: bool) -> pandas.DataFrame:
+def _of_arrow(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
     there = parquet.present({"train": list(files)})
     check_columns(names, there, str(files[0]))
     table = parquet.rows(files, there if rest else list(names), unpacked)
@@ -79,32 +79,41 @@ def _of_arrow(files: Sequence[Path], names: Columns, unpacked: float, rest: bool
     return frame
 
 
-def _of_text(file: Path, names: Columns, rest: bool) -> pandas.DataFrame:
+def _of_text(file: Path, names: Asked, rest: bool) -> pandas.DataFrame:
     import pandas
 
     with damages(file):
-        check_room(TIMES * plain_file(file).stat().st_size, str(file))
         if file.suffix == ".txt":
-            return pandas.DataFrame({"text": [content(file).decode("utf-8-sig")]})
+            return pandas.DataFrame({"text": [_text(file)]})
         if file.suffix == ".jsonl":
-            lines = content(file).decode("utf-8-sig").split("\n")
-            frame = pandas.DataFrame([_row(line) for line in lines if line.strip()])
+            frame = pandas.DataFrame([_row(line) for line in _text(file).split("\n") if line.strip()])
         else:
-            sep = "\t" if file.suffix == ".tsv" else ","
-            exact: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
-            users = [name for name, option in names.items() if option == "user"]
-            exact |= {"dtype": dict.fromkeys(users, str), "index_col": False}
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", pandas.errors.ParserWarning)
-                try:
-                    frame = pandas.read_csv(file, sep=sep, compression=None, **exact)
-                except pandas.errors.ParserWarning:
-                    right = "its rows have more fields than its first line has names: name every column"
-                    raise DataError(f"{file}: {right}") from None
-            for name in {*users} & {*frame.columns}:
-                frame[name] = _whole(frame[name])
+            frame = _of_csv(file, [name for name, option in names.items() if option == "user"])
     check_columns(names, list(frame.columns), str(file))
     return frame if rest else frame[list(names)]
+
+
+def _text(file: Path) -> str:
+    return content(file, TIMES).decode("utf-8-sig")
+
+
+def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
+    """The rows of a CSV or TSV file. The columns of `users` are read as texts: "007" is not 7."""
+    import pandas
+
+    check_room(TIMES * plain_file(file).stat().st_size, str(file))
+    how: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
+    how |= {"sep": "\t" if file.suffix == ".tsv" else ",", "dtype": dict.fromkeys(users, str)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", pandas.errors.ParserWarning)
+        try:
+            frame = pandas.read_csv(file, compression=None, index_col=False, **how)
+        except pandas.errors.ParserWarning:
+            right = "its rows have more fields than its first line has names: name every column"
+            raise DataError(f"{file}: {right}") from None
+    for name in {*users} & {*frame.columns}:
+        frame[name] = _whole(frame[name])
+    return frame
 
 
 def _whole(texts: Any) -> Any:
@@ -116,7 +125,7 @@ def _whole(texts: Any) -> Any:
     return numbers if (numbers.astype(str) == texts).all() else texts
 
 
-def check_columns(names: Columns, there: Sequence[str], where: str) -> None:
+def check_columns(names: Asked, there: Sequence[str], where: str) -> None:
     """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there."""
     right = f"there is no such column in {where}, only {shortened(', '.join(map(str, there)), 200)}"
     for name, option in names.items():

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeAlias
 
 import torch
 
-from ..basics.errors import check, check_count, check_positive
+from ..basics.errors import check, check_count, check_fraction, check_positive
 from ..basics.storage import free
 from ..basics.typed import typed
 from . import formats
@@ -172,7 +172,7 @@ class Images:
         check(self.path != "", "Images.path", self.path, "must be a folder or the name of a data set on the hub")
         check_count("Images.size", self.size)
         check(self.test_split != self.train_split, "Images.test_split", self.test_split, "must not be train_split")
-        check(0 <= self.test < 1, "Images.test", self.test, "must be at least 0 and below 1")
+        check_fraction("Images.test", self.test)
         _ = self.transform
 
     @property

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..basics.errors import check, check_count, check_positive
+from ..basics.errors import check, check_count, check_fraction, check_positive
 from ..basics.randomness import Purpose, generator
 from ..basics.typed import typed
 from .catalogue import CATALOGUE, DIGIT_FIVE
@@ -28,8 +28,6 @@ _CHOSEN = 2  # makes this draw independent of the partition's draws and of the t
 @typed
 class PublishedImages:
     """A published data set. `path` is a folder with it, in any form; by default it is fetched from the hub.
-
-    `unpacked` is that of `Images`.
 
     - `unpacked`: how many GB of memory a packed file may take, as of `Images`
     """
@@ -127,7 +125,7 @@ class FEMNIST(PublishedImages):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(0 <= self.test < 1, "FEMNIST.test", self.test, "must be at least 0 and below 1")
+        check_fraction("FEMNIST.test", self.test)
 
     @property
     def settings(self) -> ReadingSettings:
@@ -154,7 +152,7 @@ class Landmarks(PublishedImages):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_large(self)
+        check_count("Landmarks.size", self.size)
 
     @property
     def settings(self) -> ReadingSettings:
@@ -221,8 +219,8 @@ class PACS(PublishedImages):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_large(self)
-        check(0 <= self.test < 1, "PACS.test", self.test, "must be at least 0 and below 1")
+        check_count("PACS.size", self.size)
+        check_fraction("PACS.test", self.test)
 
     @property
     def settings(self) -> ReadingSettings:
@@ -247,16 +245,11 @@ class TinyImageNet(PublishedImages):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _check_large(self)
+        check_count("TinyImageNet.size", self.size)
 
     @property
     def settings(self) -> ReadingSettings:
         return _plain_unless(self.augment, _large(super().settings, self.size, self.decode))
-
-
-def _check_large(data: Landmarks | PACS | TinyImageNet) -> None:
-    """Raise `SettingError` for a bad size of a data set of large images."""
-    check_count(f"{type(data).__name__}.size", data.size)
 
 
 def _large(settings: ReadingSettings, size: int, decode: Decode) -> ReadingSettings:

@@ -79,16 +79,18 @@ class Samples(Shown):
         Images stay as they are, and so do floating-point features in a mapped file: their batches are converted.
         """
 
+        # Among several inputs, bool tensors are masks.
+        numbers = (torch.int64,) if isinstance(self.x, Inputs) else (torch.int64, torch.bool)
+
         def converted(x: Tensor) -> Tensor:
             if isinstance(x, MappedTensor) and x.is_floating_point():
                 return x
-            return x.to(dtype) if x.is_floating_point() or (x.dtype in changing and not integers) else x
+            return x.to(dtype) if x.is_floating_point() or (x.dtype in numbers and not integers) else x
 
-        x, changing = self.x, [torch.int64]
+        x = self.x
         if isinstance(x, Inputs):
-            x = x.each(converted)  # bool tensors are masks
+            x = x.each(converted)
         elif isinstance(x, Tensor):
-            changing.append(torch.bool)
             x = converted(x)
         y = self.y.to(dtype) if self.y.is_floating_point() else self.y
         return self if x is self.x and y is self.y else replace(self, x=x, y=y)

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import check, check_positive
+from ..basics.errors import check, check_fraction, check_positive
 from ..basics.typed import typed
 from . import frames
 from .formats.memory import UNPACKED
@@ -48,7 +48,7 @@ class Table:
     def __post_init__(self) -> None:
         check_positive("Table.unpacked", self.unpacked, "in GB")
         check(len(self.label) > 0, "Table.label", self.label, "must name the column of labels")
-        check(0 <= self.test < 1, "Table.test", self.test, "must be at least 0 and below 1")
+        check_fraction("Table.test", self.test)
 
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides which of them become the test set."""
@@ -76,11 +76,11 @@ class Table:
         return (self.label,) if isinstance(self.label, str) else self.label
 
     @property
-    def _given(self) -> frames.Columns:
+    def _given(self) -> frames.Asked:
         return dict.fromkeys(self._labels, "label") | ({self.user: "user"} if self.user else {})
 
     @property
-    def _named(self) -> frames.Columns:
+    def _named(self) -> frames.Asked:
         return self._given | dict.fromkeys(self.features, "features")
 
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import DataError, SettingError, check, one_line
+from ..basics.errors import DataError, SettingError, check, check_fraction, one_line
 from ..basics.paths import plain_file
 from ..basics.typed import typed
 from ..tasks import PAD, NextCharacter
@@ -71,7 +71,7 @@ class Shakespeare:
 
     def __post_init__(self) -> None:
         check(self.path != "", "Shakespeare.path", self.path, "must be a file or a folder")
-        check(0 <= self.test < 1, "Shakespeare.test", self.test, "must be at least 0 and below 1")
+        check_fraction("Shakespeare.test", self.test)
 
     def load(self, seed: int = 0) -> Source:
         """The sequences, user by user."""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..basics.errors import DataError, check, check_count, check_positive
+from ..basics.errors import DataError, check, check_count, check_fraction, check_positive
 from ..basics.typed import typed
 from ..tasks import NextToken
 from . import frames
@@ -58,7 +58,7 @@ class Texts:
         check_count("Texts.length", self.length)
         check_count("Texts.vocabulary", self.vocabulary)
         check_positive("Texts.unpacked", self.unpacked, "in GB")
-        check(0 <= self.test < 1, "Texts.test", self.test, "must be at least 0 and below 1")
+        check_fraction("Texts.test", self.test)
         if ":" in self.tokenizer:
             tokenizer_of(self.tokenizer, "Texts.tokenizer", [], 0)
 
@@ -98,6 +98,6 @@ class Texts:
         return Source(kept, tested, classes, PLAIN, label_names, task=task, user_names=user_names)
 
     @property
-    def _columns(self) -> frames.Columns:
+    def _columns(self) -> frames.Asked:
         named = {self.text: "text", self.label: "label", self.user: "user"}
         return {name: option for name, option in named.items() if name}

@@ -11,9 +11,9 @@ import torch
 
 from ..basics.arrays import Ints
 from ..basics.errors import check
+from ..basics.machine import cores
 from ..data.encoded import EncodedImages
 from . import workers
-from .devices import cores
 from .gradients import MemoryFormat
 from .local_engine import LocalEngine
 from .training import ClientWork
@@ -166,9 +166,9 @@ def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[
     """Every engine without "auto" settings that agrees with the given ones, the simplest first."""
     default = torch.get_num_threads()
     can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
-    several = [min(cores(), per_round)] if can_start and min(cores(), per_round) > 1 else []
+    several = [min(len(cores()), per_round)] if can_start and min(len(cores()), per_round) > 1 else []
     sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
-    idle = len(sizes) == 1 or per_round < FULL * cores()
+    idle = len(sizes) == 1 or per_round < FULL * len(cores())
     formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
     kinds: list[Literal["sequential", "vectorised"]] = ["sequential", "vectorised"]
     if engine.kind != "auto" or engine.compile is True:

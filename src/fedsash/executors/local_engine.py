@@ -11,12 +11,13 @@ import numpy as np
 import torch
 
 from ..basics.errors import check
+from ..basics.machine import cores
 from ..exchange import Executor, Job, Reply
 from ..local import Trainer
 from .base import Engine
 from .buffers import Buffers, StartMethod
 from .compiled import compile_steps
-from .devices import cores, threads
+from .devices import threads
 from .gradients import MemoryFormat
 from .in_process import InProcess, Spent
 from .training import ClientWork
@@ -120,7 +121,7 @@ class LocalEngine(Engine):
         start: StartMethod = ("fork" if can_fork() else "spawn") if self.start == "auto" else self.start
         if start == "spawn":
             work.training.check_picklable()
-        count, clients = min(self.workers, PER_CORE * cores()), len(work.numbers)
+        count, clients = min(self.workers, PER_CORE * len(cores())), len(work.numbers)
         block = min(self.block, clients)
         most = max(map(len, work.training.sample))
         replies: dict[Job, Reply] = {"train": trained}

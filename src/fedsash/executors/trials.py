@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from ..basics.fingerprint import text
+from ..basics.machine import cores
 from ..basics.paths import cache_folder, replaced
 from ..schedules import Constant
-from .devices import cores, threads
+from .devices import threads
 from .local_engine import LocalEngine
 from .training import ClientWork
 
@@ -200,7 +201,7 @@ def _depends_on(work: ClientWork) -> str:
     parts = {"": x} if isinstance(x, Tensor) else x
     return text(
         {
-            "machine": [platform.node(), platform.machine(), cores(), str(data.train.y.device)],
+            "machine": [platform.node(), platform.machine(), len(cores()), str(data.train.y.device)],
             "versions": [version("fedsash"), torch.__version__],
             "model": [repr(training.module), *map(list, layout.shapes), str(layout.dtype), training.sharing.personal],
             "samples": {name: [list(part.shape), str(part.dtype)] for name, part in parts.items()},

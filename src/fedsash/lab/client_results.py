@@ -37,6 +37,11 @@ def content(metrics: Iterable[Metrics], names: Sequence[str] = ()) -> dict[str, 
     return {"round": round, "clients": list(names) or [*range(count)], "splits": splits} if splits else {}
 
 
+def last_rounds(models: Mapping[str, Mapping[int, Any]], count: int) -> list[int]:
+    """The last `count` rounds in which any of the models was evaluated, ascending."""
+    return sorted(set().union(*models.values()))[-count:]
+
+
 def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
     """The results in a run's rows: the means of the numbers over clients at the last `last` evaluations.
 
@@ -48,7 +53,7 @@ def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
         if OVER_CLIENTS[0] in row and row["split"] in SPLITS:
             found.setdefault(row["split"], {}).setdefault(row["model"], {})[row["round"]] = row
     return {
-        split: {model: _over(its, sorted(set().union(*models.values()))[-last:]) for model, its in models.items()}
+        split: {model: _over(its, last_rounds(models, last)) for model, its in models.items()}
         for split, models in sorted(found.items(), key=lambda item: list(SPLITS).index(item[0]))
     }
 

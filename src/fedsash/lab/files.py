@@ -6,7 +6,7 @@ import json
 import math
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -101,13 +101,11 @@ def clear(folder: Path) -> None:
             path.unlink()
 
 
-def write_json(path: Path | str, data: Any) -> None:
-    """Write `data` as strict JSON, completely or not at all. Numbers that are not finite become `null`."""
-    replace_file(path, json_of(data))
-
-
 def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
-    """Write an object as `write_json` does, with a `checksum` of its own, which `table` checks and removes."""
+    """Write an object as strict JSON, completely or not at all.
+
+    It gets a `checksum` of its own, which `table` checks and removes.
+    """
     found: dict[str, Any] = json.loads(json_of(data))
     replace_file(path, json_of(found | {CHECKSUM: _checksum(found)}))
 
@@ -127,6 +125,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of a table and of the tables in it, each under its dotted key."""
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            yield from flat(value, f"{place}{key}.")
+        else:
+            yield place + key, value
 
 
 def replace_file(path: Path | str, content: bytes) -> None:

@@ -14,7 +14,7 @@ from ..basics.errors import RunError, SettingError
 from ..evaluation import Curves, Evaluation
 from ..tasks import Criterion
 from . import files
-from .client_results import over_last
+from .client_results import last_rounds, over_last
 
 GOAL = "goal.json"
 """The file of a run that says which number decides, over how many evaluations, and on what: see `goal_content`."""
@@ -66,7 +66,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     rows = list(rows)
     curves, held_out = Curves.of(rows, criterion), Curves.of(rows, criterion, "held_out")
     deciding = held_out if held_out and evaluation.best_on == "held_out" else curves
-    models, last = {}, _last(curves, evaluation.last)
+    models, last = {}, last_rounds(curves.models, evaluation.last)
     for model, points in curves.models.items():
         if last[-1] not in points:
             continue
@@ -77,7 +77,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
     for of_model in models.values():
         mean = of_model["last_mean"]
         of_model["gain"] = None if mean is None or base is None else criterion.gain(mean, base)
-    ends = _last(held_out, evaluation.last)
+    ends = last_rounds(held_out.models, evaluation.last)
     held = {model: points for model, points in held_out.models.items() if model in models and points.keys() >= {*ends}}
     means = {model: fmean(points[round] for round in ends) for model, points in held.items()}
     metric = asdict(criterion) | {"split": curves.split}
@@ -93,6 +93,11 @@ def summarise(rows: Iterable[Mapping[str, Any]], evaluation: Evaluation, criteri
 def metric_of(summary: Mapping[str, Any]) -> Criterion:
     """The criterion of a summary."""
     return Criterion(**{name: value for name, value in summary["metric"].items() if name != "split"})
+
+
+def over(summary: Mapping[str, Any], rounds: int) -> bool:
+    """Whether the run of this summary has no round left of so many."""
+    return bool(summary.get("ended_early")) or summary["rounds"] >= rounds
 
 
 def stuck(rows: Iterable[Mapping[str, Any]], rounds: int) -> dict[str, Any] | None:
@@ -126,11 +131,6 @@ def _privacy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
     found = [row for row in rows if row["split"] == "privacy"]
     names = ("round", *(field.name for field in fields(Privacy)))
     return {name: found[-1].get(name) for name in names} if found else None
-
-
-def _last(curves: Curves, count: int) -> list[int]:
-    """The last `count` rounds in which a model was evaluated, ascending."""
-    return sorted(set().union(*curves.models.values()))[-count:]
 
 
 def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Criterion) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_positive, check_strength
+from ..basics.errors import check, check_fraction, check_positive, check_strength
 from ..basics.typed import typed
 from ..methods.base import Scalar
 
@@ -65,7 +65,7 @@ class SGD(Optimiser):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_fraction("SGD.momentum", self.momentum)
+        check_fraction("SGD.momentum", self.momentum)
         check(0 <= self.dampening <= 1, "SGD.dampening", self.dampening, "must be between 0 and 1")
         right = "needs a momentum above 0, and a dampening of 0"
         check(not self.nesterov or (self.momentum > 0 and self.dampening == 0), "SGD.nesterov", self.nesterov, right)
@@ -106,8 +106,8 @@ class Adam(Optimiser):
 
     def __post_init__(self) -> None:
         name = type(self).__name__
-        _check_fraction(f"{name}.beta1", self.beta1)
-        _check_fraction(f"{name}.beta2", self.beta2)
+        check_fraction(f"{name}.beta1", self.beta1)
+        check_fraction(f"{name}.beta2", self.beta2)
         check_positive(f"{name}.epsilon", self.epsilon)
         check_strength(f"{name}.weight_decay", self.weight_decay)
 
@@ -195,8 +195,8 @@ class RMSprop(Optimiser):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_fraction("RMSprop.alpha", self.alpha)
-        _check_fraction("RMSprop.momentum", self.momentum)
+        check_fraction("RMSprop.alpha", self.alpha)
+        check_fraction("RMSprop.momentum", self.momentum)
         check_positive("RMSprop.epsilon", self.epsilon)
         check_strength("RMSprop.weight_decay", self.weight_decay)
 
@@ -238,7 +238,3 @@ def _move(w: Tensor, direction: Tensor, lr: Scalar) -> None:
 def _share(beta: float, n: Scalar) -> Scalar:
     """1 - beta^n, for a tensor in a way that is exact in float32, too."""
     return -torch.expm1(n * log(beta)) if isinstance(n, Tensor) and beta else 1 - beta**n
-
-
-def _check_fraction(field: str, value: float) -> None:
-    check(0 <= value < 1, field, value, "must be at least 0 and below 1")

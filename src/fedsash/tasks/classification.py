@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..basics.errors import check, check_positive
+from ..basics.errors import check, check_fraction, check_positive
 from .base import Task, like_labels, refuse_beyond
 from .metrics import Accuracy, MeanIoU, Metric
 
@@ -32,7 +32,7 @@ class Classification(Task):
     def __post_init__(self) -> None:
         valid = all(weight >= 0 for weight in self.weights) and (not self.weights or sum(self.weights) > 0)
         check(valid, "Classification.weights", self.weights, "must not be negative, and not all 0")
-        check(0 <= self.smoothing < 1, "Classification.smoothing", self.smoothing, "must be at least 0 and below 1")
+        check_fraction("Classification.smoothing", self.smoothing)
 
     @property
     def metrics(self) -> Mapping[str, Metric]:

@@ -17,11 +17,11 @@ from scipy.stats import ttest_rel
 from fedsash.basics.errors import RunError
 from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
-from fedsash.lab.files import write_json
 from fedsash.lab.report.comparison import Row, compare, table
 from fedsash.lab.summaries import GOAL, goal_content
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
+from support.json_files import write_json
 
 
 @dataclass

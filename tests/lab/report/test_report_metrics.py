@@ -10,7 +10,6 @@ import pytest
 
 from fedsash.evaluation import Curves, Evaluation
 from fedsash.lab.cli import main
-from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.report.collect import collect
 from fedsash.lab.report.comparison import Row
@@ -20,6 +19,7 @@ from fedsash.lab.report.page.tables import over_seeds
 from fedsash.lab.summaries import GOAL, goal_content, summarise
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
+from support.json_files import write_json
 from support.pages import HOSTILE, Outline, figure, put, specs, traced, written
 
 FALLING: dict[str, list[float | None]] = {"model": [4.0, 2.0, 3.0], "w": [4.0, 1.5, 1.25]}

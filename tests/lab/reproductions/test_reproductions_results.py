@@ -10,7 +10,6 @@ import pytest
 
 from fedsash.lab import terminal
 from fedsash.lab.cli.reproduce import _table
-from fedsash.lab.files import write_json
 from fedsash.lab.records import Records
 from fedsash.lab.reproductions.draw import _alike, draw
 from fedsash.lab.reproductions.pick import Pick
@@ -18,6 +17,7 @@ from fedsash.lab.reproductions.reproduce import differences, markdown
 from fedsash.lab.reproductions.results import Measurement
 from fedsash.lab.reproductions.statements import Series
 from support.histories import RMSE, history
+from support.json_files import write_json
 from support.reproductions import load, pretend, reproduction
 
 

@@ -12,7 +12,7 @@ from fedsash.basics.child import Child
 from fedsash.evaluation import Evaluation
 from fedsash.lab.cli import main
 from fedsash.lab.summaries import summarise
-from fedsash.lab.sweeps.process import Message, Process, Stop, _results
+from fedsash.lab.sweeps.process import Message, Process, StopRequest, _results
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
 
@@ -41,7 +41,7 @@ def test_a_leg_says_the_mean_of_each_model(criterion: Criterion, text: str) -> N
 def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path) -> None:
     """As where the file of another machine can not be seen."""
     log = tmp_path / "log.txt"
-    child, heard = Child("no_module_of_this_name", str(log), str(tmp_path), {}), SimpleQueue[Message | Stop]()
+    child, heard = Child("no_module_of_this_name", str(log), str(tmp_path), {}), SimpleQueue[Message | StopRequest]()
     log.unlink()
     Process(child, heard)
     message = heard.get(timeout=30)

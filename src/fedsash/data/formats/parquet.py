@@ -12,7 +12,7 @@ from ...basics.errors import SettingError, check, library, one_line
 from ...basics.paths import plain_file
 from .memory import check_room, check_unpacked, damages
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, some, spellings
+from .splits import Files, ImageSplit, ImageSplits, is_of, some, spellings
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ def matches(folder: Path) -> bool:
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """`train.parquet`, or the hub's `train-00000-of-00002.parquet` and so on, anywhere below the folder."""
     present = sorted(folder.rglob("*.parquet"))
-    found = {split: [file for file in present if file.stem.split("-")[0] in spellings(split)] for split in splits}
+    found = {split: [file for file in present if is_of(file, split)] for split in splits}
     for split, its in found.items():
         places = sorted({str(file.parent.relative_to(folder)) for file in its})
         check(len(places) < 2, "path", str(folder), f"{split} is in several folders; choose one of {places}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import math
-import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 import numpy as np
 
 from ...basics.errors import DataError, FedsashError, check, library, one_line
+from ...basics.machine import cores
 from ...basics.paths import plain_file
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
 from .splits import ImageSplit, Pixels, Place
@@ -130,15 +130,10 @@ def _decoded(decoder: Decoder, advance: Callable[[int], None]) -> Pixels:
 
     # Pillow releases the interpreter's lock while it decodes, but for small images switching threads costs more.
     height, width, _ = decoder.shape
-    with ThreadPoolExecutor(cores() if height * width >= 64 * 64 else 1) as pool:
+    with ThreadPoolExecutor(len(cores()) if height * width >= 64 * 64 else 1) as pool:
         for _ in pool.map(decode_rows, range(0, count, 256)):
             pass
     return out
-
-
-def cores() -> int:
-    """The number of processors that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _open(place: Place, where: str, row: int, look: Look, unpacked: float) -> Image.Image:

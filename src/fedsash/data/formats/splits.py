@@ -85,6 +85,11 @@ def spellings(split: str) -> tuple[str, ...]:
     return VALIDATION if split in VALIDATION else (split,)
 
 
+def is_of(file: Path, split: str) -> bool:
+    """Whether a file is that of a split, or one of its pieces: `train.csv`, `train-00000-of-00002.parquet`."""
+    return file.stem.split("-")[0] in spellings(split)
+
+
 def asked(train: str, test: str) -> list[str]:
     """The splits to look for: also one for validation, which is used without a test split, or at least named."""
     return [train, test, *([] if {train, test} & set(VALIDATION) else VALIDATION[:1])]

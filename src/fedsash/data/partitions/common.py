@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...basics.arrays import Floats, Ints
-from ...basics.errors import check, check_count
+from ...basics.errors import check
 
 
 @runtime_checkable
@@ -50,11 +50,6 @@ class LabelRule(Partition, Protocol):
     def clients(self) -> int: ...
 
     def __call__(self, labels: Ints, seed: int, /) -> list[Ints]: ...
-
-
-def check_client_count(rule: str, clients: int) -> None:
-    """Raise `SettingError` unless there is at least one client."""
-    check_count(f"{rule}.clients", clients)
 
 
 def check_alpha(rule: str, alpha: float, name: str = "alpha") -> None:

@@ -14,7 +14,7 @@ from ...basics.arrays import Floats, Ints
 from ...basics.errors import DataError, check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import by_class, check_alpha, check_client_count, check_samples, equal_sizes, fill
+from .common import by_class, check_alpha, check_samples, equal_sizes, fill
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Dirichlet:
     alpha: float
 
     def __post_init__(self) -> None:
-        check_client_count("Dirichlet", self.clients)
+        check_count("Dirichlet.clients", self.clients)
         if self.alpha != 0:
             check_alpha("Dirichlet", self.alpha)
 
@@ -88,7 +88,7 @@ class DirichletClasses:
     tries: int = 10_000
 
     def __post_init__(self) -> None:
-        check_client_count("DirichletClasses", self.clients)
+        check_count("DirichletClasses.clients", self.clients)
         check_alpha("DirichletClasses", self.alpha)
         right = "must be at least 1 (leave it out for the number of classes)"
         check(self.min_size is None or self.min_size >= 1, "DirichletClasses.min_size", self.min_size, right)
@@ -145,7 +145,7 @@ class DirichletReuse:
     alpha: float
 
     def __post_init__(self) -> None:
-        check_client_count("DirichletReuse", self.clients)
+        check_count("DirichletReuse.clients", self.clients)
         check_alpha("DirichletReuse", self.alpha)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:

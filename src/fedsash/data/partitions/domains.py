@@ -11,7 +11,7 @@ from ...basics.arrays import Ints
 from ...basics.errors import DataError, SettingError, check
 from ...basics.randomness import Purpose, generator, key
 from ...basics.typed import typed
-from .common import LabelRule
+from .common import LabelRule, fields_of
 from .even import IID
 
 
@@ -37,7 +37,7 @@ class Domains:
     def __post_init__(self) -> None:
         k = self.clients_per_domain
         check(k >= 1, "Domains.clients_per_domain", k, "must be at least 1")
-        by_labels = getattr(self.inner, "by", ("y",)) == ("y",) and hasattr(self.inner, "clients")
+        by_labels = fields_of(self.inner) == ("y",) and hasattr(self.inner, "clients")
         check(by_labels, "Domains.inner", self.inner, "must be a rule for `clients` that partitions by labels only")
         right = f"must be clients_per_domain, {k}, or be left out"
         check(self.inner.clients in (1, k), "Domains.inner.clients", self.inner.clients, right)

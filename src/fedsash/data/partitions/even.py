@@ -10,7 +10,7 @@ from ...basics.arrays import Ints
 from ...basics.errors import check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import check_client_count, check_samples
+from .common import check_samples
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class IID:
     clients: int
 
     def __post_init__(self) -> None:
-        check_client_count("IID", self.clients)
+        check_count("IID.clients", self.clients)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""
@@ -53,7 +53,7 @@ class Shards:
     classes: int = 2
 
     def __post_init__(self) -> None:
-        check_client_count("Shards", self.clients)
+        check_count("Shards.clients", self.clients)
         check_count("Shards.classes", self.classes)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import DataError, check, library, one_line
+from ...basics.errors import DataError, check, check_count, library, one_line
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import check_client_count, check_samples
+from .common import check_samples
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Flwr:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        check_client_count("Flwr", self.clients)
+        check_count("Flwr.clients", self.clients)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

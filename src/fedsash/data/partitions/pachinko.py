@@ -11,7 +11,7 @@ from ...basics.arrays import Floats, Ints
 from ...basics.errors import DataError, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import by_class, check_alpha, check_client_count, check_samples, fill
+from .common import by_class, check_alpha, check_samples, fill
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Pachinko:
     by: ClassVar[tuple[str, ...]] = ("y", "coarse")
 
     def __post_init__(self) -> None:
-        check_client_count("Pachinko", self.clients)
+        check_count("Pachinko.clients", self.clients)
         check_count("Pachinko.samples", self.samples)
         check_alpha("Pachinko", self.alpha)
         check_alpha("Pachinko", self.beta, "beta")

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import check
+from ...basics.errors import check, check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import by_class, check_client_count, check_samples
+from .common import by_class, check_samples
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class ClassPairs:
     clients: int
 
     def __post_init__(self) -> None:
-        check_client_count("ClassPairs", self.clients)
+        check_count("ClassPairs.clients", self.clients)
 
     def __call__(self, labels: Ints, seed: int) -> list[Ints]:
         """Each client's indices into `labels`, sorted."""

@@ -10,7 +10,7 @@ from ...basics.arrays import Ints
 from ...basics.errors import check_count
 from ...basics.randomness import Purpose, generator
 from ...basics.typed import typed
-from .common import check_alpha, check_client_count, check_samples
+from .common import check_alpha, check_samples
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Quantity:
     min_size: int = 1
 
     def __post_init__(self) -> None:
-        check_client_count("Quantity", self.clients)
+        check_count("Quantity.clients", self.clients)
         check_alpha("Quantity", self.alpha)
         check_count("Quantity.min_size", self.min_size)
 

@@ -17,9 +17,9 @@ from ray.exceptions import OutOfDiskError
 
 from ...aggregation.upload_sums import UploadSums
 from ...basics.errors import WorkerError, check, one_line, shortened
+from ...basics.machine import cores
 from ...basics.signals import STOPS
 from ...exchange import Answer, Answers, Executor, Request
-from ..devices import cores
 from ..training import ClientWork
 from ..worker import signals_wait
 from .actor import Actor, sizes_of
@@ -122,7 +122,7 @@ def connect(address: str | None, field: str) -> None:
     settings: dict[str, Any] = {"address": address, "log_to_driver": False, "logging_level": logging.CRITICAL}
     if address is None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # what is started here reports to nobody
-        settings |= {"address": "local", "include_dashboard": False, "num_cpus": cores()}
+        settings |= {"address": "local", "include_dashboard": False, "num_cpus": len(cores())}
     try:
         _check_port(address or "")
         with _own_signals(), signals_wait():

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...basics.errors import RunError, SettingError, library, one_line, shortened
 from ...evaluation import Metrics
+from ..files import flat
 from ..runs import Callback, LiveRun, Result
 from ..runs.driver import Driver
 from .rows import Rows, named
@@ -83,7 +84,7 @@ class MLflow(Callback):
             return str(before[0].info.run_id), int(before[0].data.tags.get(SENT, 0))
         name = self.run_name or (run.folder.resolve().name if run.folder else None)
         new = str(client.create_run(place, tags={TAG: run.id}, run_name=name).info.run_id)
-        client.log_batch(new, params=[Param(key, value) for key, value in _flat(run.config)])
+        client.log_batch(new, params=[Param(key, str(value)) for key, value in flat(run.config)])
         return new, 0
 
     def _send(self, run: LiveRun) -> None:
@@ -109,12 +110,3 @@ class MLflow(Callback):
         except MlflowException as error:
             self._rows.sent = sent
             log.warning("MLflow did not take the numbers, they are sent later: %s", shortened(one_line(error), 250))
-
-
-def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Every setting under its dotted key, as text."""
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, str(value)

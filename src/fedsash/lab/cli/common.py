@@ -160,6 +160,12 @@ def add_own_code(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--own-code", action="store_true", help=line)
 
 
+def add_progress(parser: argparse.ArgumentParser) -> None:
+    """Add `--no-progress`, which every command has that trains."""
+    line = "print neither progress nor notes"
+    parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)
+
+
 def add_sharing(parser: argparse.ArgumentParser) -> None:
     """Add the options of a sweep: which of its runs to train, and how many at the same time, and where."""
     line = "only the runs with this label on the axis; repeat it for more labels"
@@ -167,5 +173,4 @@ def add_sharing(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, metavar="N", help="runs at the same time (default: one per core)")
     line = "train on all machines of a Ray cluster: its address, auto if one runs here, or local to start one here"
     parser.add_argument("--cluster", metavar="ADDRESS", help=line)
-    line = "print neither progress nor notes"
-    parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)
+    add_progress(parser)

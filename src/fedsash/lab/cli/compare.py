@@ -24,14 +24,13 @@ def add(commands: Commands) -> None:
 def _compare(given: argparse.Namespace) -> int:
     from ..report.collect import collect
     from ..report.comparison import compare, table
-    from ..report.page.tables import state
 
     found = collect(given.folders)
     notes = [
         *found.notes,
         *found.damaged,
         *(f"{name} failed: {why}" for sweep in found.sweeps for name, why in sweep.failed.items()),
-        *(f"run {run.name}: {state(run)}" for run in found.runs if not run.finished),
+        *(f"run {run.name}: {run.note}" for run in found.runs if not run.finished),
     ]
     for note in notes:
         terminal.complain(f"fedsash: {note}")

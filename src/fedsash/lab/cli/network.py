@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import Commands, add_json, add_out, add_set, answer, check_out, finished, new_folder, stopped
+from .common import Commands, add_json, add_out, add_progress, add_set, answer, check_out, finished, new_folder, stopped
 
 if TYPE_CHECKING:
     from ..config import NetworkExperiment
@@ -24,7 +24,7 @@ def add(commands: Commands) -> None:
     network.add_argument("experiment", type=Path, help="experiment file (TOML) with the tables network and scheduler")
     add_out(network)
     add_set(network)
-    network.add_argument("--no-progress", dest="progress", action="store_false", help="print no progress")
+    add_progress(network)
     add_json(network)
     network.set_defaults(command=_network)
 

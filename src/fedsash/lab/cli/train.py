@@ -15,6 +15,7 @@ from .common import (
     add_federation,
     add_json,
     add_out,
+    add_progress,
     add_set,
     answer,
     check_out,
@@ -50,19 +51,18 @@ def add(commands: Commands) -> None:
     add_federation(resume)
     resume.set_defaults(command=_resume)
     for command in (run, resume):
-        line = "print neither progress nor notes"
-        command.add_argument("--no-progress", dest="progress", action="store_false", help=line)
+        add_progress(command)
         add_json(command)
 
 
 def _run(given: argparse.Namespace) -> int:
     from .. import runs
-    from ..config import ConfigError
+    from ..config import ConfigError, NetworkExperiment
 
     numbers = {"seed": given.seed, "rounds": given.rounds}
     overrides = [f"{key}={number}" for key, number in numbers.items() if number is not None]
     experiment = load_given(given, overrides)
-    if experiment.simulated:
+    if isinstance(experiment, NetworkExperiment):
         raise ConfigError(
             "this experiment has [network] or [scheduler]: start it with fedsash network", file=str(given.experiment)
         )

@@ -108,11 +108,6 @@ class Experiment:
                 self.broadcast.fits(self.averages, self.evaluation.held_out > 0, self.aggregation.private)
 
     @property
-    def simulated(self) -> bool:
-        """Whether it runs on a simulated network."""
-        return False
-
-    @property
     def alone(self) -> bool:
         """Whether it shares no rounds with other runs of a sweep: a callback may stop it, others not."""
         return bool(self.callbacks)

@@ -16,8 +16,8 @@ from .registry import REQUIRED, Make, Option, options
 from .tables import plain
 from .words import meaning, show
 
-OF_NETWORKS, OF_OWN = ("network", "scheduler"), ("built_by", "options")
-"""The keys that only an experiment on a network has, and only one whose federation is made in Python."""
+OF_OWN = ("built_by", "options")
+"""The keys that only an experiment has whose federation is made in Python."""
 
 
 @dataclass(frozen=True)

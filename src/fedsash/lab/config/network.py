@@ -47,10 +47,6 @@ class NetworkExperiment(Experiment):
             raise ConfigError(f"{key}: a study of time evaluates no models; leave it out", key)
 
     @property
-    def simulated(self) -> bool:
-        return True
-
-    @property
     def alone(self) -> bool:
         return True
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 from ...basics.errors import check
 from ...basics.resolve import resolve
-from ...basics.typed import hints_of
+from ...basics.typed import default_of, hints_of
 
 Make = Callable[..., Any]
 """A class whose fields, or a function whose parameters, are the keys of a table."""
@@ -100,7 +100,7 @@ def options(make: Make) -> dict[str, Option]:
     if is_dataclass(make):
         hints = hints_of(make)
         return {
-            f.name: Option(f.name, hints[f.name], _default(f), f.metadata.get("unless", ""))
+            f.name: Option(f.name, hints[f.name], default_of(f), f.metadata.get("unless", ""))
             for f in fields(make)
             if f.init
         }
@@ -113,10 +113,6 @@ def options(make: Make) -> dict[str, Option]:
             default = REQUIRED if parameter.default is parameter.empty else parameter.default
             found[name] = Option(name, hints.get(name, Any), default)
     return found
-
-
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _hints(function: Make) -> dict[str, Any]:

@@ -203,14 +203,14 @@ def _map(dots: Dots, panel: Panel) -> Trace:
         "type": "heatmap",
         "z": z,
         "colorscale": _colours([0, 1]),
-        "colorbar": _bar(dots.label),
+        "colorbar": _bar("samples"),
         "hovertemplate": told,
     }
 
 
 def _told(dots: Dots, panel: Panel, count: str) -> str:
     x, y = _plain(panel.x.label), _plain(panel.y.label)
-    return f"{x} %{{x}}: {count} {_plain(dots.label)} of {y} %{{y}}<extra></extra>"
+    return f"{x} %{{x}}: {count} samples of {y} %{{y}}<extra></extra>"
 
 
 def _contours(field: Field) -> Trace:

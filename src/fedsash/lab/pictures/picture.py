@@ -126,15 +126,14 @@ class Spans:
 
 @dataclass(frozen=True)
 class Dots:
-    """Counts as dots: `counts[y][x]` at x = 0, 1, ... and y = 0, 1, ...; there is no dot for 0.
+    """Numbers of samples as dots: `counts[y][x]` at x = 0, 1, ... and y = 0, 1, ...; there is no dot for 0.
 
-    A dot's area is the count's share of its column. `colours` has a colour for each row. `label` names the counted
-    things. Raises `ValueError` if the rows differ in length or number from the colours.
+    A dot's area is the count's share of its column. `colours` has a colour for each row. Raises `ValueError` if the
+    rows differ in length or number from the colours.
     """
 
     counts: Sequence[Sequence[int]]
     colours: Sequence[str]
-    label: str = "samples"
 
     def __post_init__(self) -> None:
         _fits(self.colours, self.counts)

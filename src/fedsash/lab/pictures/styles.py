@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from colorsys import hls_to_rgb
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 Dash = Literal["solid", "dash", "dot", "dashdot", "longdash"]
 Symbol = Literal["circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down"]
@@ -22,8 +22,8 @@ RAMP = (
     *("#1f9e89", "#35b779", "#6ece58", "#b5de2b", "#fde725"),
 )
 """Of fields, from low to high: Viridis."""
-DASHES: tuple[Dash, ...] = ("solid", "dash", "dot", "dashdot", "longdash")
-SYMBOLS: tuple[Symbol, ...] = ("circle", "square", "diamond", "triangle-up", "cross", "x", "triangle-down")
+DASHES: tuple[Dash, ...] = get_args(Dash)
+SYMBOLS: tuple[Symbol, ...] = get_args(Symbol)
 
 
 @dataclass(frozen=True)

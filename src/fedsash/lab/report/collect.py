@@ -6,18 +6,18 @@ import re
 import tomllib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ...basics.errors import RunError, one_line
 from ...basics.paths import inside
 from ...basics.saved import StateError, manifest, place, saved_rounds
-from ...evaluation import Curves, Evaluation
+from ...evaluation import NOT_EVALUATED, Curves, Evaluation
 from ..client_results import CLIENTS, over_last
 from ..files import read, table, there
 from ..records import Records
-from ..summaries import goal_of, stuck, summarise
+from ..summaries import goal_of, over, stuck, stuck_text, summarise
 from ..sweeps import index
 
 
@@ -90,7 +90,19 @@ class CollectedRun:
 
     @property
     def finished(self) -> bool:
-        return self.ended and (self.rounds >= (self.wanted or 0) or bool(self.summary.get("ended_early")))
+        return self.ended and over(self.summary, self.wanted or 0)
+
+    @property
+    def note(self) -> str:
+        """That it is stuck, ended early, is not finished or has no evaluation, in words; empty for any other run."""
+        if since := self.summary.get("stuck"):
+            return stuck_text(since)
+        of = f" of {self.wanted}" if self.wanted else ""
+        if why := self.summary.get("ended_early"):
+            return f"ended after round {self.rounds}{of}: {why}"
+        if not self.finished:
+            return f"not finished: running, or interrupted, after round {self.rounds}{of}; numbers are those so far"
+        return "" if self.curves else NOT_EVALUATED
 
 
 def by_metric(runs: Sequence[CollectedRun]) -> list[list[CollectedRun]]:
@@ -184,25 +196,29 @@ def _run(folder: Path, name: str, labels: dict[str, str], found: Collection) -> 
     if not ended:
         summary = summarise(rows, evaluation, criterion) | {"rounds": last, "stuck": stuck(rows, last)}
     summary["over_clients"] = over_last(rows, evaluation.last)
-    partition = _optional(folder / "partition.json")
-    network = {row["round"]: row for row in rows if row["split"] == "network"}
-    timeline, clients = _optional(folder / "timeline.json"), _optional(folder / CLIENTS)
-    run = CollectedRun(name, folder, config, text, Curves.of(rows, criterion), summary, evaluation, ended, labels)
-    guard = [row for row in rows if row["split"] == "guard"]
-    newest = _newest(folder / "state")
+    partition, newest = _optional(folder / "partition.json"), _newest(folder / "state")
     forked = None if labels else newest.get("forked")  # a sweep forks runs from rounds that they share
-    more: dict[str, Any] = {
-        "partition": partition,
-        "clients": clients,
-        "network": network,
-        "timeline": timeline,
-        "guard": guard,
-        "served": _optional(folder / "engine.json") == {} and partition is None,
-        "made_of": _made_of(newest) if "built_by" in config else {},
-        "forked": forked,
-        "broadcast_start": _broadcast_start(config, newest, forked or 0),
-    }
-    found.runs.append(replace(run, **more))
+    run = CollectedRun(
+        name=name,
+        folder=folder,
+        config=config,
+        config_text=text,
+        curves=Curves.of(rows, criterion),
+        summary=summary,
+        evaluation=evaluation,
+        ended=ended,
+        labels=labels,
+        partition=partition,
+        clients=_optional(folder / CLIENTS),
+        network={row["round"]: row for row in rows if row["split"] == "network"},
+        timeline=_optional(folder / "timeline.json"),
+        guard=[row for row in rows if row["split"] == "guard"],
+        served=_optional(folder / "engine.json") == {} and partition is None,
+        made_of=_made_of(newest) if "built_by" in config else {},
+        forked=forked,
+        broadcast_start=_broadcast_start(config, newest, forked or 0),
+    )
+    found.runs.append(run)
     found.analyses += _results(folder / "analyses", name, found.damaged)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from .. import terminal
 from ..config import ConfigError
 from ..config.registries import REGISTRIES
 from ..config.words import show
-from ..files import replace_file, write_table
+from ..files import flat, replace_file, write_table
 from ..sweeps import Sweep, check_same, execute
 from .draw import draw
 from .reproduction import SCALES, Reproduction
@@ -78,26 +78,46 @@ def reproduce(
         results = _results(whole, asked, out, missing)
         warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
         done.note = "\n".join(filter(None, [warning, reproduction.note]))
-        for table in reproduction.tables:
-            filled = table.filled(results) | {"command": command}
-            if not filled["rows"]:
-                continue
-            filled["title"] = filled["title"] or reproduction.title
-            filled["note"] = "\n".join([*filled["missing"], *filled["chosen"], done.note])
-            done.tables.append(filled)
-            _write(out, table.name, filled)
-        verdicts = {}
-        for figure in [] if done.signal else reproduction.figures(scale):
-            title = figure.title or reproduction.title
-            figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
-            drawn = draw(figure, results, command, done.missing.append, progress)
-            done.pictures += drawn.pictures
-            verdicts[figure.name] = drawn.verdicts
-        if any(verdicts.values()):
-            name = f"{reproduction.name}-statements"
-            done.tables.append(_said(reproduction, verdicts) | {"note": done.note, "command": command})
-            _write(out, name, done.tables[-1])
+        tables = _tables(reproduction, results, done.note)
+        if not done.signal:
+            found, done.pictures = _figures(reproduction, results, scale, command, done.missing.append, progress)
+            tables |= {name: table | {"note": done.note} for name, table in found.items()}
+        done.tables = [table | {"command": command} for table in tables.values()]
+        for name, table in zip(tables, done.tables, strict=True):
+            _write(out, name, table)
     return done
+
+
+def _tables(reproduction: Reproduction, results: Results, note: str) -> dict[str, dict[str, Any]]:
+    """The tables of which something is known, by name."""
+    found = {}
+    for table in reproduction.tables:
+        filled = table.filled(results)
+        if filled["rows"]:
+            filled["title"] = filled["title"] or reproduction.title
+            filled["note"] = "\n".join([*filled["missing"], *filled["chosen"], note])
+            found[table.name] = filled
+    return found
+
+
+def _figures(
+    reproduction: Reproduction,
+    results: Results,
+    scale: str,
+    command: str,
+    say: Callable[[str], None],
+    progress: bool,
+) -> tuple[dict[str, dict[str, Any]], list[Path]]:
+    """Draw the figures; the table of what the paper says about them, if it says anything, and the pictures."""
+    verdicts, pictures = {}, list[Path]()
+    for figure in reproduction.figures(scale):
+        title = figure.title or reproduction.title
+        figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
+        drawn = draw(figure, results, command, say, progress)
+        pictures += drawn.pictures
+        verdicts[figure.name] = drawn.verdicts
+    said = {f"{reproduction.name}-statements": _said(reproduction, verdicts)} if any(verdicts.values()) else {}
+    return said, pictures
 
 
 def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:
@@ -151,7 +171,7 @@ def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
     found: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for run in here.runs:
         if before := paper.get(tuple(run.labels.items())):
-            old, new = (dict(_flat(r.experiment.table())) for r in (before, run))
+            old, new = (dict(flat(r.experiment.table())) for r in (before, run))
             for key in sorted(key for key in old.keys() & new.keys() if _counts(key)):
                 if old[key] != new[key]:
                     olds, news = found.setdefault(key, ({}, {}))
@@ -162,14 +182,6 @@ def differences(reproduction: Reproduction, here: Sweep) -> list[str]:
 def _counts(key: str) -> bool:
     """Whether a setting can change a run's numbers by more than rounding."""
     return key == "engine.precision" or not key.startswith(("data.path", "engine.", "checkpoint.", "track."))
-
-
-def _flat(table: Mapping[str, Any], place: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{place}{key}.")
-        else:
-            yield place + key, value
 
 
 def _few(values: Iterable[str]) -> str:

@@ -12,10 +12,11 @@ from ...basics.errors import check
 from ..config import ConfigError, parse
 from ..config.errors import check_known, prefixed
 from ..config.files import merged, read
-from ..config.words import show, shown
+from ..config.words import shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.axes import KEYS as SWEEP
+from ..sweeps.axes import label_of
 from .figures import Figure
 from .pick import OWN, AxisLabels, Pick, listed, mapping, text
 from .tables import Table
@@ -132,7 +133,7 @@ class Reproduction:
         for axis, values in given.items():
             if not isinstance(values, list | Mapping):
                 raise ConfigError(f"axes.{axis} = {shown(values)}: must be a list of values, or a table of labels")
-        return {axis: [_label(value) for value in values] for axis, values in given.items()}
+        return {axis: [label_of(value) for value in values] for axis, values in given.items()}
 
     @cached_property
     def scales(self) -> dict[str, Scale]:
@@ -190,11 +191,6 @@ class Reproduction:
     def _each(self, key: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
         for i, table in enumerate(listed(self.content.get(key, []), key)):
             yield f"{key}[{i}]", mapping(table, f"{key}[{i}]")
-
-
-def _label(value: Any) -> str:
-    """The label of an axis's value in a sweep."""
-    return value if isinstance(value, str) else show(value)
 
 
 def _words(content: Mapping[str, Any], key: str) -> str:

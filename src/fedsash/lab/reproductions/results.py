@@ -16,7 +16,7 @@ from ...tasks import Criterion
 from .. import files
 from ..config import Experiment
 from ..records import Records
-from ..summaries import goal_of, stuck_text, summarise
+from ..summaries import goal_of, over, stuck_text, summarise
 from ..sweeps import PlannedRun, Sweep
 from .pick import Pick
 
@@ -80,8 +80,7 @@ class Results:
 
     def _ended(self, run: PlannedRun) -> bool:
         file = self.folder(run) / "summary.json"
-        summary = files.table(file) if files.there(file) else {"rounds": -1}
-        return bool(summary.get("ended_early")) or summary["rounds"] >= run.experiment.rounds
+        return files.there(file) and over(files.table(file), run.experiment.rounds)
 
     def criterion(self, pick: Pick) -> Criterion:
         """The criterion of a pick's runs, which have the same."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from ...aggregation import WeightedMean
 from ...averages import Window
 from ...basics.fingerprint import text
 from ...basics.shown import brief
+from ...basics.typed import default_of
 from ...data.federated import FederatedData
 from ...servers import ServerSGD
 from ...state import State
@@ -71,14 +72,10 @@ def _told(thing: object) -> str:
     if not hasattr(thing, "__dataclass_fields__"):
         return brief(thing)
     told = [
-        f for f in fields(known) if f.init and (f.name in ALWAYS or text(getattr(known, f.name)) != text(_default(f)))
+        f for f in fields(known) if f.init and (f.name in ALWAYS or text(getattr(known, f.name)) != text(default_of(f)))
     ]
     settings = ", ".join(f"{f.name}={_told(getattr(known, f.name))}" for f in told)
     return f"{type(thing).__name__}({settings})" if settings else type(thing).__name__
-
-
-def _default(field: Field[Any]) -> object:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _device(device: torch.device) -> str:

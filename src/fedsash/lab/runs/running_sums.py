@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -126,33 +129,30 @@ def write(folder: Path, round: int, found: RunningSum) -> None:
 
 def count(folder: Path, round: int) -> int:
     """The number of models in the sum after `round`. Raises `ValueError` if its file can't be read."""
-    return _open(folder, round, whole=False)[0].count
+    with _opened(folder, round) as file:
+        return int(file.get_tensor("count"))
 
 
 def read(folder: Path, round: int) -> RunningSum:
     """The sum after `round`. Raises `ValueError` if its file is missing or damaged."""
-    found, checksum = _open(folder, round, whole=True)
-    if str(_checksum(found, round)) != checksum:
-        raise RunError(_damaged(folder, round))
-    return found
+    with _opened(folder, round) as file:
+        found = RunningSum(file.get_tensor("high"), file.get_tensor("low"), int(file.get_tensor("count")))
+        if str(_checksum(found, round)) != file.metadata()["checksum"]:
+            raise ValueError("not what was written")
+        return found
 
 
-def _open(folder: Path, round: int, whole: bool) -> tuple[RunningSum, str]:
-    """The sum in a file, and its checksum. The vectors are read only if `whole`."""
+@contextmanager
+def _opened(folder: Path, round: int) -> Iterator[Any]:
+    """The file of a sum. Whatever goes wrong inside becomes a `RunError` that names the file."""
     from safetensors import SafetensorError, safe_open
 
+    file = place(folder, round)
     try:
-        with safe_open(place(folder, round), "pt") as file:
-            number, checksum = int(file.get_tensor("count")), file.metadata()["checksum"]
-            if not whole:
-                return RunningSum(torch.empty(0), torch.empty(0), number), checksum
-            return RunningSum(file.get_tensor("high"), file.get_tensor("low"), number), checksum
+        with safe_open(file, "pt") as found:
+            yield found
     except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError):
-        raise RunError(_damaged(folder, round)) from None
-
-
-def _damaged(folder: Path, round: int) -> str:
-    return f"{place(folder, round)} is missing or damaged; without this file the other sums can still be used"
+        raise RunError(f"{file} is missing or damaged; without this file the other sums can still be used") from None
 
 
 def _checksum(found: RunningSum, round: int) -> int:

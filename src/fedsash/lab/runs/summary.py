@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 import torch
 
+from ...basics.machine import versions
 from ...basics.posix import peak_memory
 from ...exchange import Chronicle
 from ...state import State
@@ -34,12 +32,7 @@ def summary(
             "seconds": state.seconds,
             "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
             "peak_memory_bytes": _peak_memory(federation),
-            "versions": {
-                "python": platform.python_version(),
-                "fedsash": version("fedsash"),
-                "torch": str(torch.__version__),
-                "numpy": np.__version__,
-            },
+            "versions": versions(),
             "device": str(state.w.device),
             "engine": federation.described(),
             "seed": federation.seed,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -65,38 +66,46 @@ def simulate(
     Raises `ValueError` if `out` holds a run already, or if another process works in it.
     """
     check(rounds >= 1, "rounds", rounds, "must be at least 1")
-    evaluation = evaluation or Evaluation()
-    if out is None:
-        return _simulate(network, scheduler, learner, rounds, evaluation, seed, None, progress, stepped, config)
-    folder = RunFolder(out)
-    with folder.held():
-        if not again:
-            folder.check_new()
-        folder.clear()
-        return _simulate(network, scheduler, learner, rounds, evaluation, seed, folder.path, progress, stepped, config)
+    evaluation, folder = evaluation or Evaluation(), None if out is None else RunFolder(out)
+    with nullcontext() if folder is None else folder.held():
+        if folder is not None:
+            if not again:
+                folder.check_new()
+            folder.clear()
+            _begin(folder.path, config)
+        began = time.perf_counter()
+        chronicle, history = _played(network, scheduler, learner, rounds, evaluation, seed, progress, stepped)
+        seconds = time.perf_counter() - began
+        summary = (
+            chronicle.summary([], Criterion())
+            | summarise([], evaluation, Criterion())
+            | {
+                "rounds": chronicle.site.version,
+                "seconds": seconds,
+                "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
+                "seed": seed,
+            }
+        )
+        study = TimeStudy(history, summary, chronicle.timeline(), None if folder is None else folder.path)
+        if folder is not None:
+            _write(folder.path, study)
+        return study
 
 
-def _simulate(
+def _played(
     network: Network,
     scheduler: Scheduler,
     learner: Timing,
     rounds: int,
     evaluation: Evaluation,
     seed: int,
-    folder: Path | None,
     progress: bool,
     stepped: Callable[[int], object] | None,
-    config: Mapping[str, Any] | None,
-) -> TimeStudy:
-    """Simulate, and write into the folder, which is held."""
+) -> tuple[NetworkChronicle, list[dict[str, Any]]]:
+    """What has happened at the end, and the measures on the way."""
     site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
     process, chronicle = scheduler.run(site), NetworkChronicle(site)
     history: list[dict[str, Any]] = []
-    began = time.perf_counter()
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
-        if config is not None:
-            files.write(folder, config_files(folder, config).items())
     with Progress(rounds, progress) as bar:
 
         def after(site: Site) -> None:
@@ -108,19 +117,17 @@ def _simulate(
 
         site.stepped = after
         play(site, process)
-    summary = (
-        chronicle.summary([], Criterion())
-        | summarise([], evaluation, Criterion())
-        | {
-            "rounds": site.version,
-            "seconds": time.perf_counter() - began,
-            "versions": {"fedsash": version("fedsash"), "simpy": version("simpy")},
-            "seed": seed,
-        }
-    )
-    if folder is not None:
-        found = {"summary.json": summary, "timeline.json": chronicle.timeline()}
-        files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
-        draw_timeline(folder, found["timeline.json"], history, Curves.of([], Criterion()))
-        Records(folder).create(history)
-    return TimeStudy(history, summary, chronicle.timeline(), folder)
+    return chronicle, history
+
+
+def _begin(folder: Path, config: Mapping[str, Any] | None) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if config is not None:
+        files.write(folder, config_files(folder, config).items())
+
+
+def _write(folder: Path, study: TimeStudy) -> None:
+    found = {"summary.json": study.summary, "timeline.json": study.timeline}
+    files.write(folder, ((name, files.json_of(content)) for name, content in found.items()))
+    draw_timeline(folder, study.timeline, study.history, Curves.of([], Criterion()))
+    Records(folder).create(study.history)

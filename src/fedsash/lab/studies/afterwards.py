@@ -18,7 +18,7 @@ from ...evaluation import Metrics
 from ...evaluation.curves import COMPARED
 from ...state import State
 from ...tasks import Criterion
-from ..runs import running_sums as trajectory
+from ..runs import running_sums
 from .opened import OpenRun
 
 TOGETHER = 8
@@ -48,14 +48,14 @@ class Afterwards:
     """
 
     def __init__(self, run: OpenRun, at: int | None = None) -> None:
-        self.run, self.folder = run, run.folder / trajectory.FOLDER
-        rounds = trajectory.kept(self.folder)
+        self.run, self.folder = run, run.folder / running_sums.FOLDER
+        rounds = running_sums.kept(self.folder)
         if not rounds:
             raise RunError(f"{run.folder} {MISSING}")
         self.round = rounds[-1] if at is None else at
         check(self.round in rounds, "at", self.round, f"there are sums of the rounds {listed(rounds)}")
         there = (known for known in rounds if known <= self.round)
-        self.counts = {0: 0} | {known: trajectory.count(self.folder, known) for known in there}
+        self.counts = {0: 0} | {known: running_sums.count(self.folder, known) for known in there}
         check(self.count > 0, "at", self.round, "no round up to there has made a model")
         self._like = run.federation.layout.flatten(run.federation.module)
 
@@ -111,7 +111,7 @@ class Afterwards:
         return self.run.state(self.round) if self.run.federation.sharing.own_size else None
 
     def _sum(self, round: int) -> RunningSum:
-        return trajectory.read(self.folder, round) if round else RunningSum.empty(len(self._like))
+        return running_sums.read(self.folder, round) if round else RunningSum.empty(len(self._like))
 
 
 def best_window(trail: Afterwards) -> int:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 
 from ...averages import profiles
 from ...averages.profiles import exponent
-from ...basics.errors import check
+from ...basics.errors import check, check_fraction
 from ...basics.paths import check_file
 from ...evaluation import Curves, Goal, Metrics
 from ...tasks import Criterion
@@ -69,7 +69,7 @@ Its error is the share of its weight that lies on another model of the same bloc
             check(
                 False, f"AveragesStudy.{second}", getattr(self, second), f"can't be asked for together with {given[0]}"
             )
-        check(self.ema is None or 0 <= self.ema < 1, "AveragesStudy.ema", self.ema, "must be at least 0 and below 1")
+        check_fraction("AveragesStudy.ema", self.ema)
         if self.power is not None:
             exponent(self.power)
         if self.out is not None:

@@ -142,9 +142,14 @@ def _axes(table: Any) -> dict[str, SweepAxis]:
     return {name: _axis(name, values) for name, values in table.items()}
 
 
+def label_of(value: Any) -> str:
+    """The label of a value in an axis's list."""
+    return value if isinstance(value, str) else show(value)
+
+
 def _axis(name: str, values: Any) -> SweepAxis:
     if isinstance(values, list) and values and KEY.fullmatch(name):
-        labels = [value if isinstance(value, str) else show(value) for value in values]
+        labels = [label_of(value) for value in values]
         if len(set(labels)) < len(labels):
             raise ConfigError(f"axes.{name} = {shown(values)}: must not name a value twice")
         return SweepAxis(dict(zip(labels, values, strict=True)), name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 
@@ -15,7 +16,7 @@ from ..progress import Progress
 from ..runs.interrupts import on_stop
 from .machines import Machines
 from .plan import Leg, Plan
-from .process import Message, Process, Stop
+from .process import Message, Process, StopRequest
 from .stacks import stacks
 
 
@@ -55,11 +56,11 @@ class Foreman:
         self.idle: list[Process] = []
         self.closed: list[Process] = []
         self.deaths: Counter[str] = Counter()
-        self.heard: SimpleQueue[Message | Stop] = SimpleQueue()
+        self.heard: SimpleQueue[Message | StopRequest] = SimpleQueue()
 
     def work(self) -> SweepReport:
         """Train until all legs are finished, or until the running ones are stopped."""
-        with on_stop(lambda number: self.heard.put(Stop(number)), lambda number: self.heard.put(Stop(number, True))):
+        with on_stop(partial(self._ask, False), partial(self._ask, True)):
             self._show()
             self._start()
             while self.running:
@@ -69,9 +70,9 @@ class Foreman:
                 process.join()
         return self.executed
 
-    def _hear(self, message: Message | Stop) -> None:
+    def _hear(self, message: Message | StopRequest) -> None:
         """Handle a message of a process, or a signal."""
-        if isinstance(message, Stop):
+        if isinstance(message, StopRequest):
             self._stop(message)
         elif message.sender not in self.running:
             pass  # it has ended, as it was told
@@ -163,7 +164,10 @@ class Foreman:
             self.executed.failed |= dict.fromkeys(leg.runs, message.reason)
             self.bar.say(f"{leg.folder}: failed: {message.reason}")
 
-    def _stop(self, asked: Stop) -> None:
+    def _ask(self, at_once: bool, number: int) -> None:
+        self.heard.put(StopRequest(number, at_once))
+
+    def _stop(self, asked: StopRequest) -> None:
         """Let every process finish its round, or stop at once."""
         for process in self.running:
             process.stop(asked.at_once)

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from threading import Thread
-from typing import Any
+from typing import TypeVar
 
 import torch
 
@@ -32,6 +32,8 @@ from ..runs.interrupts import ECHO
 from ..runs.timing import TimeStudy
 from . import together
 from .assigned import Assigned, Tell, tell
+
+T = TypeVar("T")
 
 
 def main() -> None:
@@ -72,8 +74,7 @@ def simulate(leg: Assigned, experiment: NetworkExperiment) -> Result | TimeStudy
             return experiment.study(leg.folder, stepped=partial(_stepped, leg), again=leg.begun)
         return (experiment.resume if leg.begun else experiment.run)(leg.folder, callbacks=[Tell(leg.name)])
 
-    result: Result | TimeStudy = _when_free(leg, go)
-    return result
+    return _when_free(leg, go)
 
 
 def train(leg: Assigned) -> Result:
@@ -86,15 +87,14 @@ def train(leg: Assigned) -> Result:
             return runs.resume(driver, rounds, leg.folder, **settings)
         return runs.run(driver, rounds, out=leg.folder, fork=leg.fork, **settings)
 
-    result: Result = _when_free(leg, go)
-    return result
+    return _when_free(leg, go)
 
 
 def _stepped(leg: Assigned, round: int) -> None:
     tell(leg=leg.name, round=round)
 
 
-def _when_free(leg: Assigned, go: Callable[[], Any]) -> Any:
+def _when_free(leg: Assigned, go: Callable[[], T]) -> T:
     """Train a leg. If another sweep trains it at the moment, wait until that one has finished or stopped."""
     told = False
     while True:

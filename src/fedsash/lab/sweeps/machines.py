@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar, Protocol
 
 from ...basics.child import Child
+from ...basics.machine import cores
 from .plan import Leg
 from .process import Program
 
@@ -39,7 +40,7 @@ class Here(Machines):
     tries = 1
 
     def __init__(self, legs: Sequence[Leg], out: Path, jobs: int | None) -> None:
-        self._out, self._cores = out, _cores()
+        self._out, self._cores = out, cores()
         self.slots = range(min(jobs or self._most(legs), len(legs)))
 
     def program(self, slot: int) -> Child:
@@ -61,8 +62,3 @@ class Here(Machines):
 def log_of(out: Path, name: str) -> str:
     """The file for the output of a process."""
     return str(out / "logs" / f"{name}.txt")
-
-
-def _cores() -> list[int]:
-    known = hasattr(os, "sched_getaffinity")
-    return sorted(os.sched_getaffinity(0)) if known else list(range(os.cpu_count() or 1))

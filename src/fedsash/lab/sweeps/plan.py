@@ -80,15 +80,15 @@ class Plan:
 
 def plan(runs: Sequence[PlannedRun]) -> Plan:
     """The legs that train these runs. A round that several runs share is trained once."""
-    families: dict[str, list[_Course]] = {}
+    families: dict[str, list[_Effects]] = {}
     for run in runs:
-        course = _Course(run)
+        course = _Effects(run)
         families.setdefault(course.family, []).append(course)
     legs = [leg for courses in families.values() for leg in _legs(courses, 0, None)]
     return Plan(legs, len(runs), sum(run.experiment.rounds for run in runs))
 
 
-class _Course:
+class _Effects:
     """A run with the settings that affect its training: in all rounds (`family`), and in each round (`effects`)."""
 
     def __init__(self, run: PlannedRun) -> None:
@@ -123,7 +123,7 @@ class _Course:
         return before, _text([broadcast.order, averages, broadcast.start]), broadcast.start - 1
 
 
-def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Leg]:
+def _legs(courses: list[_Effects], first: int, parent: Leg | None) -> Iterator[Leg]:
     """The legs of runs that are identical so far, and also in round `first` if there is one."""
     rounds = courses[0].experiment.rounds
     if len(courses) == 1:
@@ -139,15 +139,15 @@ def _legs(courses: list[_Course], first: int, parent: Leg | None) -> Iterator[Le
         yield from _legs(branch, last, parent)
 
 
-def _branches(courses: list[_Course], t: int) -> list[list[_Course]]:
+def _branches(courses: list[_Effects], t: int) -> list[list[_Effects]]:
     """The runs in groups that are identical in round `t`. After the last round, each run is a group."""
-    found: dict[Any, list[_Course]] = {}
+    found: dict[Any, list[_Effects]] = {}
     for course in courses:
         found.setdefault(course.effects[t] if t < len(course.effects) else course.name, []).append(course)
     return list(found.values())
 
 
-def _shared(courses: list[_Course], first: int, last: int, parent: Leg | None) -> Leg:
+def _shared(courses: list[_Effects], first: int, last: int, parent: Leg | None) -> Leg:
     """A leg that several runs share: the experiment of the first run with the averages of all runs."""
     names: dict[str, str] = {}
     averages: dict[str, Any] = {}

@@ -39,7 +39,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Stop:
+class StopRequest:
     """A signal that asks a sweep to stop, after the rounds or `at_once`."""
 
     number: int
@@ -60,7 +60,7 @@ class Program(Protocol):
 class Process:
     """Trains one stack of legs after another in a program, and puts its messages into the queue `heard`."""
 
-    def __init__(self, program: Program, heard: SimpleQueue[Message | Stop]) -> None:
+    def __init__(self, program: Program, heard: SimpleQueue[Message | StopRequest]) -> None:
         self._program, self._heard = program, heard
         self._listener = Thread(target=self._listen, daemon=True)
         self._listener.start()

@@ -124,7 +124,7 @@ def _what(found: Collection) -> Html:
     runs = found.runs
     states: dict[str, list[str]] = {}
     for run in runs:
-        if text := tables.state(run):
+        if text := run.note:
             states.setdefault(text, []).append(run.name)
     said = [f"{some(names)}: {text}" for text, names in states.items()]
     reasons = [[name, reason] for sweep in found.sweeps for name, reason in sweep.failed.items()]

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...files import flat
 from ..collect import CollectedRun
 from .markup import MISSING
 
@@ -13,23 +14,16 @@ HOW = ("engine", "track", "checkpoint", "trajectory", "device")
 """Tables that affect how a run is carried out, but not what it computes."""
 
 
-def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
-    """Every value under its dotted key, as text."""
-    result: dict[str, str] = {}
-    for key, value in table.items():
-        if isinstance(value, Mapping):
-            result |= flat(value, f"{prefix}{key}.")
-        else:
-            result[prefix + key] = value if isinstance(value, str) else json.dumps(value, default=str)
-    return result
-
-
 def differing(runs: Sequence[CollectedRun]) -> dict[str, list[str]]:
     """The axes of sweeps and the settings that differ, each with the value of every run."""
-    tables = [_labels(run) | flat(_what(run)) for run in runs]
+    tables = [_labels(run) | _texts(_what(run)) for run in runs]
     keys = dict.fromkeys(key for table in tables for key in table)
     values = {key: [table.get(key, MISSING) for table in tables] for key in keys}
     return {key: of_runs for key, of_runs in values.items() if len(set(of_runs)) > 1}
+
+
+def _texts(table: Mapping[str, Any]) -> dict[str, str]:
+    return {key: value if isinstance(value, str) else json.dumps(value, default=str) for key, value in flat(table)}
 
 
 def _what(run: CollectedRun) -> dict[str, Any]:
@@ -41,7 +35,7 @@ def _what(run: CollectedRun) -> dict[str, Any]:
 
 def _labels(run: CollectedRun) -> dict[str, str]:
     """The run's labels on its sweep's axes. An axis that is a setting is left out."""
-    return {axis: label for axis, label in run.labels.items() if axis not in flat(run.config)}
+    return {axis: label for axis, label in run.labels.items() if axis not in dict(flat(run.config))}
 
 
 def common(runs: Sequence[CollectedRun]) -> list[tuple[str, str]]:

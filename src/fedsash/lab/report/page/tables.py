@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....basics.errors import RunError
-from ....evaluation import NOT_EVALUATED, SPLITS
+from ....evaluation import SPLITS
 from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
-from ...summaries import stuck_text
 from ...table import leader
 from ..collect import Analysis, CollectedRun
 from ..comparison import GAIN, Row
@@ -20,20 +19,6 @@ from .seeds import labels_text
 
 MINUS = "\N{MINUS SIGN}"
 NUMBER = re.compile(rf"[+{MINUS}-]?\d")
-
-
-def state(run: CollectedRun) -> str | None:
-    """A note on a run that is stuck, ended early, or is not finished. None for any other run."""
-    if since := run.summary.get("stuck"):
-        return stuck_text(since)
-    of = f" of {run.wanted}" if run.wanted else ""
-    if why := run.summary.get("ended_early"):
-        return f"ended after round {run.rounds}{of}: {why}"
-    if not run.finished:
-        return f"not finished: running, or interrupted, after round {run.rounds}{of}; numbers are those so far"
-    if not run.curves:
-        return NOT_EVALUATED
-    return None
 
 
 def overview(runs: Sequence[CollectedRun]) -> Html:

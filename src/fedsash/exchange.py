@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .basics.arrays import Floats, Ints, Objects, Vectors
+from .basics.arrays import Floats, Ints, Objects, Vectors, stacked
 from .basics.sharing import STATISTICS
 from .basics.shown import Shown
 from .methods import Upload
@@ -106,9 +106,7 @@ class Request(Shown):
         """The same request with the client state behind the handles, brought to this process."""
         if self.handles is None:
             return self
-        states = [handle.vectors() for handle in self.handles]
-        rows = {name: torch.stack([state[name] for state in states]) for name in (states[0] if states else {})}
-        return replace(self, client_state=rows, handles=None)
+        return replace(self, client_state=stacked([handle.vectors() for handle in self.handles]), handles=None)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

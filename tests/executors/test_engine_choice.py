@@ -250,13 +250,20 @@ def busy_cores(count: int) -> Iterator[None]:
             other.wait()
 
 
+@pytest.mark.parametrize(
+    "error, said_of_it",
+    [
+        (RuntimeError("the compiler has a bug\n  and says much"), "the compiler has a bug and says much"),
+        (NotImplementedError(), "NotImplementedError"),
+    ],
+)
 def test_steps_that_cannot_be_compiled_run_uncompiled_with_a_line(
-    work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
+    error: RuntimeError, said_of_it: str, work: ClientWork, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fails(*_: Any) -> Any:
-        raise RuntimeError("the compiler has a bug\n  and says much")
+        raise error
 
     monkeypatch.setattr("fedsash.executors.auto._compiled", fails)
     engine, (why, said), _ = resolve(LocalEngine("vectorised", workers=1, threads=1), work, rounds=10**7)
     assert engine.compile is False and "vectorised" in said
-    assert why == "engine: local steps can't be compiled (the compiler has a bug); they run uncompiled"
+    assert why == f"engine: local steps can't be compiled ({said_of_it}); they run uncompiled"

@@ -16,8 +16,7 @@ from fedsash.evaluation import Evaluation, FineTuning
 from fedsash.executors import Training
 from fedsash.federation import Federation
 from fedsash.flower import NamedModel
-from fedsash.flower.nodes.client import fingerprint
-from fedsash.flower.nodes.settings import decoded, encoded
+from fedsash.flower.nodes.settings import decoded, encoded, fingerprint
 from fedsash.local import OPTIMISERS, LocalTraining
 from fedsash.methods import FedProx
 from fedsash.schedules import LOCAL_SCHEDULES, SCHEDULES, Chained, Cosine, Warmup
@@ -34,7 +33,7 @@ def training_of(world: Federation) -> Training:
 
 
 def sent(world: Federation, model: Any = None, module: Any = None, allowed: Any = False) -> Training:
-    return decoded(encoded(training_of(world), model, 0.0, False), module, allowed).training
+    return decoded(encoded(training_of(world), model, Evaluation()), module, allowed).training
 
 
 CHOICES: dict[str, dict[str, Any]] = {
@@ -103,7 +102,7 @@ def test_what_has_no_name_is_refused_where_it_is_sent() -> None:
 
 @pytest.mark.parametrize("name", ["Popen", "subprocess:Popen", "os:system", "Transform.__class__", ""])
 def test_a_name_that_is_not_registered_is_never_built(name: str) -> None:
-    table = json.loads(encoded(training_of(federation()), None, 0.0, False))
+    table = json.loads(encoded(training_of(federation()), None, Evaluation()))
     table["method"] = {"class": name, "args": ["true"]}
     with pytest.raises(SettingError):
         decoded(json.dumps(table), mlp(), False)
@@ -113,4 +112,4 @@ def test_a_transform_travels_with_its_numbers() -> None:
     images = Transform(mean=(0.1, 0.2, 0.3), std=(0.5, 0.5, 0.25), crop=2, flip=True)
     training = training_of(federation())
     given = replace(training, problem=replace(training.problem, transform=images))
-    assert decoded(encoded(given, None, 0.0, False), mlp(), False).training.problem.transform == images
+    assert decoded(encoded(given, None, Evaluation()), mlp(), False).training.problem.transform == images

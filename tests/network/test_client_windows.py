@@ -20,8 +20,7 @@ from fedsash.network import (
     SimulatedClients,
     Timing,
 )
-from fedsash.network.events import begin
-from fedsash.network.simulated import SimulatedSite
+from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.sampling import Uniform
 
 BYTES, RATE, TRAINING = 1000, 20_000.0, 2.0

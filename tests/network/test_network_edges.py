@@ -29,9 +29,8 @@ from fedsash.network import (
     Synchronous,
     Timing,
 )
-from fedsash.network.events import begin
 from fedsash.network.schedulers import Scheduler
-from fedsash.network.simulated import SimulatedSite
+from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.trip import Trip
 from fedsash.sampling import Uniform
 from support.observing import Crash, failing, go_on, observed, rows, start

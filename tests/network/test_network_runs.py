@@ -34,8 +34,8 @@ from fedsash.network import (
     Timing,
 )
 from fedsash.network.clients import Population
-from fedsash.network.events import begin
 from fedsash.network.schedulers import Scheduler
+from fedsash.network.simulated import begin
 from fedsash.sampling import FixedClients, Uniform
 from support.worlds import federation, quadratic_federation
 

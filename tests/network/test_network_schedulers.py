@@ -29,10 +29,9 @@ from fedsash.network import (
     SimulatedClients,
     Synchronous,
 )
-from fedsash.network.events import begin
 from fedsash.network.learning import Start, check_asynchronous
 from fedsash.network.schedulers import Scheduler
-from fedsash.network.simulated import SimulatedSite
+from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.vectors import Vector
 from fedsash.sampling import Uniform
 from fedsash.servers import FedAdam, ServerSGD

@@ -24,9 +24,9 @@ from fedsash.network import (
     SimulatedClients,
     Synchronous,
 )
-from fedsash.network.events import begin
 from fedsash.network.learning import Start
 from fedsash.network.schedulers import Scheduler
+from fedsash.network.simulated import begin
 from fedsash.network.vectors import Vector
 from fedsash.schedules import Exponential, Mild
 from fedsash.testing import after, quadratic_federation

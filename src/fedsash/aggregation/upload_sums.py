@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Objects, Vectors
+from ..basics.arrays import Floats, Ints, Objects, Vectors, joined
 from ..basics.errors import RunError
 from ..exchange import Answer, Missing, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
@@ -140,15 +140,13 @@ class UploadSums:
     def partial_sum(self) -> PartialSum:
         """The sums of a piece as a message."""
         self._fold()
-        rows = [own for _, own in self.client_state if isinstance(own, dict)]
-        clients = {name: torch.cat([own[name] for own in rows]) for name in (rows[0] if rows else {})}
         places = {client: place for place, client in enumerate(self.ids.tolist())}
         refused = np.array([places[client] for client in self.refused], dtype=np.int64)
         missing = {places[client]: why for client, why in self.missing.items()}
         return PartialSum(
             accepted=self.places,
             sums=self._before,
-            client_state=clients,
+            client_state=joined([own for _, own in self.client_state if isinstance(own, dict)]),
             samples=self.samples,
             refused=refused,
             missing=missing,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -15,3 +17,13 @@ Objects: TypeAlias = NDArray[np.object_]
 
 Vectors: TypeAlias = dict[str, Tensor]
 """Named tensors: `[D]` (or any shape) at the server; with a first dimension `C` for C clients side by side."""
+
+
+def stacked(rows: Sequence[Vectors]) -> Vectors:
+    """The vectors of several clients, or of several runs, as rows of new tensors; nothing of nobody."""
+    return {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}
+
+
+def joined(blocks: Sequence[Vectors]) -> Vectors:
+    """The rows of several blocks as those of new tensors; nothing of no block."""
+    return {name: torch.cat([block[name] for block in blocks]) for name in (blocks[0] if blocks else {})}

@@ -5,7 +5,7 @@ The command line prints such an error without a traceback. Any other exception i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from math import inf
@@ -122,6 +122,20 @@ def library(name: str, purpose: str, install: str) -> Iterator[None]:
     except (ImportError, RuntimeError) as error:  # RuntimeError: a torchvision that was built for another PyTorch
         needed = f'{name} is needed for {purpose}: pip install "{install}"'
         raise LibraryError(f"{needed} ({one_line(error)})") from error
+
+
+@contextmanager
+def raised_as(make: Callable[[str], FedsashError]) -> Iterator[None]:
+    """Turn an exception of other people's code inside into the error that `make` makes of its text.
+
+    An error that is for users already passes.
+    """
+    try:
+        yield
+    except FedsashError:
+        raise
+    except Exception as error:  # its class depends on that code
+        raise make(one_line(error)) from error
 
 
 def brief(value: object) -> str:

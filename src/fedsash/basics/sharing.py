@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate
 from typing import Literal
@@ -89,6 +89,11 @@ class Sharing:
         unscored = f"a test set meets what the start had of it: {right}"
         then = f"{scored if tested else unscored}; exported models have that of the start"
         return [f"clients keep {self._own_in_words}: {then}"]
+
+    @property
+    def together(self) -> Sharing:
+        """The same, with a personal part that trains together with the rest."""
+        return replace(self, personal=replace(self.personal, alone=0))
 
     @property
     def common_size(self) -> int:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ..basics.errors import FedsashError, SettingError, check, check_count, one_line
+from ..basics.errors import SettingError, check, check_count, raised_as
 from ..basics.randomness import uniform
 from ..basics.typed import typed
 from .encoded import Features
@@ -84,14 +84,9 @@ class Transform:
 
         def result(count: int) -> list[Tensor]:
             own = each(x, lambda x: x[:count].clone())
-            try:
+            with raised_as(lambda why: SettingError("", place, self, f"can't change samples of these data: {why}")):
                 found = getattr(self, name)(own, *(k[:count] for k in keys))
                 return [found] if isinstance(found, Tensor) else list(found.values())
-            except FedsashError:
-                raise
-            except Exception as error:  # its class depends on the function
-                line = f"can't change samples of these data: {one_line(error)}"
-                raise SettingError("", place, self, line) from error
 
         whole, again, first = result(TRIED), result(TRIED), result(1)
         before = [x] if isinstance(x, Tensor) else list(x.values())

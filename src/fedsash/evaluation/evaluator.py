@@ -33,7 +33,7 @@ class Evaluator:
         for job, splits in self._asked.items():
             places, answers = self._ask(job, w, round, ask)
             for split in splits if answers else ():
-                scores = {name: answers[scored(split, name)] for name in ("loss", *self._scorer.goal.metrics)}
+                scores = {name: answers[scored(split, name)] for name in self._scorer.goal.names}
                 name = tuned(split) if job == "tune" else split
                 found.append(Metrics(round=round, model=model, split=name, **self._at_clients(split, scores, places)))
         return found

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Ints
-from ..basics.errors import FedsashError, ModelError, SettingError, brief, check, one_line
+from ..basics.errors import FedsashError, ModelError, SettingError, brief, check, one_line, raised_as
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
 from ..data.federated import FederatedData, Problem
@@ -58,23 +59,19 @@ def try_out(module: nn.Module, problem: Problem, samples: Samples, goal: Goal) -
         shape = list(task.right(y, problem.classes))
         line = f"the task {type(task).__name__} needs outputs of shape {shape} for {len(y)} samples"
         raise ModelError(f"the model's outputs have the shape {list(answer.shape)}: {line}")
-    try:
+    shapes = f"outputs ({_shape(output)}) and labels {list(y.shape)} of type {y.dtype}"
+    with raised_as(lambda why: SettingError("Federation", "loss", goal.loss, f"does not take {shapes}: {why}")):
         losses = goal.loss(output, y)
-    except FedsashError:
-        raise
-    except Exception as error:
-        shapes = f"outputs ({_shape(output)}) and labels {list(y.shape)} of type {y.dtype}"
-        raise SettingError("Federation", "loss", goal.loss, f"does not take {shapes}: {one_line(error)}") from error
     found = _shape(losses)
     right = f"must return one number for each of {len(y)} samples, returned {found}: use reduction='none'"
     check(found == [len(y)], "Federation.loss", goal.loss, right)
     for name, metric in goal.metrics.items():
-        try:
+        with raised_as(partial(_uncomputable, name)):
             metric.check_for(task.scored(output, y, losses))
-        except FedsashError:
-            raise
-        except Exception as error:
-            raise SettingError("", "metrics", name, f"can't be computed: {one_line(error)}") from error
+
+
+def _uncomputable(name: str, why: str) -> SettingError:
+    return SettingError("", "metrics", name, f"can't be computed: {why}")
 
 
 @torch.no_grad()

@@ -29,6 +29,11 @@ class Goal:
     criterion: Criterion
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all numbers: the loss, and the metrics."""
+        return "loss", *self.metrics
+
+    @property
     def deciding(self) -> dict[str, Metric | None]:
         """The name of the number that decides, and its metric; None for the loss."""
         return {self.criterion.name: self.metrics.get(self.criterion.name)}

@@ -36,7 +36,7 @@ class Outcomes:
 
     def total(self, goal: Goal, rows: Ints | slice) -> Scores:
         """The scores of some of the samples, `[k]` each."""
-        return {name: self._score(goal, name, rows) for name in ("loss", *goal.metrics)}
+        return {name: self._score(goal, name, rows) for name in goal.names}
 
     def criterion(self, goal: Goal, rows: Ints) -> float:
         """The value of the number that decides, for some of the samples."""
@@ -110,7 +110,7 @@ class Scorer:
 
 def values_of(goal: Goal, scores: Scores) -> Scores:
     """The loss and all metrics from their scores."""
-    return {name: value_of(goal, name, scores[name]) for name in ("loss", *goal.metrics)}
+    return {name: value_of(goal, name, scores[name]) for name in goal.names}
 
 
 def value_of(goal: Goal, name: str, score: Floats) -> Floats:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ..basics.arrays import Ints
-from ..basics.errors import check
+from ..basics.errors import check, one_line, shortened
 from ..basics.machine import cores
 from ..data.encoded import EncodedImages
 from . import workers
@@ -18,6 +18,7 @@ from .gradients import MemoryFormat
 from .local_engine import LocalEngine
 from .training import ClientWork
 from .trials import Promise, Trial, Trials, duration
+from .workers import dealt
 
 STACKED_BYTES = 2**30
 """The largest size in bytes of the parameters of all clients in one stack, approximately."""
@@ -83,7 +84,8 @@ def resolve(
     except RuntimeError as error:
         if engine.kind == "sequential":
             raise
-        line = f"engine: this model can't be vectorised over clients ({_short(error)}); training one client at a time"
+        why = shortened(one_line(error), 90)
+        line = f"engine: this model can't be vectorised over clients ({why}); training one client at a time"
         alone = replace(engine, kind="sequential", block="auto", compile="auto")
         chosen, notes, promise = resolve(alone, work, rounds)
         return chosen, [line, *notes], promise
@@ -92,7 +94,7 @@ def resolve(
         try:
             candidates += _compiled(candidates, trials, rounds)
         except RuntimeError as error:
-            notes = [f"engine: local steps can't be compiled ({_short(error)}); they run uncompiled"]
+            notes = [f"engine: local steps can't be compiled ({shortened(one_line(error), 90)}); they run uncompiled"]
     trials.keep()
     best = choose(candidates)
     return best.engine, [*notes, _said(best, candidates, trials.measured)], Promise(best.processor, trials.forget)
@@ -202,10 +204,7 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
     """How many steps the busiest process takes in a round, given the `steps` `[s]` of the round's clients."""
     assert isinstance(engine.block, int) and isinstance(engine.workers, int)
     pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
-    loads = [0] * engine.workers
-    for piece in sorted(pieces, reverse=True):
-        loads[loads.index(min(loads))] += piece
-    return float(max(loads))
+    return float(max(sum(pieces[i] for i in own) for own in dealt(pieces, engine.workers)))
 
 
 def _gains_nothing(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:
@@ -227,9 +226,3 @@ def _uncompiled(work: ClientWork) -> str:
 def repays(saved: float, rounds: int | None) -> bool:
     """Whether a run of so many rounds that saves so many seconds in each repays the time that it takes to compile."""
     return saved * (rounds or 0) > COMPILING
-
-
-def _short(error: RuntimeError) -> str:
-    """The first line of an error, cut to at most 90 characters."""
-    first = str(error).strip().splitlines()[0]
-    return first if len(first) < 90 else first[:87] + "..."

@@ -107,6 +107,13 @@ class LocalClients:
         }
 
 
+def set_aside(data: FederatedData, evaluation: Evaluation, seed: int) -> FederatedData:
+    """The data after test samples are dealt out and samples held out; a node does it as the simulation does."""
+    if evaluation.client_test and not len(data.client_test):
+        data = data.deal_test(seed)
+    return data.hold_out(evaluation.held_out, seed)
+
+
 def local_clients(
     module: nn.Module, data: FederatedData, engine: Engine, *, evaluation: Evaluation, seed: int
 ) -> LocalClients:
@@ -118,10 +125,8 @@ def local_clients(
     small that no client has a held-out sample, and `ModelError` if the module does not take the samples.
     """
     held_out, (data, notes) = evaluation.held_out, suited(module, data)
-    if evaluation.client_test and not len(data.client_test):
-        data = data.deal_test(seed)
     untested = [NO_TEST_SET] if data.test is None and held_out == 0 else []
-    clients = LocalClients(data.hold_out(held_out, seed), engine, notes=(*notes, *untested))
+    clients = LocalClients(set_aside(data, evaluation, seed), engine, notes=(*notes, *untested))
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)
     return clients

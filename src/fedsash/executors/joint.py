@@ -14,7 +14,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Vectors
+from ..basics.arrays import Vectors, stacked
 from ..local import Begun, Draws, StepInputs, Trainer
 from ..methods import Method
 from .compiled import CompiledSteps, filled, tensors_of, unrolled
@@ -78,7 +78,7 @@ def joined(parts: Sequence[StepInputs], shape: Shape) -> StepInputs:
         numbers = _by_step([each.expand(-1, shape.clients, -1) for each in own])
     return StepInputs(
         w=torch.stack([part.w for part in parts]),
-        moments=_stacked([part.moments for part in parts]),
+        moments=stacked([part.moments for part in parts]),
         statistics=None if first.statistics is None else torch.stack([_tensor(part.statistics) for part in parts]),
         sent=torch.stack([part.sent for part in parts]),
         rates=_by_step([_lengthened(_tensor(part.rates), steps, stays=False) for part in parts]),
@@ -89,10 +89,10 @@ def joined(parts: Sequence[StepInputs], shape: Shape) -> StepInputs:
             weights=_by_step([own.weights for own in draws]),
             keys=_by_step([own.keys for own in draws]),
         ),
-        server_state=_stacked([part.server_state for part in parts]),
-        client_state=_stacked([part.client_state for part in parts]),
-        round_state=_stacked([part.round_state for part in parts]),
-        varied=_stacked([part.varied for part in parts]),
+        server_state=stacked([part.server_state for part in parts]),
+        client_state=stacked([part.client_state for part in parts]),
+        round_state=stacked([part.round_state for part in parts]),
+        varied=stacked([part.varied for part in parts]),
     )
 
 
@@ -143,10 +143,6 @@ def _tensor(value: object) -> Tensor:
 
 
 _by_step = partial(torch.stack, dim=1)
-
-
-def _stacked(runs: Sequence[Vectors]) -> Vectors:
-    return {name: torch.stack([own[name] for own in runs]) for name in runs[0]}
 
 
 def _give_back(joint: StepInputs, run: int, own: StepInputs) -> None:

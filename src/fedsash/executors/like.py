@@ -8,7 +8,7 @@ import torch
 
 from ..basics.arrays import Vectors
 from ..exchange import Request
-from ..methods import LocalRun, Upload, WholeMethod
+from ..methods import LocalRun, Upload
 from .training import Training
 
 
@@ -36,5 +36,4 @@ def upload_like(training: Training, request: Request) -> Upload:
 
 def state_like(training: Training, request: Request) -> Vectors:
     """The client state `[1, ...]` of a client before its first round."""
-    own = training.local.client_state(WholeMethod(training.method, training.sharing), request.sent)
-    return {name: value.unsqueeze(0) for name, value in own.items()}
+    return {name: value.unsqueeze(0) for name, value in training.first_state(request.sent).items()}

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..aggregation import Aggregation, WeightedMean
-from ..basics.arrays import Ints
+from ..basics.arrays import Ints, Vectors
 from ..basics.errors import check, one_line
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
@@ -72,9 +72,8 @@ class Training:
         if self.fine_tuning is None or not self.fine_tuning.trains:
             return None
         local, seed = fine_tuned(self.local, self.fine_tuning), key(self.seed, Purpose.FINE_TUNING)
-        together = replace(self.sharing, personal=replace(self.sharing.personal, alone=0))
         plain = replace(self, method=FedAvg(), aggregation=WeightedMean(), asked={}, fine_tuning=None)
-        return replace(plain, local=local, sharing=together, seed=seed)
+        return replace(plain, local=local, sharing=self.sharing.together, seed=seed)
 
     def effort(self, request: Request, sizes: Ints) -> Effort:
         """The effort of the clients of a request, which have `sizes` `[s]` samples; none unless they train."""
@@ -90,11 +89,15 @@ class Training:
             normalises=self.aggregation.normalises,
         )
 
+    def first_state(self, w: Tensor) -> Vectors:
+        """The state of a client before its first round, given the model `w` `[D]`."""
+        return self.local.client_state(WholeMethod(self.method, self.sharing), w)
+
     def first(self, ids: Ints) -> Request:
         """A request to train the clients `ids` `[s]` in round 0 from the initial model, before any probe."""
         method, w = WholeMethod(self.method, self.sharing), self.sharing.layout.flatten(self.module)
         sent, server_state = method.send(w, method.server_state(w), 0)
-        own = self.local.client_state(method, w)
+        own = self.first_state(w)
         client_state = {name: value.expand(len(ids), *value.shape).clone() for name, value in own.items()}
         return Request(
             job="train",

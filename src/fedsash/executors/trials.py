@@ -153,8 +153,7 @@ def measured(engine: LocalEngine, work: ClientWork) -> Trial:
 def _of_steps(work: ClientWork, steps: int) -> ClientWork:
     """The same work with so many local steps, and no more of a personal part by itself."""
     local, sharing = replace(work.training.local, steps=steps, epochs=1, schedule=Constant()), work.training.sharing
-    together = replace(sharing, personal=replace(sharing.personal, alone=0))
-    return replace(work, training=replace(work.training, local=local, sharing=together))
+    return replace(work, training=replace(work.training, local=local, sharing=sharing.together))
 
 
 def _timed(engine: LocalEngine, work: ClientWork, steps: int) -> Trial:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing import connection
 from typing import Any
 
@@ -28,6 +28,16 @@ REPLACED = 2
 def can_fork() -> bool:
     """Whether this system can fork safely."""
     return sys.platform == "linux"
+
+
+def dealt(costs: Sequence[int], count: int) -> list[list[int]]:
+    """The numbers of the pieces of each of `count` workers, ascending. The longest piece left goes to who has least."""
+    loads, found = [0] * count, [list[int]() for _ in range(count)]
+    for piece in sorted(range(len(costs)), key=lambda i: (-costs[i], i)):
+        worker = loads.index(min(loads))
+        loads[worker] += costs[piece]
+        found[worker].append(piece)
+    return [sorted(own) for own in found]
 
 
 class Workers(Executor):
@@ -116,34 +126,26 @@ class Workers(Executor):
         # In an evaluation a batch may mix samples of several clients, so pieces are as large as possible.
         size = self._block if request.job != "evaluate" else -(-len(wave.ids) // self._count)
         pieces = [(first, wave.ids[first : first + size]) for first in range(0, len(wave.ids), size)]
-        for worker, dealt in zip(self._workers.values(), self._deal(wave, pieces), strict=True):
-            if dealt:
-                worker.ask(Told.of(request), dealt)
+        for worker, its in zip(self._workers.values(), self._deal(wave, pieces), strict=True):
+            if its:
+                worker.ask(Told.of(request), its)
         done: set[int | None] = set()
         for first, clients in pieces:
             while first not in done:
                 done.add(self._next(wave))
             rows = slice(first, first + len(clients))
             upload, own, norms = self._buffers.taken(request.job, rows, copied=len(wave.ids) < len(request.ids))
-            places, effort = (
-                np.arange(begin + first, begin + first + len(clients)),
-                self._trainer.effort(wave.only(rows)),
-            )
+            places = np.arange(begin + first, begin + first + len(clients))
+            effort = self._trainer.effort(wave.only(rows))
             yield Reply(places=places, upload=upload, client_state=own, norms=norms, effort=effort)
             if self._request is not request:
                 raise RuntimeError("this request can't be continued: the executor has since been given another request")
 
     def _deal(self, wave: Request, pieces: list[Piece]) -> list[list[Piece]]:
-        """Each worker's pieces, in order. The next longest piece goes to the worker with the fewest steps so far."""
+        """Each worker's pieces, in order; a piece takes as many steps as its longest client."""
         steps = self._trainer.steps_of(wave)
-        cost = [int(steps[first : first + len(ids)].max()) for first, ids in pieces]
-        load = [0] * self._count
-        dealt: list[list[int]] = [[] for _ in load]
-        for piece in sorted(range(len(pieces)), key=lambda i: (-cost[i], i)):
-            worker = load.index(min(load))
-            load[worker] += cost[piece]
-            dealt[worker].append(piece)
-        return [[pieces[i] for i in sorted(own)] for own in dealt]
+        costs = [int(steps[first : first + len(ids)].max()) for first, ids in pieces]
+        return [[pieces[i] for i in own] for own in dealt(costs, self._count)]
 
     def _next(self, wave: Request) -> int | None:
         """Wait until a worker has answered a piece, or has died; returns the piece's first place."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Ints, Vectors
+from ..basics.arrays import Ints, Vectors, joined
 from ..data.federated import FederatedData
 from ..data.samples import Samples
 from ..evaluation import Asked, Scorer, Split, scored
@@ -41,8 +41,7 @@ class ClientScorer:
 
     def of_each(self, job: Job, models: Iterable[Tensor], rows: Ints) -> Upload:
         """The scores `[C, k]` of each client's own model `[D]` on its samples."""
-        found = [self.of_one(job, w, row) for w, row in zip(models, np.split(rows, len(rows)), strict=True)]
-        return {name: torch.cat([of_one[name] for of_one in found]) for name in found[0]}
+        return joined([self.of_one(job, w, row) for w, row in zip(models, np.split(rows, len(rows)), strict=True)])
 
     def shapes(self, w: Tensor) -> dict[Job, Vectors]:
         """Scores `[1, k]` of the model `w` `[D]` for each job, with the names and lengths of what clients send."""

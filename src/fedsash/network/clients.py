@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..basics.errors import MOST, SettingError, check, check_count, check_positive, check_strength, one_line
-from ..basics.randomness import Purpose, generator, key, keys
+from ..basics.randomness import Purpose, fractions, generator, key, keys
 from ..basics.typed import typed
 
 
@@ -105,7 +105,7 @@ class Population:
         seconds = self._seconds[client]
         if self.clients.noise == "none":
             return seconds
-        return -seconds * math.log1p(-uniform(self._seed, Draw.WORK, client, number))
+        return -seconds * math.log1p(-_uniform(self._seed, Draw.WORK, client, number))
 
     def access(self, size: float) -> float:
         """The time that `size` bytes take on a client's own link, in seconds."""
@@ -113,7 +113,7 @@ class Population:
 
     def jitter(self, client: int, trip: int, attempt: int) -> float:
         """A random factor in [0.5, 1.5) for a back-off, so that clients do not all try again at the same time."""
-        return 0.5 + uniform(self._seed, Draw.BACKOFF, client, trip, attempt)
+        return 0.5 + _uniform(self._seed, Draw.BACKOFF, client, trip, attempt)
 
     def presence(self) -> Presence:
         """When each client is present, from time 0 on."""
@@ -158,7 +158,7 @@ class OnOffPresence(Presence):
             if number > 1:
                 self._there[client] = not self._there[client]
             mean = self._on if self._there[client] else self._off
-            self._until[client] -= mean * math.log1p(-uniform(self._seed, Draw.PRESENCE, client, number))
+            self._until[client] -= mean * math.log1p(-_uniform(self._seed, Draw.PRESENCE, client, number))
 
 
 class TracePresence(Presence):
@@ -202,11 +202,10 @@ class TracePresence(Presence):
         return table.astype(np.bool_)
 
 
-def uniform(seed: int, draw: Draw, *numbers: int) -> float:
+def _uniform(seed: int, draw: Draw, *numbers: int) -> float:
     """A number in [0, 1), a pure function of its arguments."""
     return (key(seed, Purpose.NETWORK, draw, *numbers) >> 11) * 2.0**-53
 
 
 def _uniforms(seed: int, draw: Draw, size: int) -> NDArray[np.float64]:
-    h = keys(seed, Purpose.NETWORK, draw, np.arange(size))
-    return (h >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return fractions(keys(seed, Purpose.NETWORK, draw, np.arange(size)))

@@ -26,6 +26,10 @@ class Lengths(NamedTuple):
     train: Messages
     probe: Messages | None
 
+    def of(self, probe: bool) -> Messages:
+        """Those of one kind of request."""
+        return self.probe if probe and self.probe is not None else self.train
+
 
 def model_bytes(sharing: Sharing) -> int:
     """The length in bytes of what is sent of a model: all but what stays with the clients."""

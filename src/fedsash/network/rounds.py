@@ -21,12 +21,11 @@ from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, Partia
 from ..executors import Training
 from ..executors.clients import Clients
 from .chronicle import NetworkChronicle
-from .events import begin
 from .learning import Timing, gradient_norm, passed_over
 from .messages import lengths
 from .schedulers import Synchronous
 from .settings import Network
-from .simulated import SimulatedSite
+from .simulated import SimulatedSite, begin
 from .trip import Trip
 
 INNER = "inner/"
@@ -125,7 +124,7 @@ class Clock:
         Raises `Ended` if the run ends before the request does.
         """
         site, ids = self.site, asked.ids.tolist()
-        self._learner.messages = (asked.probe and self._lengths.probe) or self._lengths.train
+        self._learner.messages = self._lengths.of(asked.probe)
         if asked.round != self._round:
             self._round, self._until = asked.round, self._scheduler.until(site)
         site.version = asked.round

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from simpy import Environment
 
@@ -16,9 +15,7 @@ from .clients import SimulatedClients
 from .learning import Learning
 from .links import Link
 from .schedulers import Scheduler
-
-if TYPE_CHECKING:
-    from .simulated import SimulatedSite
+from .simulated import SimulatedSite, begin
 
 
 @dataclass(frozen=True)
@@ -77,6 +74,4 @@ class Network:
 
     def begin(self, learning: Learning, saved: Vectors) -> SimulatedSite:
         """A federation's site at time 0. Its events depend on the seed alone."""
-        from .events import begin  # which knows these settings
-
         return begin(Environment(), self, learning, rounds=math.inf, seed=learning.federation.seed)

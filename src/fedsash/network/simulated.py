@@ -6,16 +6,18 @@ import gc
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from simpy import Environment
 
 from .clients import Population
 from .learning import Learner, Start
 from .links import Channel
-from .settings import Network
 from .site import Site, Steps
 from .trip import Trip
+
+if TYPE_CHECKING:
+    from .settings import Network
 
 
 class SimulatedSite(Site):
@@ -146,6 +148,17 @@ class SimulatedSite(Site):
         if arrived and channel.link.latency:
             arrived = yield from self._stay(channel.link.latency, until)
         return arrived, transfer.sent
+
+
+def begin(
+    env: Environment, network: Network, learner: Learner, *, rounds: float, seed: int, up: Channel | None = None
+) -> SimulatedSite:
+    """A site with its clients. `up` is a link that several sites share; without it the site has a link of its own."""
+    population = Population(network.clients, learner.samples, seed)
+    site = SimulatedSite(env, network, population, learner, up or network.link.open(env), rounds)
+    if network.seconds is not None:
+        env.timeout(network.seconds).callbacks.append(lambda _: site.end("its simulated time was over"))
+    return site
 
 
 @contextmanager

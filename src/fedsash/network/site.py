@@ -97,20 +97,6 @@ class Site(ABC):
         Without `download` the client has its model already. It works for the `share` of a training's duration.
         """
 
-    def trips(
-        self,
-        sent: Iterable[tuple[int, Start]],
-        until: float = inf,
-        download: bool = True,
-        shares: Sequence[float] = (),
-    ) -> Steps:
-        """Trips of several clients at the same time. Returns all of them when the last one is over.
-
-        Client i works for the share `shares[i]` of a training's duration; without `shares` for all of it.
-        """
-        trips = (self.trip(i, start, until, download, shares[i] if shares else 1.0) for i, start in sent)
-        return (yield from self.together(trips))
-
     def together(self, trips: Iterable[Steps]) -> Steps:
         """The results of trips that are made at the same time, when the last one is over."""
         begun = [self.env.process(trip) for trip in trips]

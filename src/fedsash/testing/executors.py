@@ -145,9 +145,9 @@ def _shards(engine: Engine) -> None:
     with _world(engine, **settings) as whole:
         request = first_request(whole)
         expected = dict(_deltas(whole, request))
-        for numbers in (
-            ([0, 3, 4], [1, 2, 5]) if expected else ()
-        ):  # an engine that answers with partial sums has no replies to compare
+        if not expected:  # partial sums: there are no replies to compare
+            return
+        for numbers in ([0, 3, 4], [1, 2, 5]):
             held = settings | {"data": small_data().shard(numbers), "sampling": Uniform(len(numbers))}
             with _world(engine, **held) as part:
                 found = dict(_deltas(part, request.only(np.array(numbers))))

@@ -26,8 +26,9 @@ SIZES = (7, 12, 3, 20, 9, 1)
 
 def small_model(dropout: float = 0.0, seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
     """A network with one hidden layer, from 4 features to 3 classes, with an optional dropout."""
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)).to(dtype)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Dropout(dropout), nn.Linear(8, 3)).to(dtype)
 
 
 def small_data(sizes: tuple[int, ...] = SIZES, seed: int = 0) -> FederatedData:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ...basics.errors import DataError, FedsashError, check, one_line
+from ...basics.errors import DataError, check, raised_as
 from ...basics.paths import plain_file
 from ...basics.storage import free
 
@@ -55,9 +55,5 @@ def content(file: Path, times: int = 1) -> bytes:
 @contextmanager
 def damages(file: Path | str) -> Iterator[None]:
     """Turn whatever a library raises for a damaged file into a `DataError` that names the file."""
-    try:
+    with raised_as(lambda why: DataError(f"{file} can't be read: {why}")):
         yield
-    except FedsashError:
-        raise
-    except Exception as error:  # a damaged file can make its reader raise anything
-        raise DataError(f"{file} can't be read: {one_line(error)}") from error

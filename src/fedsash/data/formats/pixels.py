@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from ...basics.errors import DataError, FedsashError, check, library, one_line
+from ...basics.errors import DataError, check, library, raised_as
 from ...basics.machine import cores
 from ...basics.paths import plain_file
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
@@ -140,16 +140,12 @@ def _open(place: Place, where: str, row: int, look: Look, unpacked: float) -> Im
     with library("Pillow", "these data", EXTRA):
         from PIL import Image
     name = _name(place, where, row)
-    try:
+    with raised_as(lambda why: DataError(f"{name}: the image can't be decoded ({why})")):
         if isinstance(place, np.ndarray):
             image = Image.fromarray(place.squeeze(-1) if place.shape[-1] == 1 else place)
         else:
             image = _of_8_bits(_loaded(place, unpacked, name), name)
         return image if look.size is None else _resized(image, look, unpacked, name)
-    except FedsashError:
-        raise
-    except Exception as error:  # a damaged image can make its reader raise anything
-        raise DataError(f"{name}: the image can't be decoded ({one_line(error)})") from error
 
 
 def _loaded(place: bytes | Path, unpacked: float, name: str) -> Image.Image:

@@ -13,7 +13,7 @@ import torch
 
 from ...aggregation import Aggregation
 from ...aggregation.upload_sums import UploadSums
-from ...basics.arrays import Ints, Vectors
+from ...basics.arrays import Ints, stacked
 from ...exchange import SCORES, Reply, Request
 from ..devices import own_memory
 from ..local_engine import LocalEngine
@@ -88,13 +88,8 @@ class Actor:
             rows = slice(first, first + block)
             asked = request.only(rows)
             if states:
-                asked = replace(asked, client_state=_stacked([unpacked(state) for state in states[rows]]))
+                asked = replace(asked, client_state=stacked([unpacked(state) for state in states[rows]]))
             yield self._trainer.answer(asked, places[rows])
-
-
-def _stacked(states: Sequence[Vectors]) -> Vectors:
-    """The states of clients as rows `[b, ...]`, a copy."""
-    return {name: torch.stack([state[name] for state in states]) for name in states[0]}
 
 
 def _held(replies: Iterator[Reply], first: int, made: list[Any]) -> Iterator[Reply]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -15,9 +14,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from ...basics.arrays import Vectors
+from ...basics.arrays import Vectors, joined
 from ...basics.errors import check, library, one_line
-from ...basics.fingerprint import text
 from ...basics.layout import Layout
 from ...basics.resolve import Allowed
 from ...data.federated import FederatedData
@@ -25,10 +23,10 @@ from ...evaluation import Evaluation
 from ...evaluation.first_batch import suited, try_out
 from ...exchange import Reply, Request
 from ...executors import ClientWork, LocalEngine, Training, pick_device
+from ...executors.clients import set_aside
 from ...executors.in_process import InProcess
-from ...methods import WholeMethod
 from . import wire
-from .settings import decoded
+from .settings import decoded, fingerprint
 from .versions import Versions
 
 log = logging.getLogger("fedsash")
@@ -147,7 +145,7 @@ class Node:
         from flwr.app import ConfigRecord, RecordDict
 
         evaluation = Evaluation(held_out=asked["held_out"], client_test=asked["client_test"])
-        data = held(self.data, evaluation, int(asked["seed"]))
+        data = set_aside(self.data, evaluation, int(asked["seed"]))
         each = [data.sizes.tolist(), _counts(data, data.held), _counts(data, data.client_test)]
         clients = {"clients": _numbers(data).tolist(), "sizes": each[0], "held": each[1], "tested": each[2]}
         return RecordDict({wire.SAID: ConfigRecord({"numbers": json.dumps(clients)})})
@@ -159,10 +157,10 @@ class Node:
         """
         keeps = request.client_state is None
         if keeps:
-            start = work.start(request)
+            start = work.training.first_state(request.sent)
             request = replace(request, client_state=self.versions.read(request, start))
         replies = [answer for answer in work.executor.work(request) if isinstance(answer, Reply)]
-        made = {n: torch.cat([one.client_state[n] for one in replies]) for n in replies[0].client_state}
+        made = joined([reply.client_state for reply in replies])
         if keeps and made:
             self.versions.write(request, made)
             replies = [replace(reply, client_state={}, upload=_withdrawn(reply)) for reply in replies]
@@ -176,11 +174,10 @@ class Node:
         if Layout(module).dtype != dtype:  # a frozen part may have another type, which it keeps
             module = module.to(dtype)
         sharing = replace(training.sharing, layout=Layout(module))
-        evaluation = Evaluation(held_out=found.held_out, client_test=found.client_test)
         problem = training.problem
         named = numbered_alike(self.data, problem.label_names)
         own = replace(named, task=problem.task, classes=problem.classes, transform=problem.transform)
-        data = held(suited(module, own)[0], evaluation, training.seed)
+        data = set_aside(suited(module, own)[0], found.evaluation, training.seed)
         try_out(module, problem, data.train, training.goal)
         training = replace(training, module=module, sharing=sharing)
         trainer = self.engine.trainer(ClientWork(training, data))
@@ -215,38 +212,6 @@ class Work:
     executor: InProcess
     fingerprint: str
     sizes: dict[int, int]
-
-    def start(self, request: Request) -> dict[str, torch.Tensor]:
-        """The state of a client before its first round, given what it is sent."""
-        training = self.training
-        return training.local.client_state(WholeMethod(training.method, training.sharing), request.sent)
-
-
-def held(data: FederatedData, evaluation: Evaluation, seed: int) -> FederatedData:
-    """The data of clients after samples are held out, and test samples dealt out, as an evaluation says."""
-    if evaluation.client_test and not len(data.client_test):
-        data = data.deal_test(seed)
-    return data.hold_out(evaluation.held_out, seed)
-
-
-def fingerprint(training: Training) -> str:
-    """A checksum of what a server and a node must agree on: the model's tensors, and all settings of the training.
-
-    Of the model it has the layers, the names, shapes and types, and the values of what is not trained.
-    """
-    layout = training.sharing.layout
-    fixed = {name: value for name, value in training.module.state_dict().items() if name not in layout.names}
-    names = ("method", "local", "seed", "batch", "asked", "fine_tuning")
-    said = {name: getattr(training, name) for name in names}
-    said |= {
-        "layers": repr(training.module),
-        "layout": (layout.names, [list(shape) for shape in layout.shapes], str(layout.dtype)),
-        "fixed": fixed,
-    }
-    said |= {"personal": training.sharing.personal, "buffers": training.sharing.buffers}
-    problem = training.problem
-    said |= {"task": problem.task, "classes": problem.classes, "transform": problem.transform}
-    return f"{zlib.crc32(text(said).encode()):08x}"
 
 
 def _numbers(data: FederatedData) -> Any:

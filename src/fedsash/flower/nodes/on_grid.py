@@ -18,10 +18,9 @@ from ...evaluation import Evaluation
 from ...exchange import SCORES, Answer, Answers, Executor, Missing, Reply, Request, largest_norms
 from ...executors import Training
 from . import forms, wire
-from .client import fingerprint
-from .roll_call import RollCall, Roster, Waiting, pushed
+from .roll_call import RollCall, Roster, Waiting, pulled, pushed
 from .scores import agreed, checked
-from .settings import NamedModel, encoded
+from .settings import NamedModel, encoded, fingerprint
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,10 +85,9 @@ class OnGrid(Executor):
     """
 
     def __init__(self, clients: FlowerClients, training: Training) -> None:
-        own = clients.evaluation
         self.grid, self.roll_call, self._training = clients.grid, clients.roll_call, training
         self.waiting, self.minimum = clients.waiting, clients.waiting.minimum
-        self._settings = encoded(training, clients.model, own.held_out, own.client_test)
+        self._settings = encoded(training, clients.model, clients.evaluation)
         self._fingerprint = fingerprint(training)
 
     def work(self, request: Request) -> Answers:
@@ -115,10 +113,8 @@ class OnGrid(Executor):
         until, over = time.monotonic() + self.waiting.deadline, False
         while pending and not over:
             over = time.monotonic() >= until  # what lies there at the deadline is in time
-            for reply in list(self.grid.pull_messages(list(pending))):
-                asked = pending.pop(reply.metadata.reply_to_message_id, None)
-                if asked is not None:
-                    yield from self.read(request, asked, reply)
+            for answer, places in pulled(self.grid, pending):
+                yield from self.read(request, places, answer)
             if pending and not over:
                 time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
         for places in pending.values():

@@ -6,8 +6,9 @@ import json
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ...basics.errors import RunError, check_count, check_positive, one_line, sh
 from ...basics.typed import typed
 from . import wire
 
+T = TypeVar("T")
 log = logging.getLogger("fedsash")
 
 TRIES = 3
@@ -59,9 +61,9 @@ class Roster:
     """
 
     clients: int
-    counts: dict[str, Ints] = field(default_factory=dict)
-    nodes: dict[int, int] = field(default_factory=dict)
-    _claims: dict[int, dict[int, tuple[int, ...]]] = field(default_factory=dict)
+    counts: dict[str, Ints] = field(init=False)
+    nodes: dict[int, int] = field(init=False, default_factory=dict)
+    _claims: dict[int, dict[int, tuple[int, ...]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.counts = {name: np.zeros(self.clients, dtype=np.int64) for name in COUNTS}
@@ -101,13 +103,13 @@ class Roster:
         once its predecessor has gone, under whatever id, if its numbers of samples are the same.
         """
         notes = []
-        for node, claims in self._claims.items():
-            for client, counts in claims.items() if node in live else ():
-                owner = self.nodes.get(client)
-                known = tuple(int(self.counts[name][client]) for name in COUNTS)
-                if owner == node or (owner is not None and owner in live):
-                    if owner != node:
-                        notes.append(f"node {node} says that it holds client {client}, as node {owner} does: not asked")
+        for node in filter(live.__contains__, self._claims):
+            for client, counts in self._claims[node].items():
+                owner, known = self.nodes.get(client), tuple(int(self.counts[name][client]) for name in COUNTS)
+                if owner == node:
+                    continue
+                if owner in live:
+                    notes.append(f"node {node} says that it holds client {client}, as node {owner} does: not asked")
                 elif owner is not None and known != counts:
                     said = f"client {client} with {counts} samples instead of {known}"
                     notes.append(f"node {node} holds {said}: not asked")
@@ -130,6 +132,14 @@ def pushed(grid: Any, messages: list[Any]) -> list[str]:
     return [each or "" for each in ids]
 
 
+def pulled(grid: Any, pending: dict[str, T]) -> Iterator[tuple[Any, T]]:
+    """The answers that are there, each with what was `pending` for it; a second answer is left out."""
+    for answer in list(grid.pull_messages(list(pending))) if pending else ():
+        asked = pending.pop(answer.metadata.reply_to_message_id, None)
+        if asked is not None:
+            yield answer, asked
+
+
 @dataclass(eq=False)
 class RollCall:
     """Asks the nodes of a grid who they are. `asked` is what they must know to count their samples."""
@@ -138,21 +148,18 @@ class RollCall:
     roster: Roster
     waiting: Waiting
     asked: dict[str, Any]
-    _pending: dict[str, int] = field(default_factory=dict)
-    _tries: Counter[int] = field(default_factory=Counter)
-    _said: set[str] = field(default_factory=set)
+    _pending: dict[str, int] = field(init=False, default_factory=dict)
+    _tries: Counter[int] = field(init=False, default_factory=Counter)
+    _said: set[str] = field(init=False, default_factory=set)
 
     def look(self) -> set[int]:
         """Ask the nodes that have come since the last look, and hear those that have answered; returns who is live."""
         live = set(self.grid.get_node_ids())
         new = [node for node in self.roster.unknown(live) if node not in self._pending.values()]
         self._pending |= self._ask(new)
-        for reply in list(self.grid.pull_messages(list(self._pending))) if self._pending else ():
-            node = self._pending.pop(reply.metadata.reply_to_message_id, None)
-            if node is None:  # it has answered before
-                continue
+        for answer, node in pulled(self.grid, self._pending):
             try:
-                self.roster.heard(node, wire.said(reply), self.waiting.most)
+                self.roster.heard(node, wire.said(answer), self.waiting.most)
             except Exception as error:  # of any class: a stranger says what it likes
                 if node in live:  # one that has left is asked again when it is back
                     self._failed(node, shortened(one_line(error), 300))

@@ -30,8 +30,7 @@ def checked(vectors: Vectors, training: Training, request: Request, counts: Mapp
     whatever a metric raises that has no value for these scores.
     """
     splits = training.asked.get(request.job, ())
-    numbers = ("loss", *training.goal.metrics)
-    names = {scored(split, name) for split in splits for name in numbers}
+    names = {scored(split, name) for split in splits for name in training.goal.names}
     if vectors.keys() != names:
         raise WireError(f"sent {', '.join(sorted(vectors))}: must be {', '.join(sorted(names))}")
     for name, value in vectors.items():
@@ -41,9 +40,7 @@ def checked(vectors: Vectors, training: Training, request: Request, counts: Mapp
         found, known = vectors[scored(split, "loss")].numpy(), counts[COUNTS[split]][request.ids]
         if found.shape[1] != 2 or not np.array_equal(found[:, 1], known):
             raise WireError(f"has scored other numbers of samples in {split} than it said it has")
-        values_of(
-            training.goal, {name: vectors[scored(split, name)].numpy() for name in ("loss", *training.goal.metrics)}
-        )
+        values_of(training.goal, {name: vectors[scored(split, name)].numpy() for name in training.goal.names})
     return vectors
 
 

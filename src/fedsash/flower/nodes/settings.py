@@ -7,6 +7,7 @@ and the node's owner says whether it may be imported (see `basics.resolve`). Not
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -16,12 +17,13 @@ from torch import nn
 from ... import models
 from ...aggregation import WeightedMean
 from ...basics.errors import SettingError, check
+from ...basics.fingerprint import text
 from ...basics.layout import Layout
 from ...basics.resolve import Allowed, allowed_only, resolve
 from ...basics.sharing import Personal, Sharing
 from ...data import TRANSFORMS
 from ...data.federated import Problem
-from ...evaluation import FineTuning, Goal
+from ...evaluation import Evaluation, FineTuning, Goal
 from ...executors import Training
 from ...local import OPTIMISERS, LocalTraining
 from ...methods import METHODS
@@ -58,10 +60,11 @@ class NamedModel:
         return models.build(self.name, self.options, shape=self.shape, classes=self.outputs, seed=self.seed)
 
 
-def encoded(training: Training, model: NamedModel | None, held_out: float, client_test: bool) -> str:
-    """The settings of a training as a text. Without a `model` by name, nodes need one of their own.
+def encoded(training: Training, model: NamedModel | None, evaluation: Evaluation) -> str:
+    """The settings of a training as a text, and what an evaluation sets aside.
 
-    Raises `SettingError` for a setting that has no name, such as a lambda.
+    Without a `model` by name, nodes need one of their own. Raises `SettingError` for a setting that has no name, such
+    as a lambda.
     """
     problem, goal = training.problem, training.goal
     return json.dumps(
@@ -73,8 +76,8 @@ def encoded(training: Training, model: NamedModel | None, held_out: float, clien
             "criterion": _plain(goal.criterion, "criterion"),
             "buffers": training.sharing.buffers,
             "personal": _plain(training.sharing.personal, "personal"),
-            "held_out": held_out,
-            "client_test": client_test,
+            "held_out": evaluation.held_out,
+            "client_test": evaluation.client_test,
             **{name: _plain(getattr(training, name), name) for name in _OTHERS},
         },
         sort_keys=True,
@@ -86,21 +89,20 @@ _OTHERS = ("method", "local", "seed", "batch", "asked", "fine_tuning")
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """The settings of a training at a node: the training, and how it holds out samples of its clients."""
+    """The settings of a training at a node: the training, and what an evaluation sets aside of its samples."""
 
     training: Training
-    held_out: float
-    client_test: bool
+    evaluation: Evaluation
 
 
-def decoded(text: str, module: nn.Module | None, allowed: Allowed) -> Decoded:
+def decoded(settings: str, module: nn.Module | None, allowed: Allowed) -> Decoded:
     """The settings in a text, with a `module` of the node's own, or the model that the text names.
 
     The aggregation is the server's own affair. Raises `SettingError` for names that are not registered, and not among
     the `allowed` places.
     """
     with allowed_only(allowed):
-        table = json.loads(text)
+        table = json.loads(settings)
         parts = {name: _made(table[name]) for name in (*_OTHERS, "metrics", "criterion", "personal")}
         named, problem = table["model"], Problem(test=None, **{n: _made(v) for n, v in table["problem"].items()})
         right = "the server names no model: the node needs one of its own, client_app(data, model=...)"
@@ -114,7 +116,26 @@ def decoded(text: str, module: nn.Module | None, allowed: Allowed) -> Decoded:
     training = Training(
         module=module, problem=problem, goal=goal, aggregation=WeightedMean(), sharing=sharing, sample=(), **parts
     )
-    return Decoded(training, float(table["held_out"]), bool(table["client_test"]))
+    return Decoded(training, Evaluation(held_out=table["held_out"], client_test=table["client_test"]))
+
+
+def fingerprint(training: Training) -> str:
+    """A checksum of what a server and a node must agree on: the model's tensors, and all settings of the training.
+
+    Of the model it has the layers, the names, shapes and types, and the values of what is not trained.
+    """
+    layout = training.sharing.layout
+    fixed = {name: value for name, value in training.module.state_dict().items() if name not in layout.names}
+    said = {name: getattr(training, name) for name in _OTHERS}
+    said |= {
+        "layers": repr(training.module),
+        "layout": (layout.names, [list(shape) for shape in layout.shapes], str(layout.dtype)),
+        "fixed": fixed,
+    }
+    said |= {"personal": training.sharing.personal, "buffers": training.sharing.buffers}
+    problem = training.problem
+    said |= {"task": problem.task, "classes": problem.classes, "transform": problem.transform}
+    return f"{zlib.crc32(text(said).encode()):08x}"
 
 
 def _plain(value: Any, place: str) -> Any:

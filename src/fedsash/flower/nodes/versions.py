@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Vectors
+from ...basics.arrays import Vectors, stacked
 from ...exchange import Request
 
 RUN = re.compile(r"[0-9a-zA-Z]{1,64}")
@@ -39,8 +39,7 @@ class Versions:
         Raises `NoVersion` if one is not here, or is not finite.
         """
         clients = zip(request.ids.tolist(), request.last.tolist(), strict=True)
-        rows = [self._one(request, client, version, start) for client, version in clients]
-        return {name: torch.stack([row[name] for row in rows]) for name in start}
+        return stacked([self._one(request, client, version, start) for client, version in clients])
 
     def write(self, request: Request, client_state: Vectors) -> None:
         """Write the new state `[C, ...]` of the clients of a request, and remove what no saved state needs any more."""

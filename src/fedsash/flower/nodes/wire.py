@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...basics.arrays import Vectors
+from ...basics.arrays import Vectors, joined
 from ...exchange import Reply, Request
 
 ASKED, MODEL, SERVER, CLIENTS = "request", "model", "server_state", "client_state"
@@ -131,12 +131,9 @@ def replied(replies: list[Reply], fingerprint: str, sizes: list[int]) -> Any:
     """The replies of a node's clients, in the order of its request, and their numbers of samples as a `RecordDict`."""
     from flwr.app import ConfigRecord, RecordDict
 
-    def joined(parts: list[Vectors]) -> Any:
-        return packed({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
-
     said = ConfigRecord({"fingerprint": fingerprint, "sizes": sizes})
-    uploads, own = joined([reply.upload for reply in replies]), joined([reply.client_state for reply in replies])
-    return RecordDict({SAID: said, UPLOAD: uploads, CLIENTS: own})
+    uploads, own = (joined(of) for of in ([r.upload for r in replies], [r.client_state for r in replies]))
+    return RecordDict({SAID: said, UPLOAD: packed(uploads), CLIENTS: packed(own)})
 
 
 def refused(why: str) -> Any:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ...exchange import Missing, Reply, Request
 from ..nodes.on_grid import OnGrid
+from ..nodes.roll_call import pulled
 from . import arrivals
 
 
@@ -69,13 +70,10 @@ class InFlight:
     def _answers(self, live: set[int], now: float) -> Iterator[Heard]:
         yield from self._unsent
         self._unsent = []
-        for reply in list(self._executor.grid.pull_messages(list(self._pending))) if self._pending else ():
-            one = self._pending.pop(reply.metadata.reply_to_message_id, None)
-            if one is not None:
-                places = one.request.ids * 0
-                (answer,) = self._executor.read(one.request, places, reply)
-                known = (None, answer.why) if isinstance(answer, Missing) else (answer, "")
-                yield Heard(one.client, one.request.round, *known)
+        for message, one in pulled(self._executor.grid, self._pending):
+            (answer,) = self._executor.read(one.request, one.request.ids * 0, message)
+            known = (None, answer.why) if isinstance(answer, Missing) else (answer, "")
+            yield Heard(one.client, one.request.round, *known)
         for message, one in list(self._pending.items()):
             if one.node not in live or now >= one.until:
                 del self._pending[message]

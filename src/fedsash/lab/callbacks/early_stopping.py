@@ -36,7 +36,7 @@ class EarlyStopping(Callback):
     def fits(self, federation: Driver) -> None:
         known = ["model", *federation.averages]
         check(self.model in known, "EarlyStopping.model", self.model, f"must be one of {', '.join(known)}")
-        metrics = ["loss", *federation.goal.metrics]
+        metrics = federation.goal.names
         right = f"must be one of {', '.join(metrics)}"
         check(self.metric in ("", *metrics), "EarlyStopping.metric", self.metric, right)
         right = 'needs held-out samples: set evaluation.held_out, for example to 0.1, or choose "test"'

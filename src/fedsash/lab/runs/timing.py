@@ -15,10 +15,10 @@ from simpy import Environment
 from ...basics.errors import check
 from ...evaluation import Curves, Evaluation
 from ...network.chronicle import NetworkChronicle
-from ...network.events import begin, play
 from ...network.learning import Timing
 from ...network.schedulers import Scheduler
 from ...network.settings import Network
+from ...network.simulated import begin
 from ...network.site import Site
 from ...tasks import Criterion
 from .. import files
@@ -116,7 +116,8 @@ def _played(
                 stepped(site.version)
 
         site.stepped = after
-        play(site, process)
+        site.env.process(process)
+        site.advance(lambda: False)
     return chronicle, history
 
 

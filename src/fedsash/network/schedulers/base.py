@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import Literal
 
 from ...basics.typed import typed
+from ..learning import AnyModel
 from ..site import Site, Steps
+from ..trip import Trip
 
 
 @dataclass(frozen=True)
@@ -33,3 +36,24 @@ class Scheduler(ABC):
 
         Raises `SettingError` if the scheduler does not fit the clients.
         """
+
+
+def independent(site: Site, take: Callable[[Trip, AnyModel], None]) -> Steps:
+    """Clients train independently, each from the newest model; `take` is given every upload that can be used."""
+    for client in range(site.size):
+        site.env.process(_on_its_own(site, client, take))
+    yield site.over
+
+
+def _on_its_own(site: Site, client: int, take: Callable[[Trip, AnyModel], None]) -> Steps:
+    while site.running:
+        yield from site.wait([client])
+        # a trip that is over is not held here: its models would be saved on
+        _arrived(site, (yield from site.trip(client, site.newest())), take)
+        yield site.env.timeout(0)  # first count all uploads that arrive at this instant
+
+
+def _arrived(site: Site, trip: Trip, take: Callable[[Trip, AnyModel], None]) -> None:
+    w = site.model(trip) if site.running else None
+    if w is not None:
+        take(trip, w)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 from ...basics.errors import check, check_strength
+from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
-from .base import Scheduler
+from .base import Scheduler, independent
 
 
 @dataclass(frozen=True)
@@ -44,19 +46,8 @@ class FedAsync(Scheduler):
         return 1.0 if self.weight == "constant" or x <= self.b else 1 / (self.a * (x - self.b) + 1)
 
     def run(self, site: Site) -> Steps:
-        for client in range(site.size):
-            site.env.process(self._client(site, client))
-        yield site.over
+        return independent(site, partial(self._take, site))
 
-    def _client(self, site: Site, client: int) -> Steps:
-        while site.running:
-            yield from site.wait([client])
-            # a trip that is over is not held here: its models would be saved on
-            self._take(site, (yield from site.trip(client, site.newest())))
-            yield site.env.timeout(0)  # first count all uploads that arrive at this instant
-
-    def _take(self, site: Site, trip: Trip) -> None:
-        w = site.model(trip) if site.running else None
-        if w is not None:
-            a = self.alpha * self.s(site.version - trip.start.version)
-            site.step((1 - a) * site.learner.model() + a * w)
+    def _take(self, site: Site, trip: Trip, w: AnyModel) -> None:
+        a = self.alpha * self.s(site.version - trip.start.version)
+        site.step((1 - a) * site.learner.model() + a * w)

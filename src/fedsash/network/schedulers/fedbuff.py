@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from ...basics.errors import check_count, check_rate, check_strength
 from ..learning import AnyModel
 from ..site import Site, Steps
 from ..trip import Trip
-from .base import Scheduler
+from .base import Scheduler, independent
 
 
 @dataclass(frozen=True)
@@ -34,22 +35,9 @@ class FedBuff(Scheduler):
         check_strength("FedBuff.a", self.a)
 
     def run(self, site: Site) -> Steps:
-        buffer: list[AnyModel] = []
-        for client in range(site.size):
-            site.env.process(self._client(site, client, buffer))
-        yield site.over
+        return independent(site, partial(self._take, site, list[AnyModel]()))
 
-    def _client(self, site: Site, client: int, buffer: list[AnyModel]) -> Steps:
-        while site.running:
-            yield from site.wait([client])
-            # a trip that is over is not held here: its models would be saved on
-            self._take(site, (yield from site.trip(client, site.newest())), buffer)
-            yield site.env.timeout(0)  # first count all uploads that arrive at this instant
-
-    def _take(self, site: Site, trip: Trip, buffer: list[AnyModel]) -> None:
-        w = site.model(trip) if site.running else None
-        if w is None:
-            return
+    def _take(self, site: Site, buffer: list[AnyModel], trip: Trip, w: AnyModel) -> None:
         buffer.append((1.0 + site.version - trip.start.version) ** -self.a * (w - trip.start.w))
         if len(buffer) == self.size:
             site.step(site.learner.model() + self.lr / self.size * sum(buffer))

@@ -40,10 +40,13 @@ class Synchronous(Scheduler):
         return math.inf if self.deadline is None else site.env.now + self.deadline
 
     def round(self, site: Site, asked: list[int], until: float, shares: Sequence[float] = ()) -> Steps:
-        """The trips of the clients that are asked and present, which end by `until` (`shares`: see `Site.trips`)."""
+        """The trips of the clients that are asked and present, which end by `until`.
+
+        Client i works for the share `shares[i]` of a training's duration; without `shares` for all of it.
+        """
         there = [client for client in asked if site.here(client)]
         start = site.newest()
         if not there:
             yield from site.wait(range(site.size) if site.gone(asked) else asked, until)
-        trips = yield from site.trips([(client, start) for client in there], until, shares=shares)
-        return trips
+        trips = (site.trip(client, start, until, share=shares[client] if shares else 1.0) for client in there)
+        return (yield from site.together(trips))

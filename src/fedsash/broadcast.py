@@ -40,13 +40,14 @@ class Broadcast:
     (With `"before"` and `"code"`, the clients' mean stays in the average even if the server's step is not finite and
     the round is skipped.)
 
-    Two choices may be left to an evaluation on held-out samples (`evaluation.held_out`), every `evaluation.every`
-    rounds. They need the order `"after"`. Both are ours; IMA names them as future work:
+    With `start = "auto"`, and with several names in `average`, an evaluation on held-out samples decides
+    (`evaluation.held_out`), every `evaluation.every` rounds. Both need the order `"after"`. They are ours; IMA names
+    them as future work.
 
-    - `start`: "auto" begins the broadcast after `patience` successive evaluations in which the average was better than
-      the model; a number r: from the model after r finished rounds on
     - `average`: the average that is sent; of several names, the one that was best in the last evaluation (the first of
       equal ones)
+    - `start`: a number r: from the model after r finished rounds on; "auto": once the average was better than the model
+      in `patience` evaluations in a row
     - `order`: where the average acts, after or before the server optimiser, or as in IMA's code
     - `patience`: how many evaluations in a row must favour the average before "auto" begins
     """
@@ -190,7 +191,7 @@ class Broadcaster:
         return self._observers.value(states, choice.average, w) if choice.sends(round) else w
 
     def step(
-        self, server: Server, memory: Vectors, states: AverageStates, sent: Tensor, delta: Tensor, round: int
+        self, server: Server, optimiser: Vectors, states: AverageStates, sent: Tensor, delta: Tensor, round: int
     ) -> tuple[Tensor, Vectors]:
         """The new model `[D]` and the new optimiser state, from the update `delta` `[D]` after `round` finished rounds.
 
@@ -198,12 +199,12 @@ class Broadcaster:
         """
         broadcast = self._broadcast
         if broadcast is None or broadcast.order == "after":
-            return server.step(sent, delta, memory)
+            return server.step(sent, delta, optimiser)
         choice = broadcast.first()
         self._observers.observe_apart(choice.average, states, sent + delta, round + 1)
         if not choice.sends(round + 1):
-            return server.step(sent, delta, memory)
+            return server.step(sent, delta, optimiser)
         mean = self._observers.value(states, choice.average, sent + delta) - sent
         if broadcast.order == "code" and round + 1 == choice.start:
-            return server.step(sent, mean, server.init(sent))[0], memory
-        return server.step(sent, mean, memory)
+            return server.step(sent, mean, server.init(sent))[0], optimiser
+        return server.step(sent, mean, optimiser)

@@ -1,4 +1,4 @@
-"""The exchange: what clients receive and what they send back, as plain values.
+"""The exchange: what clients receive and send back, as plain values, and who answers.
 
 The server makes a `Request` and an `Executor` answers it. The clients may live in this process, in other processes or
 on other machines. So the client half does not know the server's state, and the server does not know the samples.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from .basics.arrays import Floats, Ints, Objects, Vectors, stacked
+from .basics.errors import some
 from .basics.sharing import STATISTICS
 from .basics.shown import Shown
 from .methods import Upload
@@ -86,6 +87,11 @@ class Request(Shown):
     lineage: Lineage = field(default=(), repr=False)
     handles: Objects | None = field(default=None, repr=False)
     server_steps: int | None = field(default=None, repr=False)
+
+    @property
+    def own(self) -> Vectors:
+        """The client state `[s, ...]` that it contains; nothing if clients keep it themselves."""
+        return self.client_state or {}
 
     @property
     def finished(self) -> int:
@@ -270,17 +276,11 @@ class RoundReport:
     def lines(self) -> Iterator[str]:
         """The problems of the round, one sentence each."""
         if self.refused:
-            yield f"left out the uploads of clients {_some(self.refused)}"
+            yield f"left out the uploads of clients {some(self.refused, 10)}"
         if self.missing:
-            yield f"no answer from {_some([f'client {client} ({why})' for client, why in self.missing.items()])}"
+            yield f"no answer from {some([f'client {client} ({why})' for client, why in self.missing.items()], 10)}"
         if self.skipped:
             yield f"skipped, {self.skipped}"
-
-
-def _some(what: Sequence[object], most: int = 10) -> str:
-    """The first `most` items as text, and how many more there are."""
-    more = f" and {len(what) - most} more" if len(what) > most else ""
-    return ", ".join(map(str, what[:most])) + more
 
 
 def largest_norms(upload: Upload, client_state: Vectors, count: int) -> Tensor:

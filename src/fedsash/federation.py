@@ -22,7 +22,7 @@ from .averages import Average, Observer, Observers, check_names
 from .basics.arrays import Ints, Vectors
 from .basics.errors import RunError, check
 from .basics.fingerprint import text
-from .basics.layout import Layout, finite, wide
+from .basics.layout import Layout, check_start
 from .basics.sharing import OWN, Buffers, Personal, Sharing
 from .basics.shown import Shown
 from .basics.typed import typed
@@ -100,8 +100,9 @@ class Federation(Reached, Shown):
         check(self.seed >= 0, "Federation.seed", self.seed, "must not be negative")
         derive = partial(object.__setattr__, self)
         derive("averages", MappingProxyType(dict(self.averages)))
-        derive("module", finite(copy.deepcopy(self.model).to(pick_device(self.device))))
-        derive("layout", wide(Layout(self.module)))
+        derive("module", copy.deepcopy(self.model).to(pick_device(self.device)))
+        derive("layout", Layout(self.module))
+        check_start(self.module, self.layout)
         derive("sharing", Sharing(self.layout, self.buffers, self.personal))
         derive("_server", WholeServer(self.server, self.sharing))
         derive("clients", clients_of(self.data, self.module, self.engine, self.loss, self.evaluation, self.seed))
@@ -216,8 +217,7 @@ class Federation(Reached, Shown):
         if report.skipped:
             return replace(state, round=state.round + 1), report
         common = self.sharing.common_of(request.sent)
-        heard = request if common is request.sent else replace(request, sent=common)
-        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, heard, self.seed)
+        mean, memory = self.aggregation.release(sums.mean(), sums.accepted, replace(request, sent=common), self.seed)
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
         received = RoundMean(sent=common, update=update, mean=mean, server_state=known, clients=s, total=n)

@@ -72,7 +72,7 @@ class JointRounds:
 
     def _asked(self, i: int, state: State) -> Asked | Exception:
         try:
-            return ask(self._federations[i], state, self._clients)
+            return begin(self._federations[i], state, self._clients)
         except Exception as error:  # of this run; the others go on
             return error
 
@@ -94,13 +94,13 @@ class JointRounds:
         began = time.perf_counter()
         try:
             with threads(self._threads):
-                after, report = finish(self._federations[i], one, taken)
+                after, report = end(self._federations[i], one, taken)
         except Exception as error:  # of this run; the others go on
             return error
         return Made(after, report, share + time.perf_counter() - began)
 
 
-def ask(federation: Federation, state: State, clients: int) -> Asked:
+def begin(federation: Federation, state: State, clients: int) -> Asked:
     """A round before its steps, in which at most so many clients are padded to their number."""
     request, probed = federation.ask(state), None
     if request.job == "probe":
@@ -110,7 +110,7 @@ def ask(federation: Federation, state: State, clients: int) -> Asked:
     return Asked(state, request, probed, begun)
 
 
-def finish(federation: Federation, asked: Asked, taken: bool) -> tuple[State, RoundReport]:
+def end(federation: Federation, asked: Asked, taken: bool) -> tuple[State, RoundReport]:
     """The state after a round, whose steps are `taken` or are still to be taken by the federation's executor."""
     request, begun = asked.request, asked.begun
     if taken and begun is not None:

@@ -6,7 +6,7 @@ import copy
 import warnings
 from typing import Any
 
-from .averages.callback import NONE, TrackerCallback
+from .averages.callback import WITHOUT_AVERAGES, TrackerCallback
 from .basics.errors import ModelError, library
 
 with library("lightning", "fedsash.lightning", "fedsash[lightning]"):
@@ -69,7 +69,7 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         if "averages" not in checkpoint:
-            warnings.warn(NONE.format(trainer.ckpt_path), stacklevel=2)
+            warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed training needs."""

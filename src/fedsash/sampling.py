@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .basics.arrays import Ints
 from .basics.errors import SettingError, check, check_count, check_fraction, one_line
 from .basics.randomness import Purpose, fractions, keys
 from .basics.resolve import resolve
 from .basics.typed import typed
 
-Ids: TypeAlias = NDArray[np.int64]
-DrawFunction: TypeAlias = Callable[[int, Ids, int], Any]
+DrawFunction: TypeAlias = Callable[[int, Ints, int], Any]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +43,11 @@ class Sampling:
         check_fraction(f"{self._name}.dropout", self.dropout)
         _ = self._trace
 
-    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         """The ids [s] of the clients that are asked in `round` (from 0)."""
         raise NotImplementedError
 
-    def answers(self, round: int, ids: Ids, sizes: Ids, seed: int) -> NDArray[np.bool_]:
+    def answers(self, round: int, ids: Ints, sizes: Ints, seed: int) -> NDArray[np.bool_]:
         """For each client in `ids` [s], whether it answers in this round if it is asked, [s]."""
         mask = np.ones(len(ids), dtype=np.bool_)
         if self.dropout:
@@ -58,7 +58,7 @@ class Sampling:
             mask &= self._trace[round % len(self._trace), ids]
         return mask
 
-    def clients(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def clients(self, round: int, sizes: Ints, seed: int) -> Ints:
         """The ids of the clients that take part in a round, those that are asked and answer. There may be none.
 
         Raises `ValueError` if the settings do not fit the clients; round 0 always shows this.
@@ -66,7 +66,7 @@ class Sampling:
         ids = self.draw(round, sizes, seed)
         return ids[self.answers(round, ids, sizes, seed)]
 
-    def first(self, sizes: Ids, seed: int, rounds: int = 5) -> tuple[Ids, ...]:
+    def first(self, sizes: Ints, seed: int, rounds: int = 5) -> tuple[Ints, ...]:
         """The clients of each of the first `rounds` rounds, without empty ones; client 0 if all are empty."""
         found = (self.clients(round, sizes, seed) for round in range(rounds))
         return tuple(ids for ids in found if len(ids)) or (np.arange(1),)
@@ -111,7 +111,7 @@ class Uniform(Sampling):
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
         return self.asked(clients) * (1 - self.dropout)
 
-    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         n = len(sizes)
         return _smallest(keys(seed, Purpose.SAMPLING, round, np.arange(n)), self.asked(n))
 
@@ -133,7 +133,7 @@ class Poisson(Sampling):
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
         return self.rate * clients * (1 - self.dropout)
 
-    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         u = fractions(keys(seed, Purpose.SAMPLING, round, np.arange(len(sizes))))
         return np.flatnonzero(u < self.rate)
 
@@ -153,7 +153,7 @@ class Weighted(Sampling):
         super().__post_init__()
         check_count("Weighted.count", self.count)
 
-    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         (ids,) = np.nonzero(sizes)
         right = f"must be at most the number of clients with samples, {len(ids)}"
         check(self.count <= len(ids), "Weighted.count", self.count, right)
@@ -178,7 +178,7 @@ class FixedClients(Sampling):
         rounds = (_check_ids(f"FixedClients.rounds[{number}]", ids) for number, ids in enumerate(self.rounds))
         object.__setattr__(self, "rounds", tuple(tuple(ids.tolist()) for ids in rounds))
 
-    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         check(
             self._highest < len(sizes), "FixedClients.rounds: highest id", self._highest, f"must be below {len(sizes)}"
         )
@@ -205,7 +205,7 @@ class Function(Sampling):
         super().__post_init__()
         _ = self._rule
 
-    def draw(self, round: int, sizes: Ids, seed: int) -> Ids:
+    def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
         answer = self._rule(round, sizes, seed)
         return _check_ids(f"Function.function: answer in round {round + 1}", answer, below=len(sizes))
 
@@ -227,12 +227,12 @@ SAMPLINGS: dict[str, type[Sampling]] = {
 }
 
 
-def _smallest(values: NDArray[Any], count: int) -> Ids:
+def _smallest(values: NDArray[Any], count: int) -> Ints:
     """The positions of the `count` smallest values, sorted."""
     return np.sort(np.argpartition(values, count - 1)[:count])
 
 
-def _check_ids(field: str, given: Any, below: int = 2**63) -> Ids:
+def _check_ids(field: str, given: Any, below: int = 2**63) -> Ints:
     """The client ids in `given`, sorted; raises `ValueError` unless they are distinct, at least 0 and under `below`."""
     array = np.asarray(given)
     valid = array.ndim == 1 and (array.size == 0 or array.dtype.kind in "iu")

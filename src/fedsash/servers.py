@@ -23,7 +23,7 @@ from .basics.typed import typed
 
 @typed
 class Server:
-    """The base class of server optimisers.
+    """The base class of server optimisers. Settings that several of them have:
 
     - `lr`: the server's learning rate
     - `beta1`, `beta2`: the shares of the moments m and v that are kept in a step

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from .averages import Average
-from .averages.callback import NONE, After, TrackerCallback
+from .averages.callback import WITHOUT_AVERAGES, After, TrackerCallback
 from .basics.errors import ModelError, RunError, check, library, one_line
 
 with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
@@ -127,7 +127,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         """Take up the averages of a checkpoint when the training begins or ends."""
         place = checkpoint / FOLDER / TRACKER
         if not place.is_file():
-            warnings.warn(NONE.format(checkpoint), stacklevel=2)
+            warnings.warn(WITHOUT_AVERAGES.format(checkpoint), stacklevel=2)
             return
         try:
             self._saved = load_file(place)

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from fedsash import Evaluation, FederatedData, Tracker, Window
-from fedsash.basics.shown import LONGEST, Shown, brief, html_table, text_table
+from fedsash.basics.shown import LONGEST, Shown, fact, html_table, text_table
 from fedsash.methods import Scaffold
 from support.worlds import after, federation, learned
 
@@ -42,13 +42,13 @@ class Thing(Shown):
     ],
 )
 def test_a_value_is_a_part_of_a_line(value: object, text: str) -> None:
-    assert brief(value) == text
+    assert fact(value) == text
 
 
 def test_no_value_is_longer_than_its_part_of_the_line() -> None:
     names = {f"a rather long name, number {n}": n for n in range(99)}
     for value in ("x" * 999, names, [f"{name}" for name in names][:6], Thing("y" * 999)):
-        assert len(brief(value)) == LONGEST
+        assert len(fact(value)) == LONGEST
 
 
 def test_facts_are_the_fields_that_say_something() -> None:

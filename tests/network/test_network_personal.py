@@ -9,7 +9,6 @@ import torch
 
 from fedsash.basics.sharing import Personal
 from fedsash.network import Asynchronous, FedBuff, Link, Network, OnNetwork, SimulatedClients
-from fedsash.network.learning import passed_over
 from fedsash.network.messages import model_bytes
 from fedsash.sampling import Uniform
 from support.personal import personal
@@ -33,4 +32,4 @@ def test_rounds_on_a_network_train_the_same() -> None:
 def test_only_what_is_shared_travels_and_both_parts_take_time() -> None:
     world = personal(Personal("classifier", 3))
     assert model_bytes(world.sharing) == 8 * (world.layout.size - 15)
-    assert passed_over(world.local, world.sharing, world.sizes).tolist() == (5 * world.sizes).tolist()
+    assert world.local.whole_workload(world.sizes, 3).samples.tolist() == (5 * world.sizes).tolist()

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 
 from ..basics.arrays import Vectors
-from ..basics.errors import RunError, check, check_positive, check_strength
+from ..basics.errors import RunError, check, check_positive, check_share, check_strength
 from ..basics.randomness import Purpose, generator
 from ..basics.sharing import Buffers
 from ..basics.typed import typed
@@ -40,7 +40,7 @@ class Adaptive:
     noise: float | None = None
 
     def __post_init__(self) -> None:
-        check(0 <= self.quantile <= 1, "Adaptive.quantile", self.quantile, "must be between 0 and 1")
+        check_share("Adaptive.quantile", self.quantile)
         check_strength("Adaptive.rate", self.rate)
         check_positive("Adaptive.noise", self.noise)
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check, check_share
 from ..basics.sharing import Buffers
 from ..basics.typed import typed
 from ..exchange import Effort, Request
@@ -33,7 +33,9 @@ class Aggregation:
     _: KW_ONLY
     limit: float = 1e6
     uniform: ClassVar[tuple[str, ...]] = ()
+    """Vectors of `derive` that are averaged uniformly, whatever the method's weighting."""
     normalises: ClassVar[bool] = False
+    """Whether `derive` needs `Effort.normaliser`. Then clients must step by SGD."""
     private: ClassVar[bool] = False
     """Whether the clients' updates are protected. Then a round moves the model without any upload, too."""
 
@@ -56,8 +58,8 @@ class Aggregation:
         """What it remembers from round to round, as it is before the first one."""
         return {}
 
-    def at(self, memory: Vectors) -> Aggregation:
-        """The rule as it is in a round that begins with this `memory`."""
+    def at(self, state: Vectors) -> Aggregation:
+        """The rule as it is in a round that begins with this `state` of it."""
         return self
 
     def derive(self, upload: Upload, effort: Effort) -> Upload:
@@ -138,7 +140,7 @@ class FedGMA(Aggregation):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(0 <= self.threshold <= 1, "FedGMA.threshold", self.threshold, "must be between 0 and 1")
+        check_share("FedGMA.threshold", self.threshold)
 
     @property
     def keeps_updates(self) -> bool:

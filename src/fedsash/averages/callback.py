@@ -19,7 +19,7 @@ from .tracker import Tracker
 
 After = Literal["step", "epoch"]
 
-NONE = "{} has no averages: they begin with the training that follows"
+WITHOUT_AVERAGES = "{} has no averages: they begin with the training that follows"
 """The warning for a checkpoint of a training without the callback."""
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check, check_fraction
 from . import exact_sums
 from .base import Average, check_vector
 from .pieces import Pieces
@@ -50,7 +50,7 @@ class EMA(Average):
     precision: Literal["auto", "single", "double"] = "auto"
 
     def __post_init__(self) -> None:
-        check(0 <= self.decay < 1, "EMA.decay", self.decay, "must be at least 0 and less than 1")
+        check_fraction("EMA.decay", self.decay)
         right = 'must not be "zero" with warmup: its correction needs a constant decay'
         check(not (self.warmup and self.start == "zero"), "EMA.start", self.start, right)
 

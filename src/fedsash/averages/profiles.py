@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import check
-from .ema import EMA
+from ..basics.errors import check, check_fraction
 
 Profile = NDArray[np.float64]
 
@@ -22,7 +21,7 @@ FLATTEST = 1 / math.sqrt(12)
 
 def ema(decay: float, n: int) -> Profile:
     """The profile of `EMA(decay)` after n models: `(1 - decay) decay^(n-i)`, and `decay^(n-1)` for the first one."""
-    EMA(decay)  # refuses an invalid decay
+    check_fraction("decay", decay)
     p = (1 - decay) * decay ** np.arange(n - 1, -1, -1, dtype=np.float64)
     p[0] = decay ** (n - 1)
     return p

@@ -15,7 +15,7 @@ from .moving_sum import MovingSum
 from .pieces import Pieces
 from .places import Place
 
-NONE: Mapping[int, Pieces] = {}
+NOTHING_COMES: Mapping[int, Pieces] = {}
 
 
 class Trajectory:
@@ -71,7 +71,7 @@ class Trajectory:
         if any(past.moves for past in self._pasts):
             self.place.expect(min(self.place.rounds))  # the first to go, and then it is subtracted
 
-    def forget(self, coming: Mapping[int, Pieces] = NONE, wipe: bool = False) -> None:
+    def forget(self, coming: Mapping[int, Pieces] = NOTHING_COMES, wipe: bool = False) -> None:
         """Drop the models that no `Past` needs; with `wipe`, nothing of them stays in memory.
 
         `coming` is the model that will be put next, by its round (see `MovingSum.lose`).

@@ -5,7 +5,7 @@ The command line prints such an error without a traceback. Any other exception i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import is_dataclass
 from math import inf
@@ -95,6 +95,11 @@ def check_fraction(field: str, value: float | None) -> None:
     check(value is None or 0 <= value < 1, field, value, "must be at least 0 and below 1")
 
 
+def check_share(field: str, value: float) -> None:
+    """Raise `SettingError` unless a share is at least 0 and at most 1."""
+    check(0 <= value <= 1, field, value, "must be between 0 and 1")
+
+
 def check_rate(field: str, value: float) -> None:
     """Raise `SettingError` unless a server's learning rate is above 0 and at most `MOST`; at 0 no round would move."""
     check(0 < value <= MOST, field, value, f"must be above 0 and at most {MOST:,}")
@@ -156,6 +161,12 @@ def brief(value: object) -> str:
 def shortened(text: str, most: int = 100) -> str:
     """A text of at most `most` characters; the end of a longer one is replaced by three dots."""
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def some(items: Iterable[object], most: int = 6) -> str:
+    """The items as text. Of many items, only the first `most` and the number of the others."""
+    texts = list(map(str, items))
+    return ", ".join(texts[:most]) + (f" and {len(texts) - most:,} more" if len(texts) > most else "")
 
 
 def printable(text: str) -> str:

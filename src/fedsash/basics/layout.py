@@ -258,11 +258,11 @@ def _like(tensor: Tensor, view: Tensor) -> Tensor:
     return view.round().to(tensor.dtype) if _counts(tensor) else view
 
 
-def finite(module: nn.Module) -> nn.Module:
-    """The module itself. Raises `ModelError`, which names the first bad tensor, if training can't begin from it.
+def check_start(module: nn.Module, layout: Layout) -> None:
+    """Raise an error, which names the first bad tensor, if training can't begin from a module.
 
     The values of trainable parameters must be finite. Frozen parameters and buffers must not be NaN; they may be
-    infinite, as in a mask.
+    infinite, as in a mask. Weights of 16 bits are refused, since small updates vanish in a sum over clients.
     """
     for name, p in module.named_parameters():
         if p.requires_grad and (bad := int((~p.detach().isfinite()).sum())):
@@ -270,11 +270,5 @@ def finite(module: nn.Module) -> nn.Module:
     for name, value in (*module.named_parameters(), *module.named_buffers()):
         if bad := int(value.detach().isnan().sum()):
             raise ModelError(f"{name} has {bad} values that are NaN: training must begin from numbers")
-    return module
-
-
-def wide(layout: Layout) -> Layout:
-    """The layout. Raises `SettingError` for weights of 16 bits, since small updates vanish in a sum over clients."""
     right = 'must be float32 or float64: sums over clients need the digits; engine.precision can be "bfloat16"'
     check(layout.dtype.itemsize >= 4, "Federation.model: type of its weights", layout.dtype, right)
-    return layout

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from .arrays import Vectors
-from .errors import ModelError, check, check_count, shortened
+from .errors import LONGEST, ModelError, check, check_count, shortened
 from .layout import Layout, ModelSlice
 from .typed import typed
 
@@ -39,7 +39,7 @@ class Personal:
     alone: int = 0
 
     def __post_init__(self) -> None:
-        check_count("Personal.alone", self.alone, least=0, most=100_000)
+        check_count("Personal.alone", self.alone, least=0, most=LONGEST)
         check(
             self.part != "", "Personal.part", self.part, "must name a part of the model; leave it out if nothing stays"
         )

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor, nn
 
+from .errors import shortened, some
+
 LONGEST = 60
 """At most so many characters of a value are shown."""
 
@@ -33,10 +35,10 @@ class Shown:
 
     def _lines(self) -> list[tuple[str, str]]:
         """Each fact as text, without facts that are None or empty."""
-        return [(name, brief(value)) for name, value in self.facts().items() if not _empty(value)]
+        return [(name, fact(value)) for name, value in self.facts().items() if not _empty(value)]
 
 
-def brief(value: object) -> str:
+def fact(value: object) -> str:
     """A short text of a value: a tensor's type and shape, a module's size, the number of items in a long list."""
     match value:
         case Tensor() | np.ndarray():
@@ -44,17 +46,16 @@ def brief(value: object) -> str:
         case nn.Module():
             text = f"{type(value).__name__} of {_parameters(value)}"
         case Mapping():
-            text = _listed([str(name) for name in value])
+            text = f"[{some(value)}]"
         case list() | tuple():
-            text = _listed([brief(item) for item in value]) if len(value) <= 6 else f"{len(value):,} items"
+            text = f"[{some(map(fact, value))}]" if len(value) <= 6 else f"{len(value):,} items"
         case str():
             text = value
         case float():
             text = f"{value:.4g}"
         case _:
             text = type(value).__name__ if type(value).__repr__ is object.__repr__ else repr(value)
-    text = " ".join(text.split())
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+    return shortened(" ".join(text.split()), LONGEST)
 
 
 def html_table(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -79,10 +80,6 @@ def _parameters(module: nn.Module) -> str:
     size = sum(p.numel() for p in module.parameters())
     frozen = sum(p.numel() for p in module.parameters() if not p.requires_grad)
     return f"{size:,} parameters" + (f", {frozen:,} of them frozen" if frozen else "")
-
-
-def _listed(names: list[str], most: int = 6) -> str:
-    return f"[{', '.join(names[:most])}{f' and {len(names) - most} more' if len(names) > most else ''}]"
 
 
 def _empty(value: object) -> bool:

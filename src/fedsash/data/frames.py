@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, check, library, shortened
+from ..basics.errors import DataError, check, library, shortened, some
 from ..basics.paths import plain_file, similar
 from .arrays import user_numbers
 from .formats import parquet, saved
 from .formats.memory import check_room, content, damages
-from .formats.splits import asked, is_of, some, tested
+from .formats.splits import asked, is_of, tested
 
 if TYPE_CHECKING:
     import pandas

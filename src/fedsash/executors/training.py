@@ -187,9 +187,7 @@ class ClientWork:
     @property
     def steps(self) -> Ints:
         """The number of local steps of each of these clients in a round."""
-        local, sizes = self.training.local, self.data.sizes
-        alone = local.passes.workload(sizes, self.training.sharing.personal.alone)
-        return local.workload(sizes).steps + alone.steps
+        return self.training.local.whole_workload(self.data.sizes, self.training.sharing.personal.alone).steps
 
     @property
     def on_cpu(self) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..evaluation import NOT_EVALUATED, SPLITS, Curves, Evaluation
 from ..tasks import Criterion
+from ..tasks.criterion import UNKNOWN
 from . import terminal
 from .client_results import HEADS, client_rows, counted
 from .summaries import metric_of, privacy_text, stuck_text
@@ -14,7 +15,6 @@ from .summaries import metric_of, privacy_text, stuck_text
 if TYPE_CHECKING:
     from rich.table import Table
 
-MISSING = "-"
 NAME = 24
 """Names of models up to this length are never folded."""
 
@@ -114,8 +114,8 @@ def cells(name: str, of_model: Mapping[str, Any], criterion: Criterion) -> list[
     unit, points = (" %", " points") if criterion.share else ("", "")
     return [
         criterion.text(of_model["value"]),
-        mean if mean == MISSING else f"{mean}{unit}",
-        MISSING if best is None else f"{criterion.text(best['value'])} ({best['round']})",
-        MISSING if rounds is None else str(rounds),
-        MISSING if gain is None or name == "model" else f"{criterion.spread(gain, None, sign='+')}{points}",
+        mean if mean == UNKNOWN else f"{mean}{unit}",
+        UNKNOWN if best is None else f"{criterion.text(best['value'])} ({best['round']})",
+        UNKNOWN if rounds is None else str(rounds),
+        UNKNOWN if gain is None or name == "model" else f"{criterion.spread(gain, None, sign='+')}{points}",
     ]

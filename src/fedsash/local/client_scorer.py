@@ -15,7 +15,7 @@ from ..evaluation import Asked, Scorer, Split, scored
 from ..exchange import Job
 from ..methods import Upload
 
-NONE = np.empty(0, dtype=np.int64)
+NO_ROWS = np.empty(0, dtype=np.int64)
 
 
 class ClientScorer:
@@ -35,7 +35,7 @@ class ClientScorer:
         found: Upload = {}
         for split in self._asked[job]:
             samples, of = self._samples[split]
-            scores = self._scorer.scores(w, samples, [of[row] if len(of) else NONE for row in rows])
+            scores = self._scorer.scores(w, samples, [of[row] if len(of) else NO_ROWS for row in rows])
             found |= {scored(split, name): torch.from_numpy(sums) for name, sums in scores.items()}
         return found
 
@@ -45,7 +45,7 @@ class ClientScorer:
 
     def shapes(self, w: Tensor) -> dict[Job, Vectors]:
         """Scores `[1, k]` of the model `w` `[D]` for each job, with the names and lengths of what clients send."""
-        found = self._scorer.scores(w, self._samples["clients"][0], [NONE]) if self._asked else {}
+        found = self._scorer.scores(w, self._samples["clients"][0], [NO_ROWS]) if self._asked else {}
         return {
             job: {scored(split, name): torch.from_numpy(sums) for split in splits for name, sums in found.items()}
             for job, splits in self._asked.items()

@@ -18,9 +18,9 @@ def effort_of(
     `local` are the settings in the round. A personal part trains `alone` for so many passes before. With `normalises`
     it contains FedNova's normalisers.
     """
-    work, before = local.workload(sizes, amounts), local.passes.workload(sizes, alone)
-    normaliser = local.coefficients(work.steps, method) if normalises else None
-    return Effort(work.samples + before.samples, work.steps, normaliser)
+    steps = local.workload(sizes, amounts).steps
+    normaliser = local.coefficients(steps, method) if normalises else None
+    return Effort(local.whole_workload(sizes, alone, amounts).samples, steps, normaliser)
 
 
 def no_effort(clients: int) -> Effort:

@@ -25,6 +25,8 @@ from ..methods.base import Scalar
 class Optimiser:
     """The base class of local optimisers. An optimiser holds settings only; its moments are tensors of the clients.
 
+    Settings that several of them have:
+
     - `weight_decay`: times w, it is added to the direction: an L2 term
     - `momentum`: the share of the last step that goes on; 0 for none
     - `epsilon`: what keeps the divisor above 0

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..aggregation import Aggregation
 from ..basics.arrays import Floats, Ints, Vectors
-from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, check_strength
+from ..basics.errors import LONGEST, MOST, check, check_count, check_positive, check_share, check_strength
 from ..basics.randomness import Purpose, fold, fractions, keys
 from ..basics.typed import typed
 from ..methods import Method, WholeMethod
@@ -65,7 +65,7 @@ class LocalTraining:
         _check_amount("LocalTraining.steps", self.steps)
         fixed = isinstance(self.epochs, int) or not self.schedule.moves_epochs
         check(fixed, "LocalTraining.epochs", self.epochs, "must be one number with a schedule of epochs")
-        check(0 <= self.stragglers <= 1, "LocalTraining.stragglers", self.stragglers, "must be between 0 and 1")
+        check_share("LocalTraining.stragglers", self.stragglers)
         right = "can't be combined with epochs, or with a schedule of epochs: set either steps or epochs"
         of_epochs = self.epochs != 1 or self.schedule.moves_epochs
         check(self.steps is None or not of_epochs, "LocalTraining.steps", self.steps, right)
@@ -130,6 +130,11 @@ class LocalTraining:
         mean = sum(self._range) / 2
         mean -= self.stragglers * (mean - 1) / 2
         return self.batching.workload(sizes, max(round(mean), 1) if amounts is None else amounts)
+
+    def whole_workload(self, sizes: Ints, alone: int, amounts: Ints | None = None) -> Workload:
+        """The workload with that of a personal part, which first trains `alone` for so many passes (see `workload`)."""
+        rest, before = self.workload(sizes, amounts), self.passes.workload(sizes, alone)
+        return replace(rest, steps=rest.steps + before.steps, samples=rest.samples + before.samples)
 
     def rates(self, steps: Ints, method: Method) -> Floats:
         """The learning rates `[K, C]` of clients that take `steps` `[C]` steps; 0 after a client's last step."""

@@ -129,7 +129,7 @@ class Trainer:
             request = request.only(np.minimum(np.arange(padded), count - 1))
         numbers = self._numbers_of(request)
         w, statistics = self._received(request)
-        remembered = request.client_state or {}
+        remembered = request.own
         run, moments = self._local_run(request, numbers, w), self.local.recalled(w, remembered)
         plan = self.batches.plan(request.round, request.ids, self._amounts(request))
         inputs = StepInputs(
@@ -155,17 +155,17 @@ class Trainer:
         """The uploads and the new client state of a training whose steps are taken, as new tensors."""
         inputs, request = begun.inputs, begun.request
         upload, kept = self.method.upload(begun.run)
-        kept = kept | self.local.remembered(inputs.moments, begun.taken, request.client_state or {})
+        kept = kept | self.local.remembered(inputs.moments, begun.taken, request.own)
         trained = inputs.w if inputs.statistics is None else torch.cat([inputs.w, inputs.statistics], dim=1)
         upload = upload | self.sharing.statistics_upload(trained, request.sent)
         kept = kept | self.sharing.own_state(trained)
-        check_complete(self.method, upload, kept, request.client_state or {})
+        check_complete(self.method, upload, kept, request.own)
         return _first(begun.count, upload), _first(begun.count, kept)
 
     def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:
         """Let the personal part of the clients take its steps alone, in place; returns how many these are, `[C, 1]`."""
         plan = self._alone.plan(request.round, request.ids, self.sharing.personal.alone)
-        numbers = self._step_numbers(request.client_state or {}, 1, len(plan.index))
+        numbers = self._step_numbers(request.own, 1, len(plan.index))
         draws = self._draws(request, plan, Purpose.ALONE_STEP)
         rates = self._by_step(self._local_at(request.finished).rates(plan.steps, FedAvg()))
         self.steps_alone(replace(inputs, rates=rates, numbers=numbers, draws=draws))
@@ -180,7 +180,7 @@ class Trainer:
 
         A client that keeps entries of the model puts them into the model that it scores.
         """
-        rows, own = self.batches.rows(request.ids), (request.client_state or {}).get(OWN)
+        rows, own = self.batches.rows(request.ids), request.own.get(OWN)
         if own is None:
             return self.scorer.of_one(request.job, request.sent, rows), {}
         models = (self.sharing.with_own(request.sent, row) for row in own)
@@ -190,7 +190,7 @@ class Trainer:
         """The scores of each client's copy of the model, which it has trained before; no new client state."""
         if self.tuner is None:
             return self.evaluate(request)
-        own = {name: rows for name, rows in (request.client_state or {}).items() if name == OWN}
+        own = {name: rows for name, rows in request.own.items() if name == OWN}
         upload, kept = self.tuner.train(replace(request, server_state={}, client_state=own))
         models = request.sent + self.sharing.model_change(upload["delta"], upload)
         if OWN in kept:
@@ -206,12 +206,11 @@ class Trainer:
     def steps_of(self, request: Request) -> Ints:
         """How many local steps the clients of a request to train take, `[C]`."""
         sizes = self.batches.sizes[self.batches.rows(request.ids)]
-        alone = self.local.passes.workload(sizes, self.sharing.personal.alone)
-        return self.local.workload(sizes, self._amounts(request)).steps + alone.steps
+        return self.local.whole_workload(sizes, self.sharing.personal.alone, self._amounts(request)).steps
 
     def _received(self, request: Request) -> tuple[Tensor, Tensor | None]:
         """New copies of what the clients of a request train, `[C, ...]`, and of their statistics, if there are any."""
-        own, trained = (request.client_state or {}).get(OWN), self.sharing.trained
+        own, trained = request.own.get(OWN), self.sharing.trained
         w = self.sharing.to_clients(request.sent, own).expand(len(request.ids), -1)
         if w.shape[1] == trained:
             return _copied(w), None
@@ -226,7 +225,7 @@ class Trainer:
             sent=self.sharing.common_of(request.sent),
             **numbers.columns,
             server_state=request.server_state,
-            client_state={name: rows for name, rows in (request.client_state or {}).items() if name != OWN},
+            client_state={name: rows for name, rows in request.own.items() if name != OWN},
             round_state={},
             layout=self.sharing.common,
             full_grad=partial(self._full_gradient, request, w),

@@ -244,8 +244,3 @@ def with_numbers(method: Method, numbers: Vectors) -> Method:
 def plus(a: Tensor, b: Tensor, factor: Scalar) -> Tensor:
     """`a + factor * b`, for one number or for one that a tensor holds."""
     return a + factor * b if isinstance(factor, Tensor) else torch.add(a, b, alpha=factor)
-
-
-def zeros(w: Tensor) -> Tensor:
-    """A vector of zeros like `w`."""
-    return torch.zeros_like(w)

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class EWC(Method):
         check_strength("EWC.mu", self.mu)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"fisher": zeros(w)}
+        return {"fisher": torch.zeros_like(w)}
 
     def round_state(self, local: LocalRun) -> Vectors:
-        return {"squares": zeros(local.w)}
+        return {"squares": torch.zeros_like(local.w)}
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)

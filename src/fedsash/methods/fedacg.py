@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass
 
+import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_strength
+from ..basics.errors import check_fraction, check_strength
 from ..basics.layout import Layout
-from .base import Method, RoundMean, Step, Weighting, plus, zeros
+from .base import Method, RoundMean, Step, Weighting, plus
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class FedACG(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check(0 <= self.lam < 1, "FedACG.lam", self.lam, "must be in [0, 1)")
+        check_fraction("FedACG.lam", self.lam)
         check_strength("FedACG.beta", self.beta)
 
     @property
@@ -40,7 +41,7 @@ class FedACG(Method):
         return self.beta
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"m": zeros(w)}
+        return {"m": torch.zeros_like(w)}
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         return w + self.lam * server_state["m"], {}

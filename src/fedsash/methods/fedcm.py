@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check
 from ..basics.layout import Layout
-from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 
 @dataclass(frozen=True)
@@ -33,14 +33,14 @@ class FedCM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check_share("FedCM", self.alpha)
+        check_alpha("FedCM", self.alpha)
 
     @property
     def needs_sgd(self) -> str:
         return MEAN_DIRECTION
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"Delta": zeros(w)}
+        return {"Delta": torch.zeros_like(w)}
 
     def direction(self, step: Step) -> Tensor:
         return torch.lerp(step.server_state["Delta"], step.grad(step.w), self.alpha)
@@ -57,6 +57,6 @@ def with_direction(local: LocalRun) -> Upload:
     return {"delta": local.delta, "Delta": local.direction}
 
 
-def check_share(method: str, alpha: float) -> None:
-    """Raise `ValueError` unless 0 < `alpha` <= 1."""
+def check_alpha(method: str, alpha: float) -> None:
+    """Raise `SettingError` unless 0 < `alpha` <= 1."""
     check(0 < alpha <= 1, f"{method}.alpha", alpha, "must be above 0 and at most 1")

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import MOST, check, check_strength
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, plus
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,10 @@ class FedDyn(Method):
         return self.alpha
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"h": zeros(w)}
+        return {"h": torch.zeros_like(w)}
 
     def client_state(self, w: Tensor) -> Vectors:
-        return {"g": zeros(w)}
+        return {"g": torch.zeros_like(w)}
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         return w, {}
@@ -110,7 +110,7 @@ class AdaBest(Method):
         return {"avg": w.clone()} | code
 
     def client_state(self, w: Tensor) -> Vectors:
-        return {"h": zeros(w), "next": zeros(w[:1])}  # t_i + 1, so that 0 is never
+        return {"h": torch.zeros_like(w), "next": torch.zeros_like(w[:1])}  # t_i + 1, so that 0 is never
 
     def send(self, w: Tensor, server_state: Vectors, round: int) -> tuple[Tensor, Vectors]:
         return w, {"m": server_state["m"]} if self.variant == "code" else {}

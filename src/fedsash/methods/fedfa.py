@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_strength
+from ..basics.errors import check, check_count, check_share, check_strength
 from ..basics.layout import Layout
 from .base import LocalRun, Method, RoundMean, Step, Upload
 
@@ -52,10 +52,10 @@ class FedFA(Method):
 
     def __post_init__(self) -> None:
         check_strength("FedFA.lam", self.lam)
-        check(0 <= self.momentum <= 1, "FedFA.momentum", self.momentum, "must be between 0 and 1")
+        check_share("FedFA.momentum", self.momentum)
         check_strength("FedFA.calibration", self.calibration)
-        check_strength("FedFA.anchors_from", self.anchors_from)
-        check_strength("FedFA.calibrate_from", self.calibrate_from)
+        check_count("FedFA.anchors_from", self.anchors_from, least=0)
+        check_count("FedFA.calibrate_from", self.calibrate_from, least=0)
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
         classes, d = layout.linear(w)[0].shape

@@ -10,8 +10,8 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check_strength
 from ..basics.layout import Layout
-from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting, zeros
-from .fedcm import check_share, with_direction
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Scalar, Step, Upload, Weighting
+from .fedcm import check_alpha, with_direction
 
 TINY = 1e-16
 """Added to a norm before a division by it, as in the published codes."""
@@ -30,7 +30,7 @@ class FedSAM(Method):
     rho: float = 0.1
 
     def __post_init__(self) -> None:
-        _check_rho("FedSAM", self.rho)
+        check_strength("FedSAM.rho", self.rho)
 
     def direction(self, step: Step) -> Tensor:
         return _sharp_gradient(step, self.rho)
@@ -54,7 +54,7 @@ class FedASAM(Method):
     eta: float = 0.2
 
     def __post_init__(self) -> None:
-        _check_rho("FedASAM", self.rho)
+        check_strength("FedASAM.rho", self.rho)
         check_strength("FedASAM.eta", self.eta)
 
     def direction(self, step: Step) -> Tensor:
@@ -78,15 +78,15 @@ class MoFedSAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check_share("MoFedSAM", self.alpha)
-        _check_rho("MoFedSAM", self.rho)
+        check_alpha("MoFedSAM", self.alpha)
+        check_strength("MoFedSAM.rho", self.rho)
 
     @property
     def needs_sgd(self) -> str:
         return MEAN_DIRECTION
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"Delta": zeros(w)}
+        return {"Delta": torch.zeros_like(w)}
 
     def direction(self, step: Step) -> Tensor:
         return torch.lerp(step.server_state["Delta"], _sharp_gradient(step, self.rho), self.alpha)
@@ -116,10 +116,10 @@ class FedLESAM(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        _check_rho("FedLESAM", self.rho)
+        check_strength("FedLESAM.rho", self.rho)
 
     def client_state(self, w: Tensor) -> Vectors:
-        return {"old": zeros(w), "known": zeros(w[:1])}
+        return {"old": torch.zeros_like(w), "known": torch.zeros_like(w[:1])}
 
     def round_state(self, local: LocalRun) -> Vectors:
         way = (local.client_state["old"] - local.sent) * local.client_state["known"]
@@ -143,7 +143,3 @@ def _sharp_gradient(step: Step, rho: Scalar, scale: Tensor | None = None) -> Ten
     norm = torch.linalg.vector_norm(way, dim=1, keepdim=True)
     e = (way if scale is None else scale * way) * (rho / (norm + TINY))
     return step.grad(step.w + e)
-
-
-def _check_rho(method: str, rho: float) -> None:
-    check_strength(f"{method}.rho", rho)

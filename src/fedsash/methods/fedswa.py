@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check, check_strength
+from ..basics.errors import check_share, check_strength
 from ..basics.layout import Layout
 from ..schedules import LocalSchedule, SawTooth
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 from .scaffold import OPTION_II, corrected, variate, variates
 
 
@@ -79,7 +80,7 @@ class FedMoSWA(Method):
 
     def __post_init__(self) -> None:
         _check(self)
-        check(0 <= self.gamma <= 1, "FedMoSWA.gamma", self.gamma, "must be between 0 and 1")
+        check_share("FedMoSWA.gamma", self.gamma)
 
     @property
     def local_schedule(self) -> LocalSchedule:
@@ -94,10 +95,10 @@ class FedMoSWA(Method):
         return self.option == "I"
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"m": zeros(w)}
+        return {"m": torch.zeros_like(w)}
 
     def client_state(self, w: Tensor) -> Vectors:
-        return {"c": zeros(w)}
+        return {"c": torch.zeros_like(w)}
 
     def round_state(self, local: LocalRun) -> Vectors:
         return variates(local, local.server_state["m"], self.option)

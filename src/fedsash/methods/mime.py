@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check_fraction
 from ..basics.layout import Layout
-from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 CENTRAL = "the method's steps are those of the central optimiser, whose moments are frozen during a round"
 """Why Mime and MimeLite need SGD at the clients."""
@@ -38,7 +38,7 @@ class Mime(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check(0 <= self.beta < 1, "Mime.beta", self.beta, "must be in [0, 1)")
+        check_fraction("Mime.beta", self.beta)
 
     @property
     def needs_sgd(self) -> str:
@@ -49,7 +49,7 @@ class Mime(Method):
         return True
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"m": zeros(w)} if self.beta else {}
+        return {"m": torch.zeros_like(w)} if self.beta else {}
 
     def probe(self, local: LocalRun) -> Upload:
         return {"c": local.full_grad(local.w)}
@@ -81,7 +81,7 @@ class MimeLite(Method):
     weighting: Weighting = "uniform"
 
     def __post_init__(self) -> None:
-        check(0 <= self.beta < 1, "MimeLite.beta", self.beta, "must be in [0, 1)")
+        check_fraction("MimeLite.beta", self.beta)
 
     @property
     def needs_sgd(self) -> str:
@@ -92,7 +92,7 @@ class MimeLite(Method):
         return self.beta > 0
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"m": zeros(w)} if self.beta else {}
+        return {"m": torch.zeros_like(w)} if self.beta else {}
 
     def direction(self, step: Step) -> Tensor:
         g = step.grad(step.w)

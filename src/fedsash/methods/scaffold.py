@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.layout import Layout
-from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting, zeros
+from .base import MEAN_DIRECTION, LocalRun, Method, RoundMean, Step, Upload, Weighting
 
 OPTION_II = f'{MEAN_DIRECTION}; option = "I" and option = "raw" take any optimiser'
 """Why option II needs SGD."""
@@ -51,10 +52,10 @@ class Scaffold(Method):
         return self.option == "I"
 
     def server_state(self, w: Tensor, layout: Layout) -> Vectors:
-        return {"c": zeros(w)}
+        return {"c": torch.zeros_like(w)}
 
     def client_state(self, w: Tensor) -> Vectors:
-        return {"c": zeros(w)}
+        return {"c": torch.zeros_like(w)}
 
     def round_state(self, local: LocalRun) -> Vectors:
         return variates(local, local.server_state["c"], self.option)
@@ -73,7 +74,7 @@ class Scaffold(Method):
 
 def variates(local: LocalRun, c: Tensor, option: str) -> Vectors:
     """The round state: the correction c - c_i of every step, and with "raw" a sum of the gradients."""
-    raw = {"raw": zeros(local.w)} if option == "raw" else {}
+    raw = {"raw": torch.zeros_like(local.w)} if option == "raw" else {}
     return {"correction": c - local.client_state["c"]} | raw
 
 

@@ -52,6 +52,7 @@ __all__ = [
     "mobilenet_v2_gn",
     "resnet18_gn",
     "resnet20_gn",
+    "shakespeare_lstm",
     "vgg11_gn",
     "vit",
 ]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 
 from ..basics.errors import check_choice
-from .cnn import image
+from .parts import image, network
 
 
 def alexnet_gn(shape: Sequence[int], classes: int, variant: Literal["code", "paper"] = "code") -> nn.Module:
@@ -39,4 +38,4 @@ def alexnet_gn(shape: Sequence[int], classes: int, variant: Literal["code", "pap
         *(nn.Linear(256 * 6 * 6, hidden), nn.ReLU()),
         *(nn.Linear(hidden, feature), nn.ReLU()),
     )
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(feature, classes)))
+    return network(features, nn.Linear(feature, classes))

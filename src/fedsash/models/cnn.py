@@ -6,12 +6,11 @@ the papers' images the numbers of parameters are those of the papers. `SettingEr
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import nn
 
-from ..basics.errors import check
+from .parts import image, max_of_relu, network
 
 
 def fmnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
@@ -70,7 +69,7 @@ def lenet5(shape: Sequence[int], classes: int) -> nn.Module:
         *(nn.Linear(16 * height * breadth, 120), nn.ReLU()),
         *(nn.Linear(120, 84), nn.ReLU()),
     )
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(84, classes)))
+    return network(features, nn.Linear(84, classes))
 
 
 def _cnn(model: str, shape: Sequence[int], classes: int, width: int, feature: int) -> nn.Module:
@@ -83,18 +82,4 @@ def _cnn(model: str, shape: Sequence[int], classes: int, width: int, feature: in
         *(nn.Linear(width * height * breadth, 384), nn.ReLU()),
         *(nn.Linear(384, feature), nn.ReLU()),
     )
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(feature, classes)))
-
-
-def max_of_relu(size: int) -> tuple[nn.MaxPool2d, nn.ReLU]:
-    """ReLU -> maxpool in the other order: the same numbers and gradients, and ReLU has only a size^2-th to do."""
-    return nn.MaxPool2d(size), nn.ReLU()
-
-
-def image(model: str, shape: Sequence[int], smallest: int) -> tuple[int, int, int]:
-    """`shape` as (channels, height, width). Raises `SettingError` if it is not one, or a side is below `smallest`."""
-    valid = len(shape) == 3 and shape[0] > 0 and min(shape[1:]) >= smallest
-    right = f"must be (channels, height, width) with sides of at least {smallest} pixels"
-    check(valid, f"{model}: shape of one input", tuple(shape), right)
-    channels, height, width = shape
-    return channels, height, width
+    return network(features, nn.Linear(feature, classes))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Literal
 
 from torch import nn
 
 from ..basics.errors import check_choice
-from .cnn import image
+from .parts import image, network
 
 
 def digit_five_cnn(shape: Sequence[int], classes: int, variant: Literal["code", "paper"] = "code") -> nn.Module:
@@ -35,7 +34,7 @@ def digit_five_cnn(shape: Sequence[int], classes: int, variant: Literal["code", 
         *(nn.Linear(128 * height * breadth, hidden), nn.ReLU()),
         nn.Linear(hidden, 128),
     )
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+    return network(features, nn.Linear(128, classes))
 
 
 def _convolution(channels: int, width: int) -> tuple[nn.Module, ...]:

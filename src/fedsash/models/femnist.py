@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from math import sqrt
 
 from torch import nn
 
-from .cnn import image, max_of_relu
+from .parts import image, max_of_relu, network
 
 
 def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
@@ -29,7 +28,7 @@ def femnist_cnn(shape: Sequence[int], classes: int) -> nn.Module:
         *(nn.Dropout(0.25), nn.Flatten()),
         *(nn.Linear(64 * height * breadth, 128), nn.ReLU(), nn.Dropout(0.5)),
     )
-    model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+    model = network(features, nn.Linear(128, classes))
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             _start(layer)

@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from ..basics.errors import SettingError, check, library, one_line
-from .cnn import image
 from .norm import group_norm
+from .parts import image
 
 LIBRARIES = ("timm", "torchvision")
 PICKLES = ("checkpoint_path", "pretrained_cfg", "pretrained_cfg_overlay")

@@ -11,7 +11,6 @@ gradient is written by hand, because autograd would compute and add the `[4H, H]
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +20,7 @@ from torch import Tensor, nn
 
 from ..basics.errors import check
 from ..basics.private_torch import transformed
+from .parts import network
 
 
 def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, width: int = 256) -> nn.Module:
@@ -44,7 +44,7 @@ def shakespeare_lstm(shape: Sequence[int], classes: int, embedding: int = 8, wid
     _start(characters.weight, fan_in=1)
     _start(classifier.weight, fan_in=width)
     nn.init.zeros_(classifier.bias)
-    return nn.Sequential(OrderedDict(features=features, classifier=classifier))
+    return network(features, classifier)
 
 
 class Characters(nn.Embedding):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 from math import isfinite
 
 from torch import Tensor, nn
 
 from ..basics.errors import check
-from .cnn import image
+from .parts import image, network
 
 STAGES = ((1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1))
 """For each stage: expansion t, channels c, number of blocks n, stride s of its first block (the paper's Table 2)."""
@@ -45,7 +44,7 @@ def mobilenet_v2_gn(
             before = after
     layers += _convolution(before, last, 1, groups)
     features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(last, classes)))
+    model = network(features, nn.Linear(last, classes))
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out")

@@ -9,7 +9,6 @@ has a bias. Channels and image size are those of the data.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from itertools import pairwise
@@ -20,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..basics.errors import check, check_choice
-from .cnn import image
+from .parts import image, network
 
 Shortcut: TypeAlias = Callable[[int, int], nn.Module]
 
@@ -43,12 +42,12 @@ def resnet18_gn(
     check_choice("resnet18_gn.variant", variant, "ima", "fedswa")
     trunk = _trunk(channels, (64, 128, 256, 512), 2, groups, partial(_project, groups=groups))
     if variant == "fedswa":
-        return nn.Sequential(OrderedDict(features=trunk, classifier=nn.Linear(512, classes)))
+        return network(trunk, nn.Linear(512, classes))
     features = nn.Sequential(trunk, nn.Linear(512, 128))
     for layer in features.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.kaiming_normal_(layer.weight, mode="fan_out", nonlinearity="relu")
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+    return network(features, nn.Linear(128, classes))
 
 
 def resnet20_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Module:
@@ -62,7 +61,7 @@ def resnet20_gn(shape: Sequence[int], classes: int, groups: int = 2) -> nn.Modul
     channels, _, _ = image("resnet20_gn", shape, smallest=1)
     _check_groups("resnet20_gn", groups, 16)
     features = _trunk(channels, (16, 32, 64), 3, groups, Subsample)
-    model = nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(64, classes)))
+    model = network(features, nn.Linear(64, classes))
     for layer in model.modules():
         if isinstance(layer, nn.Conv2d | nn.Linear):
             nn.init.kaiming_normal_(layer.weight)

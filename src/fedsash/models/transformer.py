@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from ..basics.errors import SettingError, check, library, one_line
-from .cnn import image
+from .parts import image, network
 
 
 def vit(
@@ -55,7 +54,7 @@ def vit(
     encoder = _encoder(pretrained, sizes | {"channels": channels})
     if lora_rank:
         _adapt(encoder, lora_rank)
-    return nn.Sequential(OrderedDict(features=ClassToken(encoder, image_size), classifier=nn.Linear(width, classes)))
+    return network(ClassToken(encoder, image_size), nn.Linear(width, classes))
 
 
 class ClassToken(nn.Module):

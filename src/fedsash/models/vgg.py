@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from torch import nn
 
-from .cnn import image
+from .parts import image, network
 
 STAGES = ((64,), (128,), (256, 256), (512, 512), (512, 512))
 """The widths of the convolutions (configuration A of Simonyan and Zisserman 2015). Each stage ends with a pooling."""
@@ -29,4 +28,4 @@ def vgg11_gn(shape: Sequence[int], classes: int) -> nn.Module:
             channels = width
         layers.append(nn.MaxPool2d(2))
     features = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 128))
-    return nn.Sequential(OrderedDict(features=features, classifier=nn.Linear(128, classes)))
+    return network(features, nn.Linear(128, classes))

@@ -12,7 +12,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import MOST, SettingError, check, check_count, check_positive, check_strength, one_line
+from ..basics.errors import (
+    MOST,
+    SettingError,
+    check,
+    check_count,
+    check_positive,
+    check_share,
+    check_strength,
+    one_line,
+)
 from ..basics.randomness import Purpose, fractions, generator, key, keys
 from ..basics.typed import typed
 
@@ -67,7 +76,7 @@ class SimulatedClients:
         check_count("SimulatedClients.count", self.count, least=0)
         for name in ("seconds", "spread", "on", "off"):
             check_strength(f"SimulatedClients.{name}", getattr(self, name))
-        check(0 <= self.stragglers <= 1, "SimulatedClients.stragglers", self.stragglers, "must be between 0 and 1")
+        check_share("SimulatedClients.stragglers", self.stragglers)
         check(
             1 <= self.slower <= MOST, "SimulatedClients.slower", self.slower, f"must be at least 1 and at most {MOST:,}"
         )

@@ -16,12 +16,10 @@ from torch import Tensor, nn
 from ..aggregation import WeightedMean
 from ..basics.arrays import Ints
 from ..basics.errors import check
-from ..basics.sharing import Sharing
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
 from ..exchange import Answer, Reply, Request
 from ..federation import Federation
-from ..local import LocalTraining
 from ..sampling import Sampling, Uniform
 from ..servers import ServerSGD
 from ..state import State
@@ -112,7 +110,7 @@ class Learning:
 
     def __init__(self, federation: Federation, state: State, bytes: int | None, by_steps: bool = False) -> None:
         self.federation, self.ledger = federation, Ledger()
-        self.samples: Ints = passed_over(federation.local, federation.sharing, federation.sizes)
+        self.samples: Ints = federation.local.whole_workload(federation.sizes, federation.personal.alone).samples
         size = bytes or model_bytes(federation.sharing)
         self.messages = Messages(size, size)
         self._by_steps = by_steps
@@ -183,11 +181,6 @@ class Learning:
         if not self.replaying:
             self.state = self.federation.observe(self.state, w.known.to(self.state.w.dtype))
         self._sent = None
-
-
-def passed_over(local: LocalTraining, sharing: Sharing, sizes: Ints) -> Ints:
-    """The numbers of samples that the clients pass over in a training, `[N]`, if they train by the mean amount."""
-    return local.workload(sizes).samples + local.passes.workload(sizes, sharing.personal.alone).samples
 
 
 def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, batch: int) -> Callable[[Tensor], float]:

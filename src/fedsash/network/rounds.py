@@ -21,7 +21,7 @@ from ..exchange import SCORES, Answer, Answers, Ended, Executor, Missing, Partia
 from ..executors import Training
 from ..executors.clients import Clients
 from .chronicle import NetworkChronicle
-from .learning import Timing, gradient_norm, passed_over
+from .learning import Timing, gradient_norm
 from .messages import lengths
 from .schedulers import Synchronous
 from .settings import Network
@@ -106,7 +106,7 @@ class Clock:
 
     def __init__(self, network: Network, scheduler: Synchronous, sizes: Ints, training: Training) -> None:
         self._network, self._scheduler, self._seed = network, scheduler, training.seed
-        samples = passed_over(training.local, training.sharing, sizes)
+        samples = training.local.whole_workload(sizes, training.sharing.personal.alone).samples
         self._lengths = lengths(training, network.bytes)
         self._learner = Timing(len(sizes), self._lengths.train.up, samples=samples)
         self._pass: list[float] = (sizes / np.maximum(samples, 1)).tolist()

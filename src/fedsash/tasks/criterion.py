@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ..basics.typed import typed
 from .metrics import Better
 
+UNKNOWN = "-"
+"""What stands in a table for a value that nobody knows."""
 TARGET = 0.8
 """The target of an accuracy, unless the evaluation names another one."""
 
@@ -30,8 +32,17 @@ class Criterion:
     def text(self, value: float | None, digits: int = 1) -> str:
         """The value as people read it: a share in per cent with `digits` digits, others with four significant ones."""
         if value is None or math.isnan(value):
-            return "-"
+            return UNKNOWN
         return f"{100 * value:.{digits}f} %" if self.share else f"{value:.4g}"
+
+    def label(self, where: str = "", name: str = "") -> str:
+        """What an axis of values is called, such as "accuracy (test, %)"; another `name` for another such number."""
+        inside = ", ".join(filter(None, [where, "%" if self.share else ""]))
+        return f"{name or self.name} ({inside})" if inside else name or self.name
+
+    def drawn(self, values: Iterable[float | None]) -> list[float | None]:
+        """The values as they are drawn: shares in per cent."""
+        return [None if value is None else self.scale * value for value in values]
 
     @property
     def scale(self) -> int:
@@ -45,10 +56,10 @@ class Criterion:
     def spread(self, value: float | None, width: float | None, digits: int = 1, sign: str = "") -> str:
         """`value ± width`, as `text` shows a single value, without a unit."""
         if value is None or math.isnan(value):
-            return "-"
-        scale, form = (100, f".{digits}f") if self.share else (1, ".4g")
-        more = "" if width is None else f" ± {scale * width:{form}}"
-        return f"{scale * value:{sign}{form}}{more}"
+            return UNKNOWN
+        form = f".{digits}f" if self.share else ".4g"
+        more = "" if width is None else f" ± {self.scale * width:{form}}"
+        return f"{self.scale * value:{sign}{form}}{more}"
 
     def gain(self, value: float, over: float) -> float:
         """How much better `value` is than `over`: positive if it is better."""

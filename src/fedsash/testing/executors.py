@@ -207,7 +207,7 @@ def places_of(answer: Answer) -> list[int]:
 def _content(value: Request | Answer) -> dict[str, Any]:
     """The tensors of a request or an answer."""
     if isinstance(value, Request):
-        return {"sent": value.sent, "server_state": value.server_state, "client_state": value.client_state or {}}
+        return {"sent": value.sent, "server_state": value.server_state, "client_state": value.own}
     if isinstance(value, Missing):
         return {}
     sums = {"sums": value.sums} if isinstance(value, PartialSum) else {"upload": value.upload, "norms": value.norms}

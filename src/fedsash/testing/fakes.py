@@ -69,7 +69,7 @@ class Handled(Executor):
             yield Reply(
                 places=where,
                 upload=upload,
-                client_state=one.client_state or {},
-                norms=largest_norms(upload, one.client_state or {}, 1),
+                client_state=one.own,
+                norms=largest_norms(upload, one.own, 1),
                 effort=effort,
             )

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from ...basics.errors import check
+from ...basics.errors import check, some
 from .memory import content, damages
-from .splits import Files, ImageSplit, ImageSplits, some, spellings
+from .splits import Files, ImageSplit, ImageSplits, spellings
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 ANNOTATIONS = "*annotations.txt"

@@ -8,11 +8,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...basics.errors import SettingError, check, library, one_line
+from ...basics.errors import SettingError, check, library, one_line, some
 from ...basics.paths import plain_file
 from .memory import check_room, check_unpacked, damages
 from .pixels import EXTRA
-from .splits import Files, ImageSplit, ImageSplits, is_of, some, spellings
+from .splits import Files, ImageSplit, ImageSplits, is_of, spellings
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...basics.errors import DataError, check
+from ...basics.errors import DataError, check, some
 from ...basics.paths import inside
 from . import parquet
 from .memory import content, damages
-from .splits import Files, ImageSplits, some, spellings
+from .splits import Files, ImageSplits, spellings
 
 STATE, SPLITS = "state.json", "dataset_dict.json"
 

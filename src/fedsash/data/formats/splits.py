@@ -136,8 +136,3 @@ def numbered(
             value = int(array[bad[0]])
             check(False, f"{NAMES[column]} of {split}, row {bad[0]}", value, f"must be 0 to {wanted - 1}")
     return {split: array.astype(np.int64) for split, array in values.items()}, names
-
-
-def some(names: Sequence[str]) -> str:
-    """The first five names, for an error message."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord
 from torch import Tensor
 
 from ...averages import Pieces
-from ...basics.errors import ModelError, brief, library
-
-with library("flwr", "fedsash.flower", "fedsash[flower]"):
-    from flwr.app import Array, ArrayRecord
+from ...basics.errors import ModelError, brief
 
 Tensors = dict[str, Tensor]
 """A model's arrays by their names, each with its shape. Whole numbers and truth values are float64."""

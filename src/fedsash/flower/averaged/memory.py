@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord
+from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
 from ...basics.arrays import Vectors
-from ...basics.errors import library
 from .packing import pack
-
-with library("flwr", "fedsash.flower", "fedsash[flower]"):
-    from flwr.app import Array, ArrayRecord
-    from flwr.serverapp.strategy import Strategy
 
 HOLDERS = np.generic | np.ndarray | Tensor | Array | ArrayRecord
 

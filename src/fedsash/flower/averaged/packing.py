@@ -8,13 +8,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from flwr.app import Array, ArrayRecord, MetricRecord
 from torch import Tensor
 
 from ...basics.arrays import Vectors
-from ...basics.errors import library
-
-with library("flwr", "fedsash.flower", "fedsash[flower]"):
-    from flwr.app import Array, ArrayRecord, MetricRecord
 
 
 def pack(value: Any, tensors: Vectors) -> Any:

@@ -9,18 +9,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp.strategy import Result
+
 from ...averages import Average
 from ...basics import saved
 from ...basics.arrays import Vectors
-from ...basics.errors import RunError, library, shortened
+from ...basics.errors import RunError, shortened
 from .arrays import Form, check_finite, finite
 from .memory import Memory
 from .model_averages import ModelAverages
 from .packing import pack, unpack
-
-with library("flwr", "fedsash.flower", "fedsash[flower]"):
-    from flwr.app import ArrayRecord, MetricRecord
-    from flwr.serverapp.strategy import Result
 
 FORMAT = 2
 METRICS = tuple(field.name for field in fields(Result) if field.name != "arrays")

@@ -9,20 +9,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
 
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.serverapp import Grid
+from flwr.serverapp.strategy import FedAvgM, FedXgbBagging, FedXgbCyclic, Result, Strategy
+
 from ...averages import Average
 from ...averages.base import by_name
-from ...basics.errors import RunError, check, library
+from ...basics.errors import RunError, check
 from ...basics.fingerprint import text
 from ...basics.lock import held
 from ...basics.paths import check_folder
 from ...broadcast import Broadcast
 from .memory import Memory, chain, changed, remembered, restore, unknown, unsaved
 from .progress import Progress
-
-with library("flwr", "fedsash.flower", "fedsash[flower]"):
-    from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-    from flwr.serverapp import Grid
-    from flwr.serverapp.strategy import FedAvgM, FedXgbBagging, FedXgbCyclic, Result, Strategy
 
 _log = logging.getLogger("flwr")
 

@@ -69,7 +69,7 @@ def client_app(
     Raises `LibraryError` without Flower, and `SettingError` for `data` that are neither, for an engine with "auto"
     settings, or a `device` that is not there.
     """
-    with library("Flower", "fedsash.flower", "fedsash[flower]"):
+    with library("flwr", "fedsash.flower", "fedsash[flower]"):
         from flwr.app import Message
         from flwr.clientapp import ClientApp
 

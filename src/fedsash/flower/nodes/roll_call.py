@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...basics.arrays import Ints
-from ...basics.errors import RunError, check_count, check_positive, one_line, shortened
+from ...basics.errors import RunError, check_count, check_positive, one_line, shortened, some
 from ...basics.typed import typed
 from . import wire
 
@@ -176,8 +176,8 @@ class RollCall:
             if not (missing := self.roster.missing):
                 return
             if over:
-                some = ", ".join(map(str, missing[:10])) + (f" and {len(missing) - 10} more" if missing[10:] else "")
-                raise RunError(f"no node has come for the clients {some} within {self.waiting.roll_call:g} s")
+                late = f"within {self.waiting.roll_call:g} s"
+                raise RunError(f"no node has come for the clients {some(missing, 10)} {late}")
             time.sleep(min(self.waiting.poll, max(until - time.monotonic(), 0)))
             over = time.monotonic() >= until
 

@@ -103,7 +103,7 @@ def asked(request: Request, model: Any, server: Any, settings: str) -> Any:
         "server_steps": request.server_steps,
         "keeps": request.client_state is None,
     }
-    own = packed(request.client_state or {})
+    own = packed(request.own)
     said = ConfigRecord({"numbers": json.dumps(numbers), "settings": settings})
     return RecordDict({ASKED: said, MODEL: model, SERVER: server, CLIENTS: own})
 

@@ -51,25 +51,17 @@ def _bars(
     first, columns = next(iter(models.values())), list(zip(*models.values(), strict=True))
     known = [i for i, column in enumerate(columns) if any(map(_known, column))]
     order = sorted(known, key=lambda i: (_known(value := first[i]), value and -criterion.error_of(value)))
-    heights = [[_scaled(values[i], criterion) for i in order] for values in models.values()]
+    heights = [criterion.drawn(values[i] for i in order) for values in models.values()]
     averages = [model for model in models if model != "model"]
     colours = [GREY if model == "model" else look(averages.index(model)).colour for model in models]
     ticks = {float(place): shortened(str(names[i]), NAME) for place, i in enumerate(order)}
     x = Axis("client", -0.7, len(order) - 0.3, ticks)
     bars = Bars(list(models), range(len(order)), heights, colours)
-    return Panel(SPLITS[split], x, Axis(_label(criterion)), [bars], 4.5, 3.5)
+    return Panel(SPLITS[split], x, Axis(criterion.label()), [bars], 4.5, 3.5)
 
 
 def _known(value: float | None) -> bool:
     return value is not None and not math.isnan(value)
-
-
-def _scaled(value: float | None, criterion: Criterion) -> float | None:
-    return None if value is None else criterion.scale * value
-
-
-def _label(criterion: Criterion) -> str:
-    return f"{criterion.name} (%)" if criterion.share else criterion.name
 
 
 def _panel(split: str, models: Results, criterion: Criterion) -> Panel:
@@ -78,7 +70,7 @@ def _panel(split: str, models: Results, criterion: Criterion) -> Panel:
     for model, values in sorted(models.items(), key=lambda item: item[0] != "model"):
         style = QUIET if model == "model" else look(averages.index(model))
         lines.append(_line(model, values, criterion, style))
-    return Panel(SPLITS[split], Axis("clients, worst first (%)", 0, 100), Axis(_label(criterion)), lines, 4.5, 3.5)
+    return Panel(SPLITS[split], Axis("clients, worst first (%)", 0, 100), Axis(criterion.label()), lines, 4.5, 3.5)
 
 
 def _line(name: str, values: Sequence[float | None], criterion: Criterion, style: Any) -> Line:

@@ -71,7 +71,7 @@ def panel(
     The axis ends beyond 98 % of the values after the first fifth of the rounds, so that differences can be seen. The
     first steps and the deepest dips may lie outside of the panel.
     """
-    label = f"{criterion.name} (%)" if criterion.share else criterion.name
+    label = criterion.label()
     points = [(x, y) for line in lines for x, y in zip(line.x, line.y, strict=True) if x is not None and y is not None]
     if not points:
         return Panel(name, Axis(along), Axis(label), [], 9, 5)

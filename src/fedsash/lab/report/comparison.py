@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves
+from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
 from ..table import empty_table
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 CONFIDENCE = 0.95
 GAIN = f"gain ({CONFIDENCE:.0%} interval)"
 """The head of the gains in a table."""
-MISSING = "-"
 EACH = "each"
 """Instead of a number over clients: the last result of each of them."""
 Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
@@ -170,7 +170,7 @@ def table(rows: Sequence[Row]) -> Table:
         result.add_column(head, justify="right", no_wrap=True)
     for row in rows:
         words = [
-            *(row.labels.get(axis, MISSING) for axis in axes),
+            *(row.labels.get(axis, UNKNOWN) for axis in axes),
             row.model,
             *([row.decided.title] if several else []),
         ]

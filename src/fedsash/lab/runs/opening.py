@@ -11,7 +11,7 @@ import torch
 from ...aggregation import WeightedMean
 from ...averages import Window
 from ...basics.fingerprint import text
-from ...basics.shown import brief
+from ...basics.shown import fact
 from ...basics.typed import default_of
 from ...data.federated import FederatedData
 from ...servers import ServerSGD
@@ -35,7 +35,7 @@ def opening(driver: Driver, state: State, rounds: int, config: Mapping[str, Any]
     facts = driver.facts()
     yield f"data: {', '.join(filter(None, [_named(config, 'data'), _data(driver)]))}"
     model = type(facts["model"]).__name__
-    yield f"model: {brief(facts['model']).replace(model, _named(config, 'model') or model, 1)}"
+    yield f"model: {fact(facts['model']).replace(model, _named(config, 'model') or model, 1)}"
     parts = [facts.get(name) for name in PARTS]
     yield f"method: {', '.join(_told(part) for part in parts if part is not None and part not in USUAL)}"
     if driver.averages:
@@ -70,7 +70,7 @@ def _told(thing: object) -> str:
     """A part with the settings that differ from its defaults, and those of `ALWAYS`: `FedProx(mu=0.01)`."""
     known: Any = thing
     if not hasattr(thing, "__dataclass_fields__"):
-        return brief(thing)
+        return fact(thing)
     told = [
         f for f in fields(known) if f.init and (f.name in ALWAYS or text(getattr(known, f.name)) != text(default_of(f)))
     ]

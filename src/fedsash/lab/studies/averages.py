@@ -19,7 +19,7 @@ from ..pictures.styles import QUIET
 from ..records import Records
 from .afterwards import Afterwards, Judged, best_of, best_window
 from .opened import OpenRun
-from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, unseen
+from .study import Answer, Found, OnProgress, Rows, Study, number, option, share, times, unseen
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ Its error is the share of its weight that lies on another model of the same bloc
         split, chosen, criterion = found["split"], found["chosen"], Criterion(**found["metric"])
         sizes = Axis("W, the number of models", ticks=_marks(found["sizes"]), log=True)
         values = [*_lines(found, "value", criterion.scale), *_others(found, criterion.scale)]
-        label = f"{criterion.name} ({split}, %)" if criterion.share else f"{criterion.name} ({split})"
+        label = criterion.label(split)
         panels = [
             Panel(criterion.name, sizes, Axis(label), values, width=6, height=4.4),
             Panel("loss", sizes, Axis(f"loss ({split})"), _lines(found, "loss", 1), width=6, height=4.4),
@@ -183,7 +183,7 @@ def _lines(found: Found, key: str, factor: float) -> list[Line]:
     """The windows' line and the EMAs'."""
     names = {"windows": "the mean of the last W models", "emas": "EMA, W = (1 + decay) / (1 - decay)"}
     return [
-        Line(name, found["sizes"], _times(factor, found[of][key]), look(place))
+        Line(name, found["sizes"], times(factor, found[of][key]), look(place))
         for place, (of, name) in enumerate(names.items())
     ]
 
@@ -193,7 +193,7 @@ def _others(found: Found, scale: int) -> list[Line | Rule]:
     layers: list[Line | Rule] = []
     if found["chosen"] is not None:
         if found["split"] == "test":
-            held_out = _times(scale, found["windows"]["held_out"])
+            held_out = times(scale, found["windows"]["held_out"])
             layers.append(Line("the mean, on held-out data", found["sizes"], held_out, QUIET))
         layers.append(Rule(found["chosen"], "x", "chosen"))
     if found["model"] is not None:
@@ -205,10 +205,6 @@ def _marks(sizes: Sequence[int]) -> dict[float, str]:
     """Those of the numbers 1, 2, 5, 10, 20, ... that lie within the range of the sizes."""
     marks = (digit * 10**power for power in range(len(str(max(sizes)))) for digit in (1, 2, 5))
     return {mark: f"{mark:,}" for mark in marks if min(sizes) <= mark <= max(sizes)}
-
-
-def _times(factor: float, values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else factor * value for value in values]
 
 
 def _columns(averages: Mapping[int, Judged], criterion: Criterion) -> dict[str, list[float | None]]:

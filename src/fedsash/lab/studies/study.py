@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ...basics.errors import check
+from ...tasks.criterion import UNKNOWN
 from ..files import table, write_table
 from ..pictures import Picture
 from .opened import OpenRun
@@ -22,8 +23,6 @@ OnProgress = Callable[[int, int], None]
 
 Rows = Iterator[list[str]]
 """The heads of a table, then its rows."""
-
-UNKNOWN = "-"
 
 
 @dataclass(frozen=True)
@@ -136,6 +135,11 @@ def names_of(models: Sequence[str]) -> list[str]:
 def number(value: float | None, digits: int = 4) -> str:
     """A number in a table."""
     return UNKNOWN if value is None else f"{value:.{digits}g}"
+
+
+def times(factor: float, values: Sequence[float | None]) -> list[float | None]:
+    """The values as they are drawn: times a factor."""
+    return [None if value is None else factor * value for value in values]
 
 
 def share(value: float | None) -> str:

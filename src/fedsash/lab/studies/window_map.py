@@ -89,13 +89,13 @@ class MapStudy(Study):
         """All windows as a map, and the values of the best window at the last end by the round after which it ends."""
         criterion, ends = Criterion(**found["metric"]), found["ends"]
         sizes, grid = grid_of(found)
-        label = f"{criterion.name} ({found['split']}, %)" if criterion.share else f"{criterion.name} ({found['split']})"
+        label = criterion.label(found["split"])
         last, size = ends[-1], best_at_the_end(found)
         margin = 0.02 * (last - ends[0]) or 0.5  # the mark at the last end is whole
         end = Axis("round after which the window ends", ends[0] - margin, last + margin)
         height = Axis("W, the number of models")
         values = Field(label, ends, sizes, grid, levels=_levels(grid, criterion))
-        own = [None if value is None else criterion.scale * value for value in found["model"]]
+        own = criterion.drawn(found["model"])
         lines: list[Layer] = [
             Rule(last, "x"),
             Line("the mean of the last W models", ends, grid[sizes.index(size)], look(0)),
@@ -113,13 +113,13 @@ class MapStudy(Study):
 
 def grid_of(found: Found) -> tuple[list[int], list[list[float | None]]]:
     """All sizes, ascending, and the values `[size][end]` as they are drawn. None where there is no such window."""
-    scale = Criterion(**found["metric"]).scale
+    criterion = Criterion(**found["metric"])
     columns = [
         dict(zip(sizes, values, strict=True)) for sizes, values in zip(found["sizes"], found["value"], strict=True)
     ]
     sizes = sorted({size for column in columns for size in column})
     values = [[column.get(size) for column in columns] for size in sizes]
-    return sizes, [[None if value is None else scale * value for value in row] for row in values]
+    return sizes, [criterion.drawn(row) for row in values]
 
 
 def best_at_the_end(found: Found) -> int:

@@ -13,7 +13,7 @@ from ...executors.devices import threads
 from ...executors.joint import Joint, Shape
 from ...executors.trials import timed
 from ...federation import Federation
-from ...joint_rounds import ask, trainer_of
+from ...joint_rounds import begin, trainer_of
 from ...local import Begun
 from ...state import State
 
@@ -34,7 +34,7 @@ class Trial:
         self.trainers = [trainer_of(federation) for federation in federations]
         self.settings = federations[0].described()
         self.shape = Shape.of(self.trainers, max(map(most_clients, federations)))
-        asked = [ask(own, state, self.shape.clients) for own, state in zip(federations, states, strict=True)]
+        asked = [begin(own, state, self.shape.clients) for own, state in zip(federations, states, strict=True)]
         self.together = {i: one.begun for i, one in enumerate(asked) if one.begun is not None}
         self.alone = {i: self.trainers[i].begin(asked[i].request, self.trainers[i].padded) for i in self.together}
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from ....basics.errors import RunError, library
+from ....basics.errors import RunError, library, some
 from ....evaluation import NOT_EVALUATED
 from ...pictures import Field, Picture
 from ...pictures.curves import capital
@@ -20,7 +20,7 @@ from .analyses import drawn
 from .clients import clients
 from .curves import curves
 from .heading import subtitle, title
-from .markup import MISSING, Html, code, data, definitions, folded, join, notes, some, table, tag
+from .markup import MISSING, Html, code, data, definitions, folded, join, notes, table, tag
 from .missing import missing
 from .partition import partitions
 from .settings import common, differing

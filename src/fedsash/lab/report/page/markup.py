@@ -87,12 +87,6 @@ def definitions(pairs: Iterable[tuple[str, str]]) -> Html:
     return tag("dl", *(tag("div", tag("dt", name), tag("dd", value)) for name, value in pairs))
 
 
-def some(names: Sequence[str], most: int = 6) -> str:
-    """The names. Of many names, only the first ones and the number of the others."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
-
-
 def notes(lines: Sequence[str]) -> Html | None:
     """A box with important lines. None if there are no lines."""
     return tag("ul", *(tag("li", line) for line in lines), class_="notes") if lines else None

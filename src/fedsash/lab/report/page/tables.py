@@ -7,14 +7,15 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from ....basics.errors import RunError
+from ....basics.errors import RunError, some
 from ....evaluation import SPLITS
+from ....tasks.criterion import UNKNOWN
 from ...client_results import HEADS, client_rows, counted
 from ...pictures.curves import capital
 from ...table import leader
 from ..collect import Analysis, CollectedRun
 from ..comparison import GAIN, Row
-from .markup import MISSING, Html, join, some, table, tag
+from .markup import MISSING, Html, join, table, tag
 from .seeds import labels_text
 
 MINUS = "\N{MINUS SIGN}"
@@ -183,7 +184,7 @@ def cell(value: Any) -> str:
 
 def signed(text: str) -> str:
     """A number as text, with a true minus sign."""
-    return MISSING if text == "-" else text.replace("-", MINUS)
+    return MISSING if text == UNKNOWN else text.replace("-", MINUS)
 
 
 def duration(seconds: float | None) -> str:

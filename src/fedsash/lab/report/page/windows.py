@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from ....basics.errors import some
 from ....tasks import Criterion
 from ...pictures import Picture
 from ...runs import running_sums
 from ...studies.window_map import best_at_the_end, grid_of
 from ..collect import Analysis, CollectedRun
-from .markup import Html, code, join, some, tag
+from .markup import Html, code, join, tag
 
 KIND = "map"
 EVERY = (

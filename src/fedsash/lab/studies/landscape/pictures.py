@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ....tasks import Criterion
 from ...pictures import Axis, Field, Line, Panel, Picture, Points, Rule, look
 from ...pictures.scales import INNER
-from ..study import Found, split_in_words
+from ..study import Found, split_in_words, times
 
 STRIP = 0.4
 """A plane is stretched if its width is below this share of its height, or its height below this share of its width."""
@@ -19,7 +19,7 @@ def of_line(found: Found) -> Picture:
     below = Axis("beta")
     panels = []
     for place, (key, (label, factor)) in enumerate(_shown(found).items()):
-        line = Line("", found["beta"], _times(factor, found[key]), look(place))
+        line = Line("", found["beta"], times(factor, found[key]), look(place))
         panels.append(
             Panel(label, below, Axis(label), [*(Rule(1, "x", a), Rule(0, "x", b)), line], width=7, height=2.7)
         )
@@ -70,20 +70,16 @@ def of_surface(found: Found) -> Picture:
 def _shown(found: Found) -> dict[str, tuple[str, float]]:
     """The measured quantities: the label, and the factor between the number and the shown value."""
     criterion = Criterion(**found["metric"])
-    label = f"{criterion.error} (%)" if criterion.share else criterion.error
+    label = criterion.label(name=criterion.error)
     second = {} if criterion.name == "loss" else {"error": (label, float(criterion.scale))}
     return {"loss": ("loss", 1.0)} | second
 
 
 def _fields(found: Found, relief: bool = False) -> list[Field]:
     return [
-        Field(label, found["x"], found["y"], [_times(factor, row) for row in found[key]], relief)
+        Field(label, found["x"], found["y"], [times(factor, row) for row in found[key]], relief)
         for key, (label, factor) in _shown(found).items()
     ]
-
-
-def _times(factor: float, values: Sequence[float | None]) -> list[float | None]:
-    return [None if value is None else factor * value for value in values]
 
 
 def _extent(values: Sequence[float]) -> float:

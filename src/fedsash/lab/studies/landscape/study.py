@@ -11,9 +11,10 @@ import numpy as np
 
 from ....basics.errors import check, check_count
 from ....tasks import Criterion
+from ....tasks.criterion import UNKNOWN
 from ...pictures import Picture
 from ..opened import MODELS, OpenRun
-from ..study import UNKNOWN, Found, OnProgress, Rows, Study, names_of, number, option, unseen
+from ..study import Found, OnProgress, Rows, Study, names_of, number, option, unseen
 from . import sections
 from .pictures import of_line, of_plane, of_surface
 from .sections import Section

@@ -4,6 +4,7 @@
 # make bench  the speed of six works beside a plain PyTorch loop; bench-peers: beside other simulators, too;
 #             bench-gpu: on a GPU
 # make site   the documentation as static pages in site/; every link is checked
+# make libraries  the tests that need optional libraries, in an environment that has them all
 # make dist   the wheel and the source distribution in dist/, checked and tried in an empty environment
 # make torture  the campaign: kills, damage, hostile files (two hours); docs/design/reliability.md
 
@@ -11,8 +12,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+LIBRARIES ?= .venv-libraries
+WITH_LIBRARIES := tests/test_lightning.py tests/test_lora_example.py tests/test_transformers.py tests/data/test_partitions.py \
+	tests/executors/test_ray*.py tests/lab/callbacks tests/lab/sweeps/test_sweeps_on_ray*.py tests/models
 
-.PHONY: run test slow check site dist bench bench-peers bench-gpu torture clean
+.PHONY: run test slow libraries check site dist bench bench-peers bench-gpu torture clean
 
 run: $(READY)
 	rm -rf runs/digits && $(BIN)/python examples/main_job.py
@@ -22,6 +26,9 @@ test: $(READY)
 
 slow: $(READY)
 	$(BIN)/python -m pytest -m slow
+
+libraries: $(LIBRARIES)/.ready
+	$(LIBRARIES)/bin/python -m pytest $(WITH_LIBRARIES)
 
 check: $(READY)
 	$(BIN)/ruff check
@@ -49,9 +56,14 @@ torture: $(READY)
 	$(BIN)/python -m torture
 
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(LIBRARIES) runs
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+$(LIBRARIES)/.ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(LIBRARIES)
+	$(LIBRARIES)/bin/pip install --quiet --constraint constraints.txt --editable '.[all,dev]'
 	touch $@

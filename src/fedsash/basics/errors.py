@@ -33,6 +33,13 @@ class SettingError(FedsashError, ValueError):
         super().__init__(owner, field, value, right)
         self.owner, self.field, self.value, self.right = owner, field, value, right
 
+    @classmethod
+    def at(cls, place: str, value: object, right: str) -> SettingError:
+        """The error of a value at a place: `"Window.size"`, a field of a class, or a name such as `"rounds"`."""
+        owner, dot, name = place.partition(".")
+        owned = dot and owner.isidentifier() and owner[0].isupper()
+        return cls(owner, name, value, right) if owned else cls("", place, value, right)
+
     def __str__(self) -> str:
         name = f"{self.owner}.{self.field}" if self.owner else self.field
         return printable(f"{name} = {brief(self.value)}: {self.right}")
@@ -58,12 +65,10 @@ class LibraryError(FedsashError, ImportError):
     """An optional library is missing, or can't be imported."""
 
 
-def check(condition: bool, field: str, value: object, right: str) -> None:
+def check(condition: bool, place: str, value: object, right: str) -> None:
     """Raise `SettingError` unless `condition` holds: `check(size >= 1, "Window.size", size, "must be at least 1")`."""
     if not condition:
-        owner, dot, name = field.partition(".")
-        owned = dot and owner.isidentifier() and owner[0].isupper()
-        raise SettingError(owner, name, value, right) if owned else SettingError("", field, value, right)
+        raise SettingError.at(place, value, right)
 
 
 MOST = 10**9

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.errors import DataError, check
+from ..basics.errors import DataError, SettingError, check
 from .inputs import Inputs
 from .mapped import MappedTensor, mapped, place_of
 from .members import Members
@@ -210,10 +210,12 @@ def of_clients(given: Sequence[Any], name: str, n: int) -> Members:
         for i, indices in enumerate(each):
             if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
                 kind = f"{indices.dtype} {list(indices.shape)}"
-                check(False, f"FederatedData.{name}[{i}]", kind, "must be a list of indices")
+                raise SettingError.at(f"FederatedData.{name}[{i}]", kind, "must be a list of indices")
         given = Members.of(each)
     wrong = np.flatnonzero((given.flat < 0) | (given.flat >= n))
     if len(wrong):
         client = int(np.searchsorted(given.ends, wrong[0], side="right"))
-        check(False, f"FederatedData.{name}[{client}]", int(given.flat[wrong[0]]), f"must be indices from 0 to {n - 1}")
+        raise SettingError.at(
+            f"FederatedData.{name}[{client}]", int(given.flat[wrong[0]]), f"must be indices from 0 to {n - 1}"
+        )
     return given

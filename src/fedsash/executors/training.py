@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..aggregation import Aggregation, WeightedMean
 from ..basics.arrays import Ints, Vectors
-from ..basics.errors import check, one_line
+from ..basics.errors import SettingError, check, one_line
 from ..basics.layout import Layout
 from ..basics.norms import for_training, mixes_samples
 from ..basics.randomness import Purpose, key
@@ -116,7 +116,7 @@ class Training:
                 dumps(part)
             except Exception as error:  # its class depends on the object
                 right = f"can't be sent to another process ({one_line(error)}): define it at the top of a module"
-                check(False, f"Federation.{name}", part, right)
+                raise SettingError.at(f"Federation.{name}", part, right) from error
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import SettingError, check
 from ..basics.layout import Layout
 from ..basics.typed import typed
 from ..schedules import LocalSchedule
@@ -228,7 +228,7 @@ def check_complete(method: Method, upload: Upload, kept: Vectors, given: Vectors
     place = f"{type(method).__name__}.upload"
     check("delta" in upload, place, sorted(upload), "must upload a vector called 'delta'")
     lost = ", ".join(sorted(map(repr, given.keys() - kept.keys())))
-    check(False, place, sorted(kept), f"must also return the new client state {lost}")
+    raise SettingError.at(place, sorted(kept), f"must also return the new client state {lost}")
 
 
 def with_numbers(method: Method, numbers: Vectors) -> Method:

@@ -69,7 +69,7 @@ class Channel(ABC):
 
     def __init__(self, env: Environment, link: Link) -> None:
         self.env, self.link = env, link
-        self.arrived = self.lost = self.refused = 0.0
+        self.arrived = self.lost = 0.0
         self.active = 0
         self._busy = 0.0
 
@@ -87,7 +87,6 @@ class Channel(ABC):
     def send(self, size: float) -> Transfer | None:
         """Begin a transfer of `size` bytes; None if the link is full."""
         if self.link.limit is not None and self.active >= self.link.limit:
-            self.refused += 1
             return None
         self._advance()
         transfer = Transfer(size, 0.0, self.env.event())

@@ -86,7 +86,7 @@ class Task(ABC):
             refuse_first(~torch.isfinite(y), y, place, "must be finite")
 
     def chances(self, output: Tensor) -> Tensor:
-        """What the library torchmetrics takes for an output: probabilities where the outputs are those of classes."""
+        """What the library torchmetrics takes for an output: probabilities where a sample has one class or several."""
         return output
 
     def classes(self, y: Tensor) -> int:

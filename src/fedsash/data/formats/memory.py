@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from ...basics.errors import DataError, check, raised_as
+from ...basics.errors import DataError, SettingError, raised_as
 from ...basics.paths import plain_file
 from ...basics.storage import free
 
@@ -35,14 +35,14 @@ def check_unpacked(needed: int, packed: int, limit: float, where: str) -> None:
         gigabytes = needed / 1e9
         wanted = math.ceil(gigabytes * 10) / 10
         right = f"from {packed:,} bytes it may be at most {limit:g} GB; set unpacked = {wanted:g} if it is meant"
-        check(False, f"{where}: size in memory", f"{gigabytes:.1f} GB", right)
+        raise SettingError.at(f"{where}: size in memory", f"{gigabytes:.1f} GB", right)
 
 
 def check_room(needed: int, where: str) -> None:
     """Raise `SettingError` unless so many bytes are free. Without this the system would kill the process later."""
     if needed > SMALL and needed > (room := free(torch.device("cpu"))):
         right = f"there is {room / 1e9:.1f} GB of free memory: take fewer or smaller images, or a larger machine"
-        check(False, f"{where}: size in memory", f"{needed / 1e9:.1f} GB", right)
+        raise SettingError.at(f"{where}: size in memory", f"{needed / 1e9:.1f} GB", right)
 
 
 def content(file: Path, times: int = 1) -> bytes:

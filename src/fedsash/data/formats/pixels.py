@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING
 
 import numpy as np
 
-from ...basics.errors import DataError, check, library, raised_as
+from ...basics.errors import DataError, SettingError, check, library, raised_as
 from ...basics.machine import cores
 from ...basics.paths import plain_file
 from .memory import PIXEL, UNPACKED, check_room, check_unpacked
@@ -97,7 +97,7 @@ class Decoder:
         height, width, channels = self.shape
         if image.size != (width, height):
             right = f"must be {(width, height)}, as in row 0; set size to scale them all to one size"
-            check(False, f"{_name(place, where, row)}: size", image.size, right)
+            raise SettingError.at(f"{_name(place, where, row)}: size", image.size, right)
         if image.mode != MODES[channels]:
             right = f"row 0 is {MODES[channels]}: set channels to 1 or 3 to convert them all"
             check(self.look.channels is not None, f"{_name(place, where, row)}: mode", image.mode, right)

@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from ...basics.errors import check
+from ...basics.errors import SettingError, check
 
 Pixels: TypeAlias = NDArray[np.uint8]
 Place: TypeAlias = bytes | Path | Pixels
@@ -134,5 +134,5 @@ def numbered(
         bad = np.flatnonzero((array < 0) | (array >= wanted))
         if bad.size:
             value = int(array[bad[0]])
-            check(False, f"{NAMES[column]} of {split}, row {bad[0]}", value, f"must be 0 to {wanted - 1}")
+            raise SettingError.at(f"{NAMES[column]} of {split}, row {bad[0]}", value, f"must be 0 to {wanted - 1}")
     return {split: array.astype(np.int64) for split, array in values.items()}, names

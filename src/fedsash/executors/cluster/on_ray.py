@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import OutOfDiskError
 
 from ...aggregation.upload_sums import UploadSums
-from ...basics.errors import WorkerError, check, one_line, shortened
+from ...basics.errors import SettingError, WorkerError, check, one_line, shortened
 from ...basics.machine import cores
 from ...basics.signals import STOPS
 from ...exchange import Answer, Answers, Executor, Request
@@ -130,7 +130,7 @@ def connect(address: str | None, field: str) -> None:
     except (OSError, RuntimeError, ValueError) as error:
         known = '"auto" is the Ray that runs on this machine, HOST:PORT one elsewhere'
         right = f"can't be reached: {known} ({shortened(one_line(error), 200)})"
-        check(False, field, address, right)
+        raise SettingError.at(field, address, right) from error
 
 
 def _check_port(address: str) -> None:

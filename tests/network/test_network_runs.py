@@ -124,6 +124,13 @@ def test_a_trace_says_who_works_when(tmp_path: Path) -> None:
     assert result.summary["network"]["trips"] > result.summary["network"]["arrived"] == 30
 
 
+def test_a_study_that_can_not_begin_leaves_nothing_behind(tmp_path: Path) -> None:
+    on = Network(Link(1e9), clients=SimulatedClients(2, trace=str(tmp_path / "no.npy")), bytes=1, learning=False)
+    with pytest.raises(ValueError, match=r"no\.npy"):
+        timing.simulate(on, Synchronous(), Timing(2, 1), rounds=3, out=tmp_path / "out", config={"rounds": 3})
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_client_that_never_comes_back_does_not_end_the_rounds_of_the_others(tmp_path: Path) -> None:
     (tmp_path / "trace.csv").write_text("0,1,1,1,1,1\n")
     on = Network(Link(1e9), clients=SimulatedClients(6, trace=str(tmp_path / "trace.csv")), bytes=1)

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from ..basics.errors import check, check_fraction
+from ..basics.errors import check
+from .ema import EMA
 
 Profile = NDArray[np.float64]
 
@@ -21,7 +22,7 @@ FLATTEST = 1 / math.sqrt(12)
 
 def ema(decay: float, n: int) -> Profile:
     """The profile of `EMA(decay)` after n models: `(1 - decay) decay^(n-i)`, and `decay^(n-1)` for the first one."""
-    check_fraction("decay", decay)
+    EMA(decay)  # refuses a decay that it can't have
     p = (1 - decay) * decay ** np.arange(n - 1, -1, -1, dtype=np.float64)
     p[0] = decay ** (n - 1)
     return p

@@ -102,7 +102,7 @@ def clear(folder: Path) -> None:
 
 
 def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
-    """Write an object as strict JSON, completely or not at all.
+    """Write an object as strict JSON, completely or not at all. Numbers that are not finite become `null`.
 
     It gets a `checksum` of its own, which `table` checks and removes.
     """

@@ -84,6 +84,17 @@ def test_a_table_from_end_to_end_and_again_without_training(tmp_path: Path, caps
 
 
 @pytest.mark.slow
+def test_tables_are_there_before_the_figures_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("fedsash.lab.reproductions.reproduce._figures", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        reproduce(load("wima-table-5"), tmp_path, scale="tiny", only=["seed=0"], progress=False)
+    assert (tmp_path / "tables" / "wima-table-5.json").exists()
+
+
+@pytest.mark.slow
 def test_runs_with_other_settings_are_not_mixed_into_one_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import ray
 from ray.exceptions import ObjectLostError, OutOfDiskError, OutOfMemoryError, RayActorError, RayTaskError
 
-from ...basics.errors import WorkerError, one_line, shortened
+from ...basics.errors import WorkerError, shortened
 from .packing import Packed, unpacked
 
 _log = logging.getLogger("fedsash")
@@ -167,4 +167,5 @@ class Pool:
 def reason(error: Exception) -> str:
     """Why Ray says that an actor is dead; it says it in many lines."""
     said = re.search(r"The actor is dead because ([^.]*)", str(error))
-    return shortened(said[1] if said else one_line(error), 200)
+    *_, last = ("", *str(error).strip().splitlines())
+    return shortened(said[1] if said else last or type(error).__name__, 200)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -78,26 +78,25 @@ def reproduce(
         results = _results(whole, asked, out, missing)
         warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
         done.note = "\n".join(filter(None, [warning, reproduction.note]))
-        tables = _tables(reproduction, results, done.note)
+        for name, table in _tables(reproduction, results, done.note):
+            done.tables.append(table | {"command": command})
+            _write(out, name, done.tables[-1])
         if not done.signal:
-            found, done.pictures = _figures(reproduction, results, scale, command, done.missing.append, progress)
-            tables |= {name: table | {"note": done.note} for name, table in found.items()}
-        done.tables = [table | {"command": command} for table in tables.values()]
-        for name, table in zip(tables, done.tables, strict=True):
-            _write(out, name, table)
+            said, done.pictures = _figures(reproduction, results, scale, command, done.missing.append, progress)
+            if said is not None:
+                done.tables.append(said | {"note": done.note, "command": command})
+                _write(out, f"{reproduction.name}-statements", done.tables[-1])
     return done
 
 
-def _tables(reproduction: Reproduction, results: Results, note: str) -> dict[str, dict[str, Any]]:
-    """The tables of which something is known, by name."""
-    found = {}
+def _tables(reproduction: Reproduction, results: Results, note: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The names of the tables of which something is known, and what they hold."""
     for table in reproduction.tables:
         filled = table.filled(results)
         if filled["rows"]:
             filled["title"] = filled["title"] or reproduction.title
             filled["note"] = "\n".join([*filled["missing"], *filled["chosen"], note])
-            found[table.name] = filled
-    return found
+            yield table.name, filled
 
 
 def _figures(
@@ -107,7 +106,7 @@ def _figures(
     command: str,
     say: Callable[[str], None],
     progress: bool,
-) -> tuple[dict[str, dict[str, Any]], list[Path]]:
+) -> tuple[dict[str, Any] | None, list[Path]]:
     """Draw the figures; the table of what the paper says about them, if it says anything, and the pictures."""
     verdicts, pictures = {}, list[Path]()
     for figure in reproduction.figures(scale):
@@ -116,8 +115,7 @@ def _figures(
         drawn = draw(figure, results, command, say, progress)
         pictures += drawn.pictures
         verdicts[figure.name] = drawn.verdicts
-    said = {f"{reproduction.name}-statements": _said(reproduction, verdicts)} if any(verdicts.values()) else {}
-    return said, pictures
+    return _said(reproduction, verdicts) if any(verdicts.values()) else None, pictures
 
 
 def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]]) -> dict[str, Any]:

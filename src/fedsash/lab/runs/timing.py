@@ -72,9 +72,13 @@ def simulate(
             if not again:
                 folder.check_new()
             folder.clear()
+        site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
+        process, chronicle = scheduler.run(site), NetworkChronicle(site)
+        if folder is not None:
             _begin(folder.path, config)
         began = time.perf_counter()
-        chronicle, history = _played(network, scheduler, learner, rounds, evaluation, seed, progress, stepped)
+        site.env.process(process)
+        history = _played(chronicle, rounds, evaluation, progress, stepped)
         seconds = time.perf_counter() - began
         summary = (
             chronicle.summary([], Criterion())
@@ -93,18 +97,13 @@ def simulate(
 
 
 def _played(
-    network: Network,
-    scheduler: Scheduler,
-    learner: Timing,
+    chronicle: NetworkChronicle,
     rounds: int,
     evaluation: Evaluation,
-    seed: int,
     progress: bool,
     stepped: Callable[[int], object] | None,
-) -> tuple[NetworkChronicle, list[dict[str, Any]]]:
-    """What has happened at the end, and the measures on the way."""
-    site = begin(Environment(), network, learner, rounds=rounds, seed=seed)
-    process, chronicle = scheduler.run(site), NetworkChronicle(site)
+) -> list[dict[str, Any]]:
+    """Let time pass until the run is over; the measures on the way."""
     history: list[dict[str, Any]] = []
     with Progress(rounds, progress) as bar:
 
@@ -115,10 +114,9 @@ def _played(
             if stepped is not None:
                 stepped(site.version)
 
-        site.stepped = after
-        site.env.process(process)
-        site.advance(lambda: False)
-    return chronicle, history
+        chronicle.site.stepped = after
+        chronicle.site.advance(lambda: False)
+    return history
 
 
 def _begin(folder: Path, config: Mapping[str, Any] | None) -> None:

@@ -80,15 +80,15 @@ class Plan:
 
 def plan(runs: Sequence[PlannedRun]) -> Plan:
     """The legs that train these runs. A round that several runs share is trained once."""
-    families: dict[str, list[_Effects]] = {}
+    families: dict[str, list[_Planned]] = {}
     for run in runs:
-        course = _Effects(run)
-        families.setdefault(course.family, []).append(course)
-    legs = [leg for courses in families.values() for leg in _legs(courses, 0, None)]
+        one = _Planned(run)
+        families.setdefault(one.family, []).append(one)
+    legs = [leg for family in families.values() for leg in _legs(family, 0, None)]
     return Plan(legs, len(runs), sum(run.experiment.rounds for run in runs))
 
 
-class _Effects:
+class _Planned:
     """A run with the settings that affect its training: in all rounds (`family`), and in each round (`effects`)."""
 
     def __init__(self, run: PlannedRun) -> None:
@@ -123,48 +123,48 @@ class _Effects:
         return before, _text([broadcast.order, averages, broadcast.start]), broadcast.start - 1
 
 
-def _legs(courses: list[_Effects], first: int, parent: Leg | None) -> Iterator[Leg]:
+def _legs(runs: list[_Planned], first: int, parent: Leg | None) -> Iterator[Leg]:
     """The legs of runs that are identical so far, and also in round `first` if there is one."""
-    rounds = courses[0].experiment.rounds
-    if len(courses) == 1:
-        course = courses[0]
-        names = {course.key(name): name for name in course.experiment.averages}
-        yield Leg(f"runs/{course.name}", course.experiment, first, rounds, (course.name,), names, parent)
+    rounds = runs[0].experiment.rounds
+    if len(runs) == 1:
+        one = runs[0]
+        names = {one.key(name): name for name in one.experiment.averages}
+        yield Leg(f"runs/{one.name}", one.experiment, first, rounds, (one.name,), names, parent)
         return
-    last = next((t for t in range(first, rounds) if len({c.effects[t] for c in courses}) > 1), rounds)
+    last = next((t for t in range(first, rounds) if len({c.effects[t] for c in runs}) > 1), rounds)
     if last > first:
-        parent = _shared(courses, first, last, parent)
+        parent = _shared(runs, first, last, parent)
         yield parent
-    for branch in _branches(courses, last):
+    for branch in _branches(runs, last):
         yield from _legs(branch, last, parent)
 
 
-def _branches(courses: list[_Effects], t: int) -> list[list[_Effects]]:
+def _branches(runs: list[_Planned], t: int) -> list[list[_Planned]]:
     """The runs in groups that are identical in round `t`. After the last round, each run is a group."""
-    found: dict[Any, list[_Effects]] = {}
-    for course in courses:
-        found.setdefault(course.effects[t] if t < len(course.effects) else course.name, []).append(course)
+    found: dict[Any, list[_Planned]] = {}
+    for one in runs:
+        found.setdefault(one.effects[t] if t < len(one.effects) else one.name, []).append(one)
     return list(found.values())
 
 
-def _shared(courses: list[_Effects], first: int, last: int, parent: Leg | None) -> Leg:
+def _shared(runs: list[_Planned], first: int, last: int, parent: Leg | None) -> Leg:
     """A leg that several runs share: the experiment of the first run with the averages of all runs."""
     names: dict[str, str] = {}
     averages: dict[str, Any] = {}
-    for course in courses:
-        for name, average in course.experiment.averages.items():
-            key = course.key(name)
+    for one in runs:
+        for name, average in one.experiment.averages.items():
+            key = one.key(name)
             if key not in names:
                 names[key] = _free(name, averages)
                 averages[names[key]] = average
-    keep = tuple(sorted({r for c in courses for r in c.experiment.checkpoint.keep if r <= last}))
-    every = min(course.experiment.checkpoint.every for course in courses)
-    own = courses[0].experiment
-    broadcast = own.broadcast if courses[0].effects[first][2] else None
+    keep = tuple(sorted({r for c in runs for r in c.experiment.checkpoint.keep if r <= last}))
+    every = min(one.experiment.checkpoint.every for one in runs)
+    own = runs[0].experiment
+    broadcast = own.broadcast if runs[0].effects[first][2] else None
     experiment = replace(own, averages=averages, broadcast=broadcast, checkpoint=Checkpoint(every, keep), track=Track())
     place = _text([experiment.table(), first, last, parent and parent.folder])
     folder = f"shared/{hashlib.sha256(place.encode()).hexdigest()[:12]}"
-    return Leg(folder, experiment, first, last, tuple(c.name for c in courses), names, parent)
+    return Leg(folder, experiment, first, last, tuple(c.name for c in runs), names, parent)
 
 
 def _free(name: str, taken: Mapping[str, Any]) -> str:

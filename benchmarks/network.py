@@ -26,7 +26,7 @@ from simpy import Environment
 from fedsash import network
 from fedsash.lab.config import NetworkExperiment, parse
 from fedsash.lab.runs import timing
-from fedsash.network.events import begin, play
+from fedsash.network.simulated import begin
 from fedsash.sampling import Uniform
 
 PARTS: dict[str, dict[str, Any]] = {
@@ -198,7 +198,8 @@ def speed() -> None:
             learner = network.Timing(clients, size, Uniform(fraction=1.0), 0)
             site = begin(env, on, learner, rounds=steps, seed=0)
             began = time.process_time()
-            play(site, scheduler.run(site))
+            site.env.process(scheduler.run(site))
+            site.advance(lambda: False)
             spent = time.process_time() - began
             pace = 60e-6 * env.events / spent
             print(

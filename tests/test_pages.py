@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 import fedsash
 from fedsash.lab.cli import main
 from fedsash.lab.config import parse
+from support.imports import check_import
 from support.places import DOCS, ROOT
 
 CITED = [page for page in sorted((DOCS / "papers").glob("*.md")) if "## The equation" in page.read_text()]
@@ -51,18 +51,6 @@ def test_the_tables_of_a_page_are_read_as_an_experiment(block: str) -> None:
         parse(table)
 
 
-def _import(node: ast.ImportFrom | ast.Import) -> None:
-    """Import what an import of fedsash names, or skip the test if it needs a library that is not installed."""
-    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else [alias.name for alias in node.names]
-    for name in (name for name in names if name.partition(".")[0] == "fedsash"):
-        try:
-            module = import_module(name)
-        except fedsash.LibraryError as error:
-            pytest.skip(str(error))
-        if isinstance(node, ast.ImportFrom):
-            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []
-
-
 def _is_whole(block: Any) -> bool:
     """Whether a block is no piece of a function, and not of a page whose code test_extend.py runs."""
     return not block.values[0].startswith(" ") and not block.id.startswith("extend")
@@ -72,7 +60,7 @@ def _is_whole(block: Any) -> bool:
 def test_the_names_in_a_page_s_python_exist(block: str) -> None:
     for node in ast.walk(ast.parse(block)):
         if isinstance(node, ast.ImportFrom | ast.Import):
-            _import(node)
+            check_import(node)
         elif isinstance(node, ast.Attribute) and re.fullmatch(r"(fs|fedsash)(\.\w+)+", path := ast.unparse(node)):
             attrgetter(path.partition(".")[2])(fedsash)
 

@@ -1,0 +1,20 @@
+"""Programs that no test runs: what benchmarks, examples and the campaign import is there."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from support.imports import check_import
+from support.places import ROOT
+
+PROGRAMS = sorted(path for room in ("benchmarks", "examples", "torture") for path in (ROOT / room).rglob("*.py"))
+
+
+@pytest.mark.parametrize("path", PROGRAMS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_a_program_imports_of_fedsash_is_there(path: Path) -> None:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom | ast.Import):
+            check_import(node)

@@ -32,7 +32,7 @@ def summary(
             "seconds": state.seconds,
             "samples_per_second": state.samples / state.training_seconds if state.training_seconds else None,
             "peak_memory_bytes": _peak_memory(federation),
-            "versions": versions(),
+            "versions": versions() | {"torch": str(torch.__version__)},  # which names its build, too
             "device": str(state.w.device),
             "engine": federation.described(),
             "seed": federation.seed,

@@ -279,3 +279,11 @@ def test_applied_restores_after_an_exception(w: Tensor) -> None:
     with pytest.raises(RuntimeError), layout.applied(module, w):
         raise RuntimeError
     assert [p.data_ptr() for p in module.parameters()] == memory
+
+
+def test_a_compiler_knows_the_shape_of_a_mask() -> None:
+    from torch._subclasses import FakeTensorMode
+
+    layout = Layout(nn.Sequential(nn.Linear(3, 2), nn.Linear(2, 1)))
+    with FakeTensorMode():
+        assert layout.mask("weight", torch.device("cpu")).shape == (layout.size,)

@@ -179,7 +179,7 @@ class Layout:
         if (word, device) not in self._masks:
             inside = torch.tensor([word in name for name in self.names], dtype=torch.bool)
             lengths = torch.tensor(self.lengths, dtype=torch.int64)
-            self._masks[word, device] = inside.repeat_interleave(lengths).to(device)
+            self._masks[word, device] = inside.repeat_interleave(lengths, output_size=self.size).to(device)
         return self._masks[word, device]
 
     def ranges(self, part: ModelSlice, statistics: bool = True, but: Collection[str] = ()) -> list[tuple[int, int]]:

@@ -26,6 +26,7 @@ from fedsash.executors.auto import CLOSE, COMPILING, Candidate, _candidates, cho
 from fedsash.executors.devices import threads
 from fedsash.executors.training import ClientWork
 from fedsash.executors.trials import WATCHED, Promise, Trial, Trials, _of_steps, duration, timed
+from fedsash.executors.workers import dealt
 from fedsash.testing.worlds import small_data, small_federation, small_model
 
 ALONE = LocalEngine("sequential", workers=1, block=1, compile=False, memory_format="contiguous", threads=1)
@@ -267,3 +268,12 @@ def test_steps_that_cannot_be_compiled_run_uncompiled_with_a_line(
     engine, (why, said), _ = resolve(LocalEngine("vectorised", workers=1, threads=1), work, rounds=10**7)
     assert engine.compile is False and "vectorised" in said
     assert why == f"engine: local steps can't be compiled ({said_of_it}); they run uncompiled"
+
+
+@given(st.lists(st.integers(0, 50), max_size=30), st.integers(1, 6))
+def test_pieces_are_dealt_once_and_nobody_has_more_than_a_share_and_one_piece(costs: list[int], count: int) -> None:
+    shares = dealt(costs, count)
+    assert len(shares) == count and all(share == sorted(share) for share in shares)
+    assert sorted(piece for share in shares for piece in share) == list(range(len(costs)))
+    loads = [sum(costs[piece] for piece in share) for share in shares]
+    assert max(loads) <= sum(costs) / count + max(costs, default=0)

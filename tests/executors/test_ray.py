@@ -159,3 +159,10 @@ def test_as_many_actors_as_work_at_the_same_time() -> None:
     for pieces, actors in ((2, 2), (64, 4)):
         with federation(engine=RayEngine(pieces=pieces), data=data()) as world:
             assert world.prepare() == [f"engine: {actors} actors on a Ray cluster with 16 cores on 1 machine"]
+
+
+def test_the_reason_of_a_loss_is_the_last_line_or_the_kind_of_error() -> None:
+    from fedsash.executors.cluster.pool import reason
+
+    assert reason(RuntimeError("Failed to retrieve.\n\nAll copies are lost.\n")) == "All copies are lost."
+    assert reason(RuntimeError()) == "RuntimeError"

@@ -18,7 +18,6 @@ from .gradients import MemoryFormat
 from .local_engine import LocalEngine
 from .training import ClientWork
 from .trials import Promise, Trial, Trials, duration
-from .workers import dealt
 
 STACKED_BYTES = 2**30
 """The largest size in bytes of the parameters of all clients in one stack, approximately."""
@@ -204,7 +203,7 @@ def _calls(engine: LocalEngine, steps: Ints) -> float:
     """How many steps the busiest process takes in a round, given the `steps` `[s]` of the round's clients."""
     assert isinstance(engine.block, int) and isinstance(engine.workers, int)
     pieces = [int(steps[i : i + engine.block].max()) for i in range(0, len(steps), engine.block)]
-    return float(max(sum(pieces[i] for i in own) for own in dealt(pieces, engine.workers)))
+    return float(max(sum(pieces[i] for i in own) for own in workers.dealt(pieces, engine.workers)))
 
 
 def _gains_nothing(tried: Sequence[tuple[LocalEngine, Trial]]) -> bool:

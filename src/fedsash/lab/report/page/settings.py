@@ -35,7 +35,8 @@ def _what(run: CollectedRun) -> dict[str, Any]:
 
 def _labels(run: CollectedRun) -> dict[str, str]:
     """The run's labels on its sweep's axes. An axis that is a setting is left out."""
-    return {axis: label for axis, label in run.labels.items() if axis not in dict(flat(run.config))}
+    known = dict(flat(run.config))
+    return {axis: label for axis, label in run.labels.items() if axis not in known}
 
 
 def common(runs: Sequence[CollectedRun]) -> list[tuple[str, str]]:

@@ -29,7 +29,8 @@ from fedsash.network import (
     SimulatedClients,
     Synchronous,
 )
-from fedsash.network.learning import Start, check_asynchronous
+from fedsash.network.driver import check_asynchronous
+from fedsash.network.learning import Start
 from fedsash.network.schedulers import Scheduler
 from fedsash.network.simulated import SimulatedSite, begin
 from fedsash.network.vectors import Vector

@@ -112,18 +112,18 @@ def write_table(path: Path | str, data: Mapping[str, Any]) -> None:
 
 def json_of(data: Any) -> bytes:
     """Data as strict JSON. Numbers that are not finite become `null`."""
-    text = json.dumps(plain(data), indent=2, allow_nan=False).replace("\x7f", "\\u007f")  # a control character, too
+    text = json.dumps(strict(data), indent=2, allow_nan=False).replace("\x7f", "\\u007f")  # a control character, too
     return f"{text}\n".encode()
 
 
-def plain(value: Any) -> Any:
+def strict(value: Any) -> Any:
     """The value in the types of strict JSON: arrays become lists, NaN and infinity become None."""
     if hasattr(value, "tolist"):
         value = value.tolist()
     if isinstance(value, dict):
-        return {key: plain(item) for key, item in value.items()}
+        return {key: strict(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [strict(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 

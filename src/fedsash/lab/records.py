@@ -139,4 +139,4 @@ class Records:
 
 
 def _lines(rows: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(files.plain(row), allow_nan=False) + "\n" for row in rows).encode()
+    return "".join(json.dumps(files.strict(row), allow_nan=False) + "\n" for row in rows).encode()

@@ -177,7 +177,7 @@ class LocalSteps:
 
     def __call__(self, inputs: StepInputs) -> None:
         """Take all the steps, in place."""
-        w, moments, server_state = inputs.w, inputs.moments, inputs.server_state
+        w, moments = inputs.w, inputs.moments
         method = with_numbers(self._method, inputs.varied)
         seen = w if self._layout.size == w.shape[1] else w[:, self._part]
         if self._alone:
@@ -188,21 +188,9 @@ class LocalSteps:
             n = 1 if inputs.numbers is None else inputs.numbers[k]
             before = {name: own.clone() for name, own in moments.items()} if self._freezes else {}
             grad = StepGradient(self._gradient, batch, inputs, self._part, seen)
-            step = Step(
-                w=seen,
-                sent=inputs.sent,
-                lr=lr,
-                server_state=server_state,
-                client_state=inputs.client_state,
-                round_state=inputs.round_state,
-                y=batch.y,
-                weights=batch.weights,
-                layout=self._layout,
-                grad=grad,
-                features=self._gradient.features,
-            )
+            step = self._step(inputs, batch, grad, lr, seen)
             if self._in_pieces:
-                pieces = self._gradient.pieces(w, batch, server_state, inputs.statistics)
+                pieces = self._gradient.pieces(w, batch, inputs.server_state, inputs.statistics)
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
                     self._local.advance(own, its_moments, direction, lr, n)
             elif self._alone:
@@ -213,6 +201,22 @@ class LocalSteps:
                 method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them
                 moments[name].copy_(torch.where(batch.weights[:, :1] > 0, moments[name], old))
+
+    def _step(self, inputs: StepInputs, batch: Batch, grad: StepGradient, lr: float | Tensor, seen: Tensor) -> Step:
+        """A step as the method sees it, at the parameters `seen`."""
+        return Step(
+            w=seen,
+            sent=inputs.sent,
+            lr=lr,
+            server_state=inputs.server_state,
+            client_state=inputs.client_state,
+            round_state=inputs.round_state,
+            y=batch.y,
+            weights=batch.weights,
+            layout=self._layout,
+            grad=grad,
+            features=self._gradient.features,
+        )
 
     def _parts(self, w: Tensor, moments: Vectors) -> list[tuple[Tensor, Vectors]]:
         """The parts of the models for each piece of a gradient, with those of the moments; all are views."""

@@ -13,15 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..aggregation import WeightedMean
 from ..basics.arrays import Ints
-from ..basics.errors import check
 from ..data.federated import FederatedData
 from ..evaluation import Curvature
 from ..exchange import Answer, Reply, Request
 from ..federation import Federation
 from ..sampling import Sampling, Uniform
-from ..servers import ServerSGD
 from ..state import State
 from ..tasks import Loss
 from .messages import Messages, model_bytes
@@ -188,32 +185,3 @@ def gradient_norm(module: nn.Module, data: FederatedData, loss: Loss | None, bat
     held = data.train[torch.from_numpy(np.concatenate(data.clients)).to(data.train.y.device)]
     training_loss = Curvature(module, data, held, loss, batch)
     return lambda w: float(training_loss.gradient(w).norm())
-
-
-def check_asynchronous(federation: Federation) -> None:
-    """Raise `SettingError` for settings that only have a meaning in synchronous rounds."""
-    method, state = federation.method, federation.start()
-    kept = bool(state.server_state) or federation.remembers
-    check(not federation.local.keep_moments, "local.keep_moments", True, "needs synchronous rounds: leave it out")
-    part = federation.personal.part
-    check(not part, "personal", part, "needs synchronous rounds, in which clients keep state: leave it out")
-    right = "sums up uploads where the clients are, and here each one is needed: take another engine"
-    check(not federation.engine.sums, "engine", type(federation.engine).__name__, right)
-    changed = method.overridden & {"send", "probe", "upload", "server_update"}
-    right = "keeps state or sums for a round: use the scheduler synchronous, or a method like fedavg, fedprox, fedsam"
-    check(not kept and not changed, "method", type(method).__name__, right)
-    right = "an asynchronous scheduler says itself who trains: leave dropout and trace out"
-    sampling = federation.sampling
-    all_there = not sampling.dropout and isinstance(sampling.trace, str) and not sampling.trace
-    check(all_there, "sampling", sampling, right)
-    right = "an asynchronous scheduler moves the model itself: leave it out"
-    check(federation.server == ServerSGD(), "server", federation.server, right)
-    aggregation = type(federation.aggregation)
-    check(aggregation is WeightedMean, "aggregation", aggregation.__name__, right)
-    broadcast = federation.broadcast
-    check(
-        broadcast is None or broadcast.order == "after",
-        "Broadcast.order",
-        getattr(broadcast, "order", ""),
-        "must be 'after' here",
-    )

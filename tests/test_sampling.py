@@ -89,6 +89,11 @@ def test_weighted_draws_its_first_client_in_proportion_to_size() -> None:
     assert counts[4] == 0
 
 
+@pytest.mark.parametrize(("clients", "asked"), [(1, 1), (9, 9), (10, 10), (100, 10)])
+def test_ten_clients_are_asked_by_default_or_all_of_fewer(clients: int, asked: int) -> None:
+    assert len(Uniform().clients(0, equal_sizes(clients), seed=0)) == Uniform().asked(clients) == asked
+
+
 @pytest.mark.parametrize(
     ("fraction", "n", "count"), [(0.1, 100, 10), (0.29, 100, 29), (0.25, 10, 2), (0.01, 10, 1), (1.0, 7, 7)]
 )
@@ -189,13 +194,10 @@ def test_every_sampling_is_registered() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (
-            lambda: Uniform(),
-            r"Uniform\.count, fraction = \(0, 0\.0\): must be a count of at least 1, or else a fraction",
-        ),
-        (lambda: Uniform(10, 0.5), r"Uniform\.count, fraction = \(10, 0\.5\)"),
-        (lambda: Uniform(-1), r"Uniform\.count, fraction = \(-1, 0\.0\)"),
-        (lambda: Uniform(fraction=1.5), r"Uniform\.count, fraction = \(0, 1\.5\)"),
+        (lambda: Uniform(10, 0.5), r"Uniform\.count, fraction = \(10, 0\.5\): must be one of them"),
+        (lambda: Uniform(0), r"Uniform\.count = 0: must be at least 1"),
+        (lambda: Uniform(fraction=0.0), r"Uniform\.fraction = 0\.0: must be above 0 and at most 1"),
+        (lambda: Uniform(fraction=1.5), r"Uniform\.fraction = 1\.5: must be above 0 and at most 1"),
         (lambda: Uniform(1, dropout=1.0), r"Uniform\.dropout = 1\.0: must be at least 0 and below 1"),
         (lambda: Weighted(0), r"Weighted\.count = 0: must be at least 1"),
         (lambda: FixedClients(()), r"FixedClients\.rounds = \(\): must hold at least one list"),

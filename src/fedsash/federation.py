@@ -69,7 +69,7 @@ class Federation(Reached, Shown):
     server: Server = field(default_factory=ServerSGD)
     averages: Mapping[str, Average] = field(default_factory=dict, metadata={"example": '{"w5": Window(5)}'})
     broadcast: Broadcast | None = None
-    sampling: Sampling = field(default_factory=lambda: Uniform(10))
+    sampling: Sampling = field(default_factory=Uniform)
     evaluation: Evaluation = field(default_factory=Evaluation)
     loss: Loss | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)

@@ -82,30 +82,38 @@ class Sampling:
         return _check_trace(f"{self._name}.trace", self.trace)
 
 
+FRACTION = "must be above 0 and at most 1"
+
+
 @dataclass(frozen=True)
 class Uniform(Sampling):
     """A fixed number of clients, all equally likely, without replacement.
 
-    Give either `count`, or `fraction` of the N clients: `max(floor(fraction * N), 1)`, as in FedIMA.
+    Give either `count`, or `fraction` of the N clients: `max(floor(fraction * N), 1)`, as in FedIMA. With neither, ten
+    clients are asked, or all if there are fewer.
     """
 
-    count: int = field(default=0, metadata={"unless": "fraction"})
-    fraction: float = field(default=0.0, metadata={"unless": "count"})
+    count: int | None = field(default=None, metadata={"unless": "fraction"})
+    fraction: float | None = field(default=None, metadata={"unless": "count"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        valid = (self.count >= 1 and self.fraction == 0) or (self.count == 0 and 0 < self.fraction <= 1)
-        right = "must be a count of at least 1, or else a fraction above 0 and at most 1"
-        check(valid, "Uniform.count, fraction", (self.count, self.fraction), right)
+        check_count("Uniform.count", self.count)
+        check(self.fraction is None or 0 < self.fraction <= 1, "Uniform.fraction", self.fraction, FRACTION)
+        both = (self.count, self.fraction)
+        check(None in both, "Uniform.count, fraction", both, "must be one of them, the other left out")
 
     def asked(self, clients: int) -> int:
         """How many of so many clients each round asks."""
-        # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
-        count = self.count or max(int(self.fraction * clients + 1e-9), 1)
+        if self.fraction is not None:
+            # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
+            return max(int(self.fraction * clients + 1e-9), 1)
+        if self.count is None:
+            return min(10, clients)
         everybody = "all of them are fraction = 1.0, in Python Uniform(fraction=1.0)"
         right = f"must be at most the number of clients, {clients}; {everybody}"
-        check(count <= clients, "Uniform.count", count, right)
-        return count
+        check(self.count <= clients, "Uniform.count", self.count, right)
+        return self.count
 
     def expected(self, clients: int) -> float:
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""
@@ -127,7 +135,7 @@ class Poisson(Sampling):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check(0 < self.rate <= 1, "Poisson.rate", self.rate, "must be above 0 and at most 1")
+        check(0 < self.rate <= 1, "Poisson.rate", self.rate, FRACTION)
 
     def expected(self, clients: int) -> float:
         """The mean number of clients that answer in a round, of so many, if no trace keeps them away."""

@@ -205,7 +205,7 @@ def test_examples_run(path: Path, tmp_path: Path) -> None:
 
 def test_a_file_with_neither_table_is_not_on_a_network() -> None:
     plain = parse({"partition": {"name": "iid", "clients": 3}})
-    assert not isinstance(plain, NetworkExperiment) and plain.sampling == Uniform(10)
+    assert not isinstance(plain, NetworkExperiment) and plain.sampling == Uniform()
     experiment = parse({"partition": {"name": "iid", "clients": 3}, "network": {}})
     assert isinstance(experiment, NetworkExperiment)
     assert experiment.scheduler == Synchronous() and experiment.sampling == Uniform(fraction=1.0)

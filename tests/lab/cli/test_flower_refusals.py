@@ -18,7 +18,7 @@ TIMED = ROOT / "examples" / "network" / "congestion.toml"
 
 @pytest.fixture
 def plain(tmp_path: Path) -> Path:
-    (tmp_path / "plain.toml").write_text('[data]\nname = "digits"\n')
+    (tmp_path / "plain.toml").write_text('data.name = "digits"\nsampling.count = 10\n')
     return tmp_path / "plain.toml"
 
 

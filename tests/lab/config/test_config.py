@@ -27,7 +27,7 @@ def test_an_empty_file_is_the_default_experiment_on_digits(tmp_path: Path) -> No
 def test_what_a_table_leaves_out_is_as_in_the_default_experiment() -> None:
     assert parse({"partition": {"alpha": 2}}).partition == Dirichlet(clients=100, alpha=2.0)
     assert parse({"partition": {"name": "iid"}}).partition == IID(clients=100)
-    assert parse({"sampling": {"dropout": 0.5}}).sampling == Uniform(10, dropout=0.5)
+    assert parse({"sampling": {"dropout": 0.5}}).sampling == Uniform(dropout=0.5)
     assert parse({"sampling": {"fraction": 0.5}}).sampling == Uniform(fraction=0.5)
     assert parse({"model": {"hidden": [3, 4]}}).model == Model("mlp", {"hidden": (3, 4)})
     assert parse({"local": {"schedule": {"name": "cosine", "rounds": 9}}}).local == LocalTraining(schedule=Cosine(9))

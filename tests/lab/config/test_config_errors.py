@@ -83,7 +83,7 @@ from support.experiments import WINDOW, file_with
             'broadcast = { average = "w", start = -3 }\n' + WINDOW,
             "broadcast.start = -3: must be 1 or more and at most 1,000,000,000",
         ),
-        ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be a count"),
+        ("sampling = { count = 5, fraction = 0.5 }", "sampling.count, fraction = (5, 0.5): must be one of them"),
         ('sampling.name = "fixed"', "sampling.rounds is missing: must be a list of lists of integers"),
         ('engine = { kind = "sequential", block = 4 }', 'compile and block need kind = "vectorised"'),
         ("checkpoint.keep = [0]", "checkpoint.keep = 0: must be at least 1"),

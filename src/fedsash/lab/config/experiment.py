@@ -86,7 +86,7 @@ class Experiment:
     method: Method = field(default_factory=FedAvg)
     aggregation: Aggregation = field(default_factory=WeightedMean)
     server: Server = field(default_factory=ServerSGD)
-    sampling: Sampling = field(default_factory=lambda: Uniform(10))
+    sampling: Sampling = field(default_factory=Uniform)
     averages: Mapping[str, Average] = field(default_factory=dict)
     metrics: Mapping[str, Metric] = field(default_factory=dict)
     evaluation: Evaluation = field(default_factory=Evaluation)

@@ -135,8 +135,9 @@ def _arguments(
     arguments = {key: table[key] for key in unknown}
     for name, option in fixed.items():
         here, fallback = join(place, name), option.default
-        if fallback is REQUIRED or (type(default) is make and option.unless not in table):
-            fallback = getattr(default, name, fallback)
+        said = getattr(default, name, None)
+        if (type(default) is make and option.unless not in table) or (fallback is REQUIRED and said is not None):
+            fallback = said
         if name in table:
             arguments[name] = _value(table[name], option.kind, here, fallback)
         elif fallback is REQUIRED:

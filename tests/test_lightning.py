@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from fedsash import EMA, SWA, SettingError, Window
+from fedsash import EMA, SWA, ModelError, SettingError, Window
 
 lightning = pytest.importorskip("lightning.pytorch", reason="Lightning is not installed")
 
@@ -240,3 +241,37 @@ def test_a_wrong_argument_is_refused_in_one_line(wrong: dict[str, Any], why: str
     with pytest.raises(SettingError, match=why) as refused:
         Averages(**wrong)
     assert "\n" not in str(refused.value)
+
+
+def test_batches_for_a_module_without_a_forward_are_refused_before_the_training(tmp_path: Path) -> None:
+    class NoForward(lightning.LightningModule):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = Net()
+
+        def training_step(self, batch: tuple[Tensor, Tensor], _: int) -> Tensor:
+            return F.cross_entropy(self.net(batch[0]), batch[1])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    loader = DataLoader(samples(), batch_size=4)
+    callback = Averages(Window(3, buffers="re-estimate"), batches=loader)
+    trainer = lightning.Trainer(default_root_dir=tmp_path, max_epochs=1, callbacks=[callback], accelerator="cpu")
+    with pytest.raises(ModelError, match="they pass through forward, which this module lacks"):
+        trainer.fit(NoForward(), loader)
+
+
+def test_a_search_for_a_learning_rate_is_no_resumed_training(tmp_path: Path) -> None:
+    trainer = lightning.Trainer(
+        default_root_dir=tmp_path, max_epochs=1, callbacks=[Averages(EMA(0.9))], accelerator="cpu", logger=False
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message=".*has no averages")
+        lightning.tuner.Tuner(trainer).lr_find(Tuned(), DataLoader(samples(), batch_size=4), num_training=5)
+
+
+class Tuned(Net):
+    """A model whose learning rate can be searched."""
+
+    lr = 0.05

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -240,3 +241,27 @@ def test_each_trial_of_a_search_has_its_averages_in_its_own_checkpoints(tmp_path
     made.hyperparameter_search(hp_space=lambda trial: {"seed": trial.suggest_int("seed", 0, 9)}, n_trials=2)
     places = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("tracker.safetensors"))
     assert places == [f"run-{run}/checkpoint-{at}/averages/tracker.safetensors" for run in (0, 1) for at in (12, 6)]
+
+
+def test_a_model_in_place_of_its_trainer_is_refused() -> None:
+    with pytest.raises(SettingError, match=r"Averages\.trainer = Net\(.*must be a Trainer, which has the model"):
+        Averages(Net(), EMA(0.9))
+
+
+def test_an_adapter_of_a_compiled_model_is_saved_with_its_averages(tmp_path: Path) -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    config = transformers.ViTConfig(
+        hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8, image_size=4, patch_size=2
+    )
+    torch.manual_seed(0)
+    inner = transformers.ViTForImageClassification(config)
+    lora = peft.LoraConfig(r=2, target_modules=["q_proj"] if "q_proj" in str(inner) else ["query"])
+    model = peft.get_peft_model(torch.compile(inner, backend="eager"), lora)
+    made = trainer(tmp_path, model, eval_strategy="no", label_names=["labels"], remove_unused_columns=False)
+    made.train_dataset = [{"pixel_values": torch.randn(3, 4, 4), "labels": torch.tensor(i % 2)} for i in range(8)]
+    averages = Averages(made, Window(2))
+    made.train()
+    saved = load_file(tmp_path / "checkpoint-4" / "averages" / "average" / "adapter_model.safetensors")
+    value = averages.tracker.value() if averages.tracker else {}
+    assert len(saved) == len(value) > 0
+    assert all(torch.equal(a, b) for a, b in zip(saved.values(), (value[n] for n in sorted(value)), strict=True))

@@ -25,13 +25,15 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
     takes the averages of that checkpoint. With `after = "epoch"` the last batch's model is averaged before it is
     validated.
 
-    Raises `ModelError` if the strategy shards the model.
+    Raises `ModelError` if the strategy shards the model, and for `batches` if the module has no `forward`.
     """
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if isinstance(trainer.strategy, FSDPStrategy | DeepSpeedStrategy | ModelParallelStrategy):
             kind = type(trainer.strategy).__name__
             raise ModelError(f"Averages: {kind} shards the model, and a checkpoint would have one shard; use DDP")
+        if self.batches is not None and type(pl_module).forward is LightningModule.forward:
+            raise ModelError("Averages.batches: they pass through forward, which this module lacks: define it")
         self._begin(pl_module)
         self._steps = trainer.global_step
 
@@ -68,7 +70,8 @@ class Averages(TrackerCallback, Callback):  # type: ignore[misc]
             self._lend(pl_module)
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
-        if "averages" not in checkpoint:
+        begins = self.tracker is None and checkpoint["global_step"] == 0  # as a search for a learning rate saves it
+        if "averages" not in checkpoint and not begins:
             warnings.warn(WITHOUT_AVERAGES.format(trainer.ckpt_path), stacklevel=2)
 
     def state_dict(self) -> dict[str, Any]:

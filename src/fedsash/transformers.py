@@ -15,6 +15,7 @@ from torch import nn
 from .averages import Average
 from .averages.callback import WITHOUT_AVERAGES, After, TrackerCallback
 from .basics.errors import ModelError, RunError, check, library, one_line
+from .basics.wrapped import plain, unwrapped
 
 with library("transformers", "fedsash.transformers", "fedsash[transformers]"):
     from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
@@ -51,6 +52,7 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         batches: Iterable[Any] | None = None,
     ) -> None:
         super().__init__(averages, after=after, evaluate=evaluate, batches=batches)
+        check(isinstance(trainer, Trainer), "Averages.trainer", trainer, "must be a Trainer, which has the model")
         if trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled:
             raise ModelError("Averages: FSDP and DeepSpeed shard the model, and a checkpoint would have one shard")
         for name in ("fp16_full_eval", "bf16_full_eval"):
@@ -119,7 +121,8 @@ class Averages(TrackerCallback, TrainerCallback):  # type: ignore[misc]
         averaged = self.averaged_state_dict(name)
         folder.mkdir(parents=True, exist_ok=True)
         if hasattr(model, "save_pretrained"):
-            model.save_pretrained(folder, state_dict=averaged)
+            own = plain({name: name for name in unwrapped(model).state_dict()})  # PEFT finds adapters by them
+            model.save_pretrained(folder, state_dict={own[name]: value for name, value in averaged.items()})
         else:
             save_file(averaged, folder / "model.safetensors", metadata={"format": "pt"})
 

@@ -94,9 +94,9 @@ def test_a_window_that_no_sums_give_is_refused_with_those_there_are() -> None:
     with pytest.raises(ValueError, match=r"^Tracker.window: there is no running sum yet; the first is after update 3$"):
         tracker.window(2)
     drift(model, 7, tracker)
-    with pytest.raises(ValueError, match=r"^at = 7: there are running sums after the updates \[3, 6\]"):
+    with pytest.raises(ValueError, match=r"^at = 7: there are running sums after the updates 3, 6$"):
         tracker.window(2, at=7)
-    with pytest.raises(ValueError, match=r"^size = 2: after update 6 a window can have \[3, 6\] models"):
+    with pytest.raises(ValueError, match=r"^size = 2: after update 6 a window can have 3, 6 models"):
         tracker.window(2)
     with pytest.raises(ValueError, match=r"^Tracker.window: there are no running sums; a tracker keeps them with"):
         Tracker(EMA(0.9), model).window(2)

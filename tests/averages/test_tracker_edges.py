@@ -22,6 +22,7 @@ from fedsash.averages.places import Disk
 from fedsash.averages.running import RunningSum
 from fedsash.basics.errors import ModelError, RunError, SettingError
 from support.limits import few_files, short_files
+from support.loops import make_model
 
 
 def counter() -> nn.Linear:
@@ -224,3 +225,56 @@ def test_a_module_may_get_other_parts_while_it_is_lent(change: Callable[[nn.Sequ
         change(module)
     tracker.update()
     Tracker(Window(2), nn.Sequential(nn.Linear(2, 2), old)).update()
+
+
+@pytest.mark.parametrize(
+    "average", [Window(3), Window(3, buffers="latest"), Window(3, part="2"), EMA(0.5, buffers="latest")], ids=str
+)
+def test_a_module_that_is_used_in_train_mode_while_it_is_lent_has_its_own_statistics_again(average: Average) -> None:
+    power = nn.utils.parametrizations.spectral_norm(nn.Linear(4, 4))  # each forward pass moves its buffers
+    module = nn.Sequential(power, nn.BatchNorm1d(4), nn.Linear(4, 2))
+    tracker = Tracker(average, module)
+    module(torch.randn(8, 4))
+    tracker.update()
+    own = {name: tensor.clone() for name, tensor in module.state_dict().items()}
+    with tracker.applied():
+        module(torch.randn(8, 4))
+    assert all(torch.equal(own[name], tensor) for name, tensor in module.state_dict().items())
+
+
+def test_the_windows_there_are_fit_into_one_short_line() -> None:
+    tracker = Tracker(EMA(0.9), nn.Linear(2, 2), trajectory_every=1)
+    for _ in range(50):
+        tracker.update()
+    with pytest.raises(SettingError, match=r"at = 60: there are running sums after the updates 1, 2, .* and 44 more$"):
+        tracker.window(10, at=60)
+    with pytest.raises(SettingError, match=r"size = 70: after update 50 a window can have 1, .* and 44 more models$"):
+        tracker.window(70)
+
+
+def test_tensors_without_a_value_are_averaged_with_the_others() -> None:
+    module = nn.ParameterList([nn.Parameter(torch.ones(3 * (i % 2))) for i in range(200)])
+    tracker = Tracker(EMA(0.5), module)
+    tracker.update()
+    assert [len(tensor) for tensor in tracker.value().values()] == [0, 3] * 100
+
+
+def test_a_wrapper_that_hands_on_its_attributes_is_not_left_out() -> None:
+    """As PEFT's model does: its inner module, which may be compiled, is not the module that trains."""
+
+    class Wrapper(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner, self.extra = inner, nn.Linear(2, 2)
+
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getattr__(name)
+            except AttributeError:
+                return getattr(super().__getattr__("inner"), name)
+
+    wrapper = Wrapper(torch.compile(make_model(), backend="eager"))  # type: ignore[arg-type]
+    tracker = Tracker(Window(3), wrapper)
+    tracker.update()
+    assert tracker.module is wrapper
+    assert tracker.averaged_state_dict().keys() == Wrapper(make_model()).state_dict().keys()

@@ -109,3 +109,25 @@ def test_statistics_of_a_layer_that_is_unfrozen_later_join_too() -> None:
     model.train()
     late = steps(model, 3, tracker)
     torch.testing.assert_close(tracker.value()["1.running_mean"], mean_of(late[-2:], "1.running_mean"))
+
+
+def test_a_frozen_layer_keeps_its_statistics_also_where_the_whole_module_is_in_eval_mode() -> None:
+    """A trainer evaluates in eval mode, in which a frozen layer looks like the others."""
+    model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2), nn.BatchNorm1d(2))
+    tracker = Tracker(Window(3, buffers="re-estimate"), model)
+    tracker.update()
+    model[1].eval()
+    for _ in range(2):
+        steps(model, 1)
+        tracker.update()
+    own, batches = model[1].running_mean.clone(), [torch.randn(8, 4)]
+    model.eval()
+    resumed = Tracker(Window(3, buffers="re-estimate"), model)
+    resumed.load_state_dict(tracker.state_dict())
+    for each in (tracker, resumed):
+        found = each.averaged_state_dict(batches=batches)
+        assert torch.equal(found["1.running_mean"], own)
+        assert not torch.equal(found["2.running_mean"], model[2].running_mean)
+    model.train()
+    model[1].train()
+    assert not torch.equal(tracker.averaged_state_dict(batches=batches)["1.running_mean"], own)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import check
+from ..basics.errors import check, some
 from .places import place_for
 from .running import RunningSum
 from .trajectory import Trajectory
@@ -55,10 +55,10 @@ class KeptSums:
 
     def begins(self, size: int, at: int) -> int:
         """The round before a window of `size` models that ends at `at`. Raises `SettingError` without its sum."""
-        check(at in self.rounds, "at", at, f"there are running sums after the updates {self.rounds or 'none'}")
+        check(at in self.rounds, "at", at, f"there are running sums after the updates {some(self.rounds) or 'none'}")
         counts = self._models()
         found = {counts[at] - counts[round]: round for round in counts if round < at}
-        check(size in found, "size", size, f"after update {at} a window can have {sorted(found)} models")
+        check(size in found, "size", size, f"after update {at} a window can have {some(sorted(found))} models")
         return found[size]
 
     def mean(self, begins: int, at: int, like: Tensor) -> Tensor | None:

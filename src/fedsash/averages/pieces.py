@@ -94,7 +94,8 @@ class Pieces:
         """Whether all values are finite. If it need not be thorough, it looks at the first values of each piece."""
         if not self.size:
             return True
-        some = self.pieces[:: 1 + len(self.pieces) // GLANCE]
+        filled = [piece for piece in self.pieces if len(piece)]
+        some = filled[:: 1 + len(filled) // GLANCE]
         looked = self if thorough else Pieces([torch.cat([piece[:GLANCE] for piece in some])])
         # A sum takes a twentieth of the time of `isfinite(w).all()`. It may overflow; then the extremes decide.
         return looked._finite(torch.sum) or looked._finite(lambda chunk: torch.stack(torch.aminmax(chunk)))

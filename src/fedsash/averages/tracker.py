@@ -10,25 +10,22 @@ from contextlib import contextmanager
 from dataclasses import fields
 from itertools import chain
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
 
 from ..basics.arrays import Vectors
-from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line, shortened
+from ..basics.errors import FedsashError, ModelError, RunError, check, check_count, one_line
 from ..basics.fingerprint import text
 from ..basics.layout import Layout, NamedPart
-from ..basics.norms import frozen_norms, re_estimate, tracking
+from ..basics.norms import norms_of, re_estimate
 from ..basics.shown import Shown
 from ..basics.wrapped import local, plain, sharded, unwrapped
 from .base import Average, by_name
 from .group import Group, grouped
+from .lent import is_lent, lent, passed, put, same
 
 _log = logging.getLogger(__name__)
-
-_lent: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
-"""The modules that have an average in place of their values, and how often; most of the time none."""
 
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
@@ -71,7 +68,9 @@ class Tracker(Shown):
         self._groups: list[Group] = []
         layout = Layout(self.module, mixed=True)
         self._parts = {name: layout.named(average.part) for name, average in self.averages.items()}
+        self._frozen: list[str] = []
         self._join()
+        self._watch()
 
     def facts(self) -> dict[str, object]:
         """The facts that `repr` shows; `models` is the number of models in each average."""
@@ -92,11 +91,12 @@ class Tracker(Shown):
 
         An average leaves out a model with a value that is not finite, with a warning.
         """
-        if _lent and any(part in _lent for part in self.module.modules()):  # by this tracker or another one
+        if is_lent(self.module):  # by this tracker or another one
             raise RunError("Tracker.update: inside applied() the module is the average; update outside of it")
         tensors = self._live()
         if self._news(tensors):
             self._join()
+        self._watch()
         round, models = self.round + 1, [group.pieces(tensors) for group in self._groups]
         left: set[str] = set()
         for group, w in zip(self._groups, models, strict=True):
@@ -131,35 +131,21 @@ class Tracker(Shown):
 
     @contextmanager
     def applied(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Iterator[nn.Module]:
-        """The module with an average in place of its values; at the end they are restored, bitwise.
+        """The module with an average in place of its values; at the end they and all buffers are restored, bitwise.
 
-        Raises `ModelError` at the end if the module lacks some of its tensors by then, or has them in other shapes; the
-        others are restored.
-        An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs. Of a
-        batch that is a tuple or a list, as a loader gives it, the first element is the input; a dict is
-        passed by names.
+        Meanwhile no other thread may use the module. Raises `ModelError` at the end if the module lacks some of its
+        tensors by then, or has them in other shapes; the others are restored.
+
+        An average with `buffers = "re-estimate"` needs `batches`: its statistics are then those of these inputs, but
+        for layers that are frozen. Of a batch that is a tuple or a list, as a loader gives it, the first element is the
+        input; a dict is passed by names.
         """
-        norms = self._norms(which, batches)
+        layers = self._renewed(which, batches)
         values = self.value(which) if which is None or isinstance(which, str) else which
-        live = self._live()
-        shapes = {name: list(local(live[name]).shape) for name in values if name in live}
-        _same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
-        buffers = chain(*(self.module.get_submodule(name).named_buffers(name) for name in norms))
-        own = {name: local(live[name].data).clone() for name in {**values, **dict(buffers)}}
-        _lend(parts := [*self.module.modules()], 1)
-        try:
-            _put(live, values)
+        with lent(self.module, self._live, values):
             if batches is not None:
-                re_estimate(self.module, norms, batches, _pass)
+                re_estimate(self.module, layers, batches, passed)
             yield self.module
-        finally:
-            _lend(parts, -1)
-            live = self._live()  # the module may have moved meanwhile
-            there = [name for name, value in own.items() if name in live and local(live[name]).shape == value.shape]
-            _put(live, {name: own[name] for name in there})
-        if len(there) < len(own):
-            gone = next(name for name in own if name not in there)
-            raise ModelError(f"Tracker.applied: the module has no such {gone} any more, which can't be restored")
 
     def averaged_state_dict(self, which: Which = None, *, batches: Iterable[Any] | None = None) -> Vectors:
         """A copy of the module's state dict with an average in it, which loads into the plain module."""
@@ -184,10 +170,10 @@ class Tracker(Shown):
         states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
         averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
         shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))
-        _same("Tracker.copy_to: the other module", *shapes)
+        same("Tracker.copy_to: the other module", *shapes)
         if any(tensor.is_meta for tensor in there.values()):
             raise ModelError("Tracker.copy_to: the other module is on the device meta, which holds no values")
-        _put(there, averaged)
+        put(there, averaged)
 
     def state_dict(self) -> Vectors:
         """All that the tracker remembers as named tensors, for `torch.save` or safetensors. They are not copies."""
@@ -203,16 +189,14 @@ class Tracker(Shown):
         """
         try:
             about = json.loads(bytes(saved["about"].tolist()))
-            _same("the saved state", self._about()["averages"], about["averages"])
+            same("the saved state", self._about()["averages"], about["averages"])
             parts = {name: NamedPart(*about["parts"][name]) for name in self.averages}
             groups = [self._regrouped(each) for each in about["groups"]]
             for i, group in enumerate(groups):
                 group.load(lambda name, i=i: saved[f"{i}/{name}"])  # type: ignore[misc]
             self.round, self._groups, self._parts = int(saved["round"]), groups, parts
             self._known = {name for group in groups for name in group.shapes}
-            awake = tracking(self.module).items()
-            apart = [norm for name, norm in awake if f"{name}.running_mean" not in self._known]
-            self._asleep = [*frozen_norms(self.module), *apart]
+            self._norms, self._frozen = norms_of(self.module), about["frozen"]
         except FedsashError:
             raise
         except (LookupError, TypeError, AttributeError, ValueError, RuntimeError) as error:
@@ -223,7 +207,7 @@ class Tracker(Shown):
         """An empty group of the tensors that a saved one has."""
         live = self._live()
         shapes = {name: list(local(live[name].detach()).shape) for name in about["shapes"] if name in live}
-        _same("the saved state", shapes, about["shapes"])
+        same("the saved state", shapes, about["shapes"])
         members = {name: set(about["members"].get(name, ())) for name in self.averages}
         tensors = {name: live[name] for name in about["shapes"]}
         return Group(tensors, getattr(torch, about["type"]), self.averages, members, self.trajectory_every)
@@ -234,7 +218,8 @@ class Tracker(Shown):
         for name, average in self.averages.items():
             known = [f.name for f in fields(average) if f.metadata.get("numbers", True)]
             settings |= {name: text(type(average))} | {f"{name}.{f}": text(getattr(average, f)) for f in known}
-        return {"averages": settings, "parts": self._parts, "groups": [group.about() for group in self._groups]}
+        groups = [group.about() for group in self._groups]
+        return {"averages": settings, "parts": self._parts, "groups": groups, "frozen": self._frozen}
 
     def _live(self) -> dict[str, Tensor]:
         """All parameters and buffers of the module, as they are now; of a sharded one its shards."""
@@ -244,8 +229,10 @@ class Tracker(Shown):
 
     def _news(self, tensors: Mapping[str, Tensor]) -> bool:
         """Whether something trains that is not averaged yet."""
-        awake = self.module.training and any(norm.training for norm in self._asleep)
-        return awake or any(t.requires_grad and name not in self._known for name, t in tensors.items())
+        learning = {name for name, tensor in tensors.items() if tensor.requires_grad}
+        if self.module.training:
+            learning |= {f"{name}.running_mean" for name, norm in self._norms.items() if norm.training}
+        return not learning <= self._known
 
     def _join(self) -> None:
         """Average what trains and is not averaged yet, from now on."""
@@ -256,7 +243,7 @@ class Tracker(Shown):
         fresh = {name: live[name] for name in layout.names if name not in known}
         self._groups += self._grouped(fresh)
         self._known = known | fresh.keys()
-        self._asleep = frozen_norms(self.module)
+        self._norms = norms_of(self.module)
 
     def _grouped(self, tensors: Mapping[str, Tensor]) -> list[Group]:
         layout = Layout(self.module, mixed=True)
@@ -268,9 +255,15 @@ class Tracker(Shown):
         }
         return grouped(kept, self.averages, members, self.trajectory_every)
 
-    def _norms(self, which: Which, batches: Iterable[Any] | None) -> tuple[str, ...]:
+    def _watch(self) -> None:
+        """Remember which layers are frozen. While the whole module is in eval mode, they look like the others."""
+        if self.module.training:
+            self._frozen = [name for name, norm in self._norms.items() if not norm.training]
+
+    def _renewed(self, which: Which, batches: Iterable[Any] | None) -> tuple[str, ...]:
         """The layers whose statistics are re-estimated from `batches`, which an average may need or not."""
-        layers = tuple(tracking(self.module))
+        self._watch()
+        layers = tuple(name for name in self._norms if name not in self._frozen)
         renews = isinstance(which, Mapping) or self.averages[self._name(which)].buffers == "re-estimate"
         right = 'only for an average with buffers = "re-estimate"'
         check(renews or batches is None, "Tracker: batches", batches, right)
@@ -286,35 +279,3 @@ class Tracker(Shown):
             return known[0]
         check(name in known, "Tracker: average", name, f"must be one of {known}")
         return str(name)
-
-
-def _lend(parts: Iterable[nn.Module], change: int) -> None:
-    """Note that the parts of a module have an average in place of their values, or no longer have it."""
-    for part in parts:
-        if often := _lent.pop(part, 0) + change:
-            _lent[part] = often
-
-
-def _put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
-    """Write values into tensors' memory, where whoever shares it finds them. Numbers of batches are rounded."""
-    for name, value in values.items():
-        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
-        tensor = local(tensors[name].data)
-        counted = value.is_floating_point() and not tensor.is_floating_point()
-        tensor.copy_(value.round() if counted else value)
-
-
-def _same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
-    """Raise `RunError`, which names the first difference, unless two mappings agree."""
-    for name in (*here, *there):
-        ours, theirs = (shortened(str(side.get(name, "nothing")), 100) for side in (here, there))
-        if ours != theirs:
-            raise RunError(f"{whose} does not fit this tracker: {name} is {theirs} there and {ours} here")
-
-
-def _pass(module: nn.Module, batch: Any) -> None:
-    """Pass a batch through a module."""
-    if isinstance(batch, Mapping):
-        module(**batch)
-    else:
-        module(batch[0] if isinstance(batch, tuple | list) else batch)

@@ -28,13 +28,13 @@ def tracking(module: nn.Module) -> dict[str, Norm]:
     `track_running_stats = False` has no running statistics.
     """
     frozen = _frozen(module)
+    return {name: layer for name, layer in norms_of(module).items() if name not in frozen}
+
+
+def norms_of(module: nn.Module) -> dict[str, Norm]:
+    """The layers that have running statistics, by their names; some may be frozen (see `tracking`)."""
     norms = ((name, layer) for name, layer in module.named_modules() if isinstance(layer, Norm))
-    return {name: layer for name, layer in norms if layer.running_mean is not None and name not in frozen}
-
-
-def frozen_norms(module: nn.Module) -> list[nn.Module]:
-    """The layers that keep statistics and are frozen (see `tracking`)."""
-    return [module.get_submodule(name) for name in _frozen(module)]
+    return {name: layer for name, layer in norms if layer.running_mean is not None}
 
 
 def mixes_samples(module: nn.Module) -> bool:

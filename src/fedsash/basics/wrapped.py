@@ -21,7 +21,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
     """The module itself, without `torch.compile` (its `_orig_mod`), DataParallel and DistributedDataParallel."""
     while True:
         inner = module.module if isinstance(module, DataParallel | DistributedDataParallel) else None
-        inner = getattr(module, "_orig_mod", inner)
+        inner = module._modules.get("_orig_mod", inner)  # `getattr` of PEFT's model finds the one inside it
         if not isinstance(inner, nn.Module):
             return module
         module = inner

@@ -1,0 +1,79 @@
+"""A module that is lent: for a while it has other values, such as an average's, then its own again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import Tensor, nn
+
+from ..basics.errors import ModelError, RunError, shortened
+from ..basics.wrapped import local
+
+_lent: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()
+"""The modules that are lent, and how often; most of the time none."""
+
+
+def is_lent(module: nn.Module) -> bool:
+    """Whether the module, or a part of it, has other values at the moment."""
+    return bool(_lent) and any(part in _lent for part in module.modules())
+
+
+@contextmanager
+def lent(module: nn.Module, live: Callable[[], Mapping[str, Tensor]], values: Mapping[str, Tensor]) -> Iterator[None]:
+    """Give the module other `values`. At the end it has its own values and all its buffers again, bitwise.
+
+    `live` gives all its tensors as they are now. Raises `RunError` for values of other shapes. Raises `ModelError` at
+    the end if one of these tensors is gone or has another shape; the others are restored.
+    """
+    tensors = live()
+    shapes = {name: list(local(tensors[name]).shape) for name in values if name in tensors}
+    same("Tracker.applied: the average", shapes, {name: list(value.shape) for name, value in values.items()})
+    # A forward pass in train mode moves buffers, too.
+    own = {name: local(tensors[name].data).clone() for name in {**values, **dict(module.named_buffers())}}
+    _count(parts := [*module.modules()], 1)
+    try:
+        put(tensors, values)
+        yield
+    finally:
+        _count(parts, -1)
+        tensors = live()  # the module may have moved meanwhile
+        there = {n: v for n, v in own.items() if n in tensors and local(tensors[n]).shape == v.shape}
+        put(tensors, there)
+    for name in values:
+        if name not in there:
+            raise ModelError(f"Tracker.applied: the module has no such {name} any more, which can't be restored")
+
+
+def _count(parts: Iterable[nn.Module], change: int) -> None:
+    """Note that the parts of a module are lent once more, or once less."""
+    for part in parts:
+        if often := _lent.pop(part, 0) + change:
+            _lent[part] = often
+
+
+def put(tensors: Mapping[str, Tensor], values: Mapping[str, Tensor]) -> None:
+    """Write values into tensors' memory, where whoever shares it finds them. Numbers of batches are rounded."""
+    for name, value in values.items():
+        # `data`, unlike `detach()`, lets a graph that was made before go backwards afterwards.
+        tensor = local(tensors[name].data)
+        counted = value.is_floating_point() and not tensor.is_floating_point()
+        tensor.copy_(value.round() if counted else value)
+
+
+def same(whose: str, here: Mapping[str, object], there: Mapping[str, object]) -> None:
+    """Raise `RunError`, which names the first difference, unless two mappings agree."""
+    for name in (*here, *there):
+        ours, theirs = (shortened(str(side.get(name, "nothing")), 100) for side in (here, there))
+        if ours != theirs:
+            raise RunError(f"{whose} does not fit this tracker: {name} is {theirs} there and {ours} here")
+
+
+def passed(module: nn.Module, batch: Any) -> None:
+    """Pass a batch through a module."""
+    if isinstance(batch, Mapping):
+        module(**batch)
+    else:
+        module(batch[0] if isinstance(batch, tuple | list) else batch)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from operator import attrgetter
@@ -163,10 +162,7 @@ class Federation(Reached, Shown):
         """Run one round. Do not use the given state again: its averages and client state are updated in place."""
         if not self._lazy.started:
             self.prepare(state=state)
-        request, probed = self.ask(state), None
-        if request.job == "probe":
-            probed = self.collect(request)
-            request = self.ask(state, probed=probed)
+        request, probed = self.asked(state)
         with threads(self._lazy.current.server_threads):
             return self.finish(state, request, self.collect(request), probed)
 
@@ -200,14 +196,16 @@ class Federation(Reached, Shown):
             handles=None if state.handles is None else state.handles[ids],
         )
 
+    def asked(self, state: State) -> tuple[Request, UploadSums | None]:
+        """The request to train in the next round, and the sums of the method's probe before it, if it has one."""
+        request = self.ask(state)
+        probed = self.collect(request) if request.job == "probe" else None
+        return (request if probed is None else self.ask(state, probed=probed)), probed
+
     def collect(self, request: Request) -> UploadSums:
         """Let the executor answer a request, and sum up the answers."""
         sums = UploadSums.of(request, self.aggregation, self.method, self.sizes, self.engine.pieces)
-        if len(request.ids):
-            with closing(self.executor.work(request)) as answers:
-                for answer in answers:
-                    sums.take(answer)
-        return sums.complete()
+        return sums.filled(self.executor.work(request)) if len(request.ids) else sums
 
     def finish(
         self, state: State, request: Request, sums: UploadSums, probed: UploadSums | None = None
@@ -221,8 +219,7 @@ class Federation(Reached, Shown):
         known = state.server_state | (probed.mean() if probed is not None else {})
         sent, update, s, n = request.sent, sums.update(mean), sums.accepted, len(self.sizes)
         received = RoundMean(sent=common, update=update, mean=mean, server_state=known, clients=s, total=n)
-        delta, found = self._method.server_update(received)
-        server_state = {name: found[name] for name in state.server_state}  # a probe's means are of this round only
+        delta, server_state = self._method.server_update(received, state.server_state)
         state.spent = True
         w, server = self._broadcaster.step(self._server, state.optimiser, state, sent, delta, request.round)
         if not math.isfinite(float(torch.linalg.vector_norm(w))):

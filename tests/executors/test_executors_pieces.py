@@ -45,7 +45,6 @@ def test_a_part_says_who_was_refused_and_who_was_missing() -> None:
     other.take(Missing(rest[:1], "late"))
     other.take(reply(4, {"delta": torch.tensor([[8.0]], dtype=torch.float64)}))
     whole.take(other.partial_sum())
-    whole.complete()
     assert (whole.refused, whole.missing, whole.places.tolist(), whole.samples) == ([1], {3: "late"}, [0, 2, 4], 15)
     assert float(whole.mean()["delta"]) == pytest.approx((1 * 1 + 2 * 3 + 1 * 8) / 4)
 

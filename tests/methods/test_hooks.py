@@ -10,8 +10,22 @@ from torch import Tensor
 
 from fedsash.basics.arrays import Vectors
 from fedsash.basics.errors import SettingError
+from fedsash.basics.layout import Layout
 from fedsash.local.trainer import Trainer
-from fedsash.methods import METHODS, FedAvg, FedMoSWA, FedSAM, LocalRun, Method, Mime, MimeLite, Scaffold, Upload
+from fedsash.methods import (
+    METHODS,
+    FedAvg,
+    FedMoSWA,
+    FedSAM,
+    LocalRun,
+    Method,
+    Mime,
+    MimeLite,
+    RoundMean,
+    Scaffold,
+    Step,
+    Upload,
+)
 from support.worlds import ENGINES, after, federation
 
 
@@ -94,3 +108,63 @@ def test_an_upload_that_is_not_complete_is_refused_with_its_name(engine: str) ->
         after(federation(method=Forgetful(), engine=ENGINES[engine]), 1)
     with pytest.raises(SettingError, match=r"WithoutDelta\.upload = \['update'\]: must upload a vector called 'delta'"):
         after(federation(method=WithoutDelta(), engine=ENGINES[engine]), 1)
+
+
+class Summed(FedAvg):
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta.sum(1)}, {}
+
+
+class Column(FedAvg):
+    def direction(self, step: Step) -> Tensor:
+        return step.grad(step.w).mean(1, keepdim=True)
+
+
+class Scalar(FedAvg):
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return received.update.mean(), received.server_state
+
+
+class Undeclared(FedAvg):
+    """Momentum whose state is not in `server_state()`: each round would begin without it, as FedAvg."""
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        m = received.update + 0.9 * received.server_state.get("m", torch.zeros_like(received.update))
+        return m, {"m": m}
+
+
+class Lost(FedAvg):
+    def server_state(self, w: Tensor, layout: Layout) -> Vectors:
+        return {"m": torch.zeros_like(w)}
+
+    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
+        return received.update, {}
+
+
+class Reshaped(FedAvg):
+    def client_state(self, w: Tensor) -> Vectors:
+        return {"g": torch.zeros_like(w)}
+
+    def upload(self, local: LocalRun) -> tuple[Upload, Vectors]:
+        return {"delta": local.delta}, {"g": local.delta.sum(1)}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Summed(), r"Summed\.upload: delta: shape = \[\d+\]: must be \[\d+, \d+\]"),
+        (Column(), r"Column\.direction: shape = \[\d+, 1\]: must be \[\d+, \d+\]"),
+        (Scalar(), r"Scalar\.server_update: the update: shape = \[\]: must be \[\d+\]"),
+        (
+            Undeclared(),
+            r"Undeclared\.server_update = \['m'\]: 'm' must begin in server_state\(\)",
+        ),
+        (Lost(), r"Lost\.server_update = \[\]: must also return the new server state 'm'"),
+        (Reshaped(), r"Reshaped\.upload: g: shape = \[\d+\]: must be \[\d+, \d+\]"),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_what_pytorch_would_spread_or_a_round_would_lose_is_refused(engine: str, method: FedAvg, message: str) -> None:
+    with pytest.raises(SettingError, match=message):
+        after(federation(method=method, engine=ENGINES[engine]), 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from copy import copy
 from itertools import pairwise
 
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from ..basics.arrays import Floats, Ints, Objects, Vectors, joined
 from ..basics.errors import RunError
-from ..exchange import Answer, Missing, PartialSum, Reply, Request, RoundReport
+from ..exchange import Answer, Answers, Missing, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
 from . import Aggregation
 
@@ -76,8 +77,11 @@ class UploadSums:
             self._hear(answer.places, ordered=True)
             self._add(answer)
 
-    def complete(self) -> UploadSums:
-        """These sums after all places were answered; raises `RuntimeError` if one was not."""
+    def filled(self, answers: Answers) -> UploadSums:
+        """These sums after all answers; raises `RuntimeError` if a place is not answered."""
+        with closing(answers):
+            for answer in answers:
+                self.take(answer)
         if len(self._heard) < len(self.ids):
             left = [client for place, client in enumerate(self.ids.tolist()) if place not in self._heard]
             raise RuntimeError(f"the executor has not answered for the clients {left}: every place must be answered")

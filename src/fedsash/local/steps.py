@@ -14,7 +14,7 @@ from ..basics.layout import Layout
 from ..data.encoded import Features
 from ..data.inputs import ModelInput, each
 from ..data.transform import Transform
-from ..methods import Method, Step
+from ..methods import Method, Step, check_direction
 from ..methods.base import with_numbers
 from .settings import LocalTraining
 
@@ -194,9 +194,10 @@ class LocalSteps:
                 for (own, its_moments), direction in zip(parts, pieces, strict=True):
                     self._local.advance(own, its_moments, direction, lr, n)
             elif self._alone:
-                self._local.advance(seen, moments, method.direction(step), lr, n)
+                self._local.advance(seen, moments, check_direction(method, method.direction(step), seen), lr, n)
             else:
-                self._local.advance(w, moments, grad.completed(method.direction(step)), lr, n)
+                direction = check_direction(method, method.direction(step), seen)
+                self._local.advance(w, moments, grad.completed(direction), lr, n)
             if self._has_after:
                 method.after_step(step)
             for name, old in before.items():  # a client without steps left, hence without a first sample, keeps them

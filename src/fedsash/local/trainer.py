@@ -16,7 +16,7 @@ from ..basics.sharing import OWN, Sharing
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData
 from ..exchange import Effort, Reply, Request, largest_norms
-from ..methods import FedAvg, LocalRun, Method, Upload, check_complete
+from ..methods import FedAvg, LocalRun, Method, Upload, check_upload
 from .batches import Batches, BatchPlan
 from .client_scorer import ClientScorer
 from .effort import effort_of, no_effort
@@ -159,7 +159,7 @@ class Trainer:
         trained = inputs.w if inputs.statistics is None else torch.cat([inputs.w, inputs.statistics], dim=1)
         upload = upload | self.sharing.statistics_upload(trained, request.sent)
         kept = kept | self.sharing.own_state(trained)
-        check_complete(self.method, upload, kept, request.own)
+        check_upload(self.method, upload, kept, request.own, begun.run.w)
         return _first(begun.count, upload), _first(begun.count, kept)
 
     def _train_alone(self, request: Request, inputs: StepInputs) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..basics.arrays import Vectors
-from ..basics.errors import SettingError, check
+from ..basics.errors import check
 from ..basics.layout import Layout
 from ..basics.typed import typed
 from ..schedules import LocalSchedule
@@ -221,14 +221,43 @@ MEAN_DIRECTION = "the method takes a client's update, divided by the sum of its 
 """Why a method that uses `LocalRun.direction` needs SGD."""
 
 
-def check_complete(method: Method, upload: Upload, kept: Vectors, given: Vectors) -> None:
-    """Raise `SettingError` unless a method uploads a delta, and has kept all of the client state that it was given."""
-    if "delta" in upload and given.keys() <= kept.keys():  # asked of every client in every round
-        return
+def check_upload(method: Method, upload: Upload, kept: Vectors, given: Vectors, like: Tensor) -> None:
+    """Raise `SettingError` unless a method uploads a delta like `like` `[C, D]`, and keeps the client state `given`."""
     place = f"{type(method).__name__}.upload"
     check("delta" in upload, place, sorted(upload), "must upload a vector called 'delta'")
+    _check_shape(f"{place}: delta", upload["delta"], like)
+    _check_kept(place, kept, given, "client")
+
+
+def check_update(method: Method, update: Tensor, kept: Vectors, given: Vectors, received: RoundMean) -> None:
+    """Raise `SettingError` unless a method's update is like the model `[D]`, and it keeps the server state `given`.
+
+    It may also return the means of its probe, which are of this round only.
+    """
+    place = f"{type(method).__name__}.server_update"
+    _check_shape(f"{place}: the update", update, received.sent)
+    _check_kept(place, kept, given, "server", received.server_state)
+
+
+def check_direction(method: Method, direction: Tensor, w: Tensor) -> Tensor:
+    """The direction; raises `SettingError` unless it is like the parameters `w` `[C, D]`."""
+    if direction.shape != w.shape:  # asked in each step
+        _check_shape(f"{type(method).__name__}.direction", direction, w)
+    return direction
+
+
+def _check_shape(place: str, found: Tensor, like: Tensor) -> None:
+    # PyTorch would spread one number over all parameters without a word.
+    check(found.shape == like.shape, f"{place}: shape", list(found.shape), f"must be {list(like.shape)}")
+
+
+def _check_kept(place: str, kept: Vectors, given: Vectors, whose: str, others: Vectors | None = None) -> None:
     lost = ", ".join(sorted(map(repr, given.keys() - kept.keys())))
-    raise SettingError.at(place, sorted(kept), f"must also return the new client state {lost}")
+    check(not lost, place, sorted(kept), f"must also return the new {whose} state {lost}")
+    more = ", ".join(sorted(map(repr, kept.keys() - given.keys() - (others or {}).keys())))
+    check(not more, place, sorted(kept), f"{more} must begin in {whose}_state(), which does not have it")
+    for name, before in given.items():
+        _check_shape(f"{place}: {name}", kept[name], before)
 
 
 def with_numbers(method: Method, numbers: Vectors) -> Method:

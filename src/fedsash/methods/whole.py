@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..basics.arrays import Vectors
 from ..basics.sharing import Sharing
-from .base import Method, RoundMean
+from .base import Method, RoundMean, check_update
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +31,9 @@ class WholeMethod:
         common, vectors = self.method.send(self.sharing.common_of(w), server_state, round)
         return self.sharing.with_common(common, w), vectors
 
-    def server_update(self, received: RoundMean) -> tuple[Tensor, Vectors]:
-        """The update `[D]` that the server optimiser gets, and the new server state; `received.sent` is common."""
+    def server_update(self, received: RoundMean, server_state: Vectors) -> tuple[Tensor, Vectors]:
+        """The update `[D]` that the server optimiser gets, and the new `server_state`; `received.sent` is common."""
         delta, found = self.method.server_update(received)
-        return self.sharing.model_change(delta, received.mean), found
+        check_update(self.method, delta, found, server_state, received)
+        kept = {name: found[name] for name in server_state}  # the means of a probe are of this round only
+        return self.sharing.model_change(delta, received.mean), kept

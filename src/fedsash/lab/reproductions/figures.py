@@ -13,7 +13,7 @@ from ..config.tables import build
 from ..config.words import shown
 from ..studies import kinds
 from ..studies.study import Study
-from .pick import AxisLabels, Pick, listed, mapping, several, text
+from .pick import AxisLabels, Pick, keyed, listed, mapping, several, text
 from .statements import Statement
 
 KEYS = {
@@ -103,8 +103,8 @@ class Figure:
         own = (*COMMON, *keys[kind])
         given = {key: value for key, value in table.items() if key in own}
         others = {key: value for key, value in table.items() if key not in own}
-        for key in others if kind in OWN else ():
-            check_known(key, own, f"{place}: unknown key")
+        if kind in OWN:
+            keyed(table, own, place)
         where = Pick(model="model", statistic="last_mean") | Pick.of(given.get("where", {}), axes, f"{place}.where")
         if kind in known:
             panels = mapping(given.pop("panels", {"": {}}), f"{place}.panels")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
@@ -94,22 +94,25 @@ def labels(given: Any, axis: str, axes: AxisLabels, place: str) -> tuple[str, ..
     return found
 
 
-def mapping(value: Any, place: str) -> Mapping[str, Any]:
-    """The value, which must be a table. Raises `ConfigError`."""
-    if not isinstance(value, Mapping):
-        raise ConfigError(f"{place} = {shown(value)}: must be a table")
-    return value
+def _must_be(kind: type[Any], right: str) -> Callable[[Any, str], Any]:
+    """A function of a value and its place that gives the value back. It raises `ConfigError` for another kind."""
+
+    def checked(value: Any, place: str) -> Any:
+        if not isinstance(value, kind):
+            raise ConfigError(f"{place} = {shown(value)}: must be {right}")
+        return value
+
+    return checked
 
 
-def listed(value: Any, place: str) -> list[Any]:
-    """The value, which must be a list. Raises `ConfigError`."""
-    if not isinstance(value, list):
-        raise ConfigError(f"{place} = {shown(value)}: must be a list")
-    return value
+mapping: Callable[[Any, str], Mapping[str, Any]] = _must_be(Mapping, "a table")
+listed: Callable[[Any, str], list[Any]] = _must_be(list, "a list")
+text: Callable[[Any, str], str] = _must_be(str, "a string")
 
 
-def text(value: Any, place: str) -> str:
-    """The value, which must be a string. Raises `ConfigError`."""
-    if not isinstance(value, str):
-        raise ConfigError(f"{place} = {shown(value)}: must be a string")
-    return value
+def keyed(value: Any, keys: Iterable[str], place: str) -> Mapping[str, Any]:
+    """The value, which must be a table with these keys, or some of them. Raises `ConfigError`."""
+    table = mapping(value, place)
+    for key in table:
+        check_known(key, keys, f"{place}: unknown key" if place else "unknown key")
+    return table

@@ -18,7 +18,7 @@ from ..sweeps import parse as sweep
 from ..sweeps.axes import KEYS as SWEEP
 from ..sweeps.axes import label_of
 from .figures import Figure
-from .pick import OWN, AxisLabels, Pick, listed, mapping, text
+from .pick import OWN, AxisLabels, Pick, keyed, listed, mapping, text
 from .tables import Table
 
 SCALES = {
@@ -51,9 +51,7 @@ class Change:
 
     @classmethod
     def of(cls, table: Any, axes: AxisLabels, place: str) -> Change:
-        given = mapping(table, place)
-        for key in given:
-            check_known(key, CHANGE, f"{place}: unknown key")
+        given = keyed(table, CHANGE, place)
         settings = mapping(given.get("set", {}), f"{place}.set")
         return cls(Pick.of(given.get("where", {}), axes, f"{place}.where"), settings)
 
@@ -75,9 +73,7 @@ class Scale:
 
     @classmethod
     def of(cls, table: Any, place: str) -> Scale:
-        given = mapping(table, place)
-        for key in given:
-            check_known(key, [f.name for f in fields(cls)], f"{place}: unknown key")
+        given = keyed(table, [f.name for f in fields(cls)], place)
         only, values, figures = (mapping(given.get(key, {}), f"{place}.{key}") for key in ("only", "values", "figures"))
         kept = {axis: [str(label) for label in labels] for axis, labels in only.items()}
         return cls(kept, values, tuple(given.get("changes", ())), figures)
@@ -111,8 +107,7 @@ class Reproduction:
     @classmethod
     def parse(cls, name: str, content: Mapping[str, Any], folder: Path = Path()) -> Reproduction:
         """The reproduction in the content of a file in `folder`. Raises `ConfigError` if it has an error."""
-        for key in content:
-            check_known(key, KEYS, "unknown key")
+        keyed(content, KEYS, "")
         title, paper, shows, note = (_words(content, key) for key in ("title", "paper", "shows", "note"))
         reproduction = cls(name, title, paper, shows, note, content, folder)
         for axis in set(reproduction.axes) & set(OWN):

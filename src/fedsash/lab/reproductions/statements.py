@@ -14,7 +14,7 @@ import numpy as np
 from ..config import ConfigError
 from ..config.errors import check_known
 from ..config.words import shown
-from .pick import listed, mapping, text
+from .pick import keyed, listed, text
 
 Place = float | str
 KEYS = {
@@ -120,9 +120,7 @@ class Statement:
     @classmethod
     def of(cls, table: Any, place: str) -> Statement:
         """The statement that a table in a reproduction's file describes. Raises `ConfigError`."""
-        given = mapping(table, place)
-        for key in given:
-            check_known(key, KEYS, f"{place}: unknown key")
+        given = keyed(table, KEYS, place)
         says, where, number, less = (
             text(given.get(key, usual), f"{place}.{key}")
             for key, usual in (("says", ""), ("place", ""), ("number", "end"), ("less", ""))

@@ -11,7 +11,7 @@ from ...basics.errors import SettingError
 from ..config import ConfigError
 from ..config.errors import check_known
 from ..config.words import shown
-from .pick import SPEED_UPS, AxisLabels, Pick, mapping, several, text
+from .pick import SPEED_UPS, AxisLabels, Pick, keyed, mapping, several, text
 from .published import PrintedNumber, read_cell
 from .results import Measurement, Results
 
@@ -81,8 +81,7 @@ class Table:
     @classmethod
     def of(cls, table: Mapping[str, Any], axes: AxisLabels, name: str, place: str) -> Table:
         """The table that a part of a reproduction's file describes. Raises `ConfigError`."""
-        for key in table:
-            check_known(key, KEYS, f"{place}: unknown key")
+        keyed(table, KEYS, place)
         parts = {key: several(table.get(key, {}), axes, f"{place}.{key}") for key in ("rows", "columns")}
         cells = several(table.get("cells", {"": {}}), axes, f"{place}.cells")
         form = text(table.get("form", "{}"), f"{place}.form")

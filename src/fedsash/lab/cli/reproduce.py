@@ -74,10 +74,10 @@ def _command(given: argparse.Namespace) -> str:
 
 def _table(filled: dict[str, Any]) -> Table:
     """A filled table for the terminal. A row of the paper takes up to three lines."""
-    from rich import box
-    from rich.table import Table
+    from ..table import empty_table
 
-    table = Table(title=filled["title"], title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = empty_table()
+    table.title, table.title_justify, table.title_style = filled["title"], "left", "bold"
     for i, column in enumerate(filled["columns"]):
         table.add_column(
             column, overflow="fold", no_wrap=i == 1, justify="left" if i < 2 or filled["columns"][1] else "right"

@@ -27,6 +27,7 @@ class PieceCall:
     held: Held
 
     def make(self, actor: Any) -> list[Any]:
+        """Call the actor: the references of the answer, and of what comes with it."""
         own = self.request.only(self.places)
         if own.handles is None:
             return [actor.answer.remote(self.everybody, self.number, packed(own.client_state))]
@@ -35,6 +36,7 @@ class PieceCall:
         return made
 
     def mend(self) -> None:
+        """Replace what was lost of the arguments."""
         if self.request.handles is not None:
             self.held.mend(self.request.handles[self.places])
 

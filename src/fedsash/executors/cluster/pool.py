@@ -7,12 +7,13 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any
 
 import ray
 from ray.exceptions import ObjectLostError, OutOfDiskError, OutOfMemoryError, RayActorError, RayTaskError
 
 from ...basics.errors import WorkerError, shortened
+from .calls import PieceCall
 from .packing import Packed, unpacked
 
 _log = logging.getLogger("fedsash")
@@ -31,18 +32,6 @@ Asked = dict[Any, tuple[int, list[Any]]]
 
 START = -1
 """The place of a piece's number where an actor starts."""
-
-
-class Call(Protocol):
-    """A call of an actor."""
-
-    def make(self, actor: Any) -> list[Any]:
-        """Call the actor: the references of the answer, and of what comes with it."""
-        ...
-
-    def mend(self) -> None:
-        """Replace what was lost of the arguments."""
-        ...
 
 
 class Pool:
@@ -64,7 +53,7 @@ class Pool:
         while not self._free:
             self._next({}, "the start")
 
-    def answers(self, calls: Mapping[int, Call], what: str) -> Iterator[tuple[int, Packed, list[Any]]]:
+    def answers(self, calls: Mapping[int, PieceCall], what: str) -> Iterator[tuple[int, Packed, list[Any]]]:
         """The number of each call, its answer and the references of what comes with it, as they come.
 
         Those that are first in order begin first. A call that was given up before may still keep its actor busy. `what`
@@ -110,7 +99,7 @@ class Pool:
         self._busy[ready] = actor
         self._starting.add(ready)
 
-    def _hand_out(self, calls: Mapping[int, Call], left: deque[int], asked: Asked) -> None:
+    def _hand_out(self, calls: Mapping[int, PieceCall], left: deque[int], asked: Asked) -> None:
         while left and self._free:
             actor, number = self._free.pop(), left.popleft()
             answer, *more = calls[number].make(actor)

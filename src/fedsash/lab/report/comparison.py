@@ -7,13 +7,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
 from ..table import empty_table
+from .collect import CollectedRun
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -25,25 +26,6 @@ EACH = "each"
 """Instead of a number over clients: the last result of each of them."""
 Compared = tuple[dict[str, str], Curves, dict[str, float | None]]
 """The label of a client, if it is of one; the criterion without a target, and the split; the value of each model."""
-
-
-class ComparedRun(Protocol):
-    """A run, read from its folder. A run of a sweep has a label on each of the sweep's axes."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def config(self) -> Mapping[str, Any]: ...
-    @property
-    def labels(self) -> Mapping[str, str]: ...
-    @property
-    def curves(self) -> Curves: ...
-    @property
-    def summary(self) -> Mapping[str, Any]: ...
-    @property
-    def clients(self) -> Mapping[str, Any] | None: ...
-    @property
-    def forked(self) -> int | None: ...
 
 
 @dataclass(frozen=True)
@@ -88,7 +70,7 @@ class Row:
         return self.decided.criterion.spread(self.gain, self.interval, digits, sign="+")
 
 
-def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "") -> list[Row]:
+def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = "") -> list[Row]:
     """A row for each model of each group of runs that differ only in their seed.
 
     What is compared is the `last_mean` of the metric that decides, or with `of = "SPLIT/NUMBER"` a number over clients
@@ -125,7 +107,7 @@ def compare(runs: Sequence[ComparedRun], against: str | None = None, of: str = "
     ]
 
 
-def _compared(run: ComparedRun, of: str) -> list[Compared]:
+def _compared(run: CollectedRun, of: str) -> list[Compared]:
     """What is compared of a run: of each client, or of the whole run, which has no label of a client."""
     criterion = replace(run.curves.criterion, target=None)
     if not of:
@@ -153,7 +135,7 @@ def _compared(run: ComparedRun, of: str) -> list[Compared]:
     return [({}, Curves(named, split, {}), {model: found[number] for model, found in results[split].items()})]
 
 
-def _client(name: str | int, run: ComparedRun) -> dict[str, str]:
+def _client(name: str | int, run: CollectedRun) -> dict[str, str]:
     """The labels of a client."""
     return {"client": str(name)} if isinstance(name, str) else {"client": str(name), "seed": str(_seed(run))}
 
@@ -179,7 +161,7 @@ def table(rows: Sequence[Row]) -> Table:
     return result
 
 
-def labels_of(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
+def labels_of(runs: Sequence[CollectedRun]) -> list[dict[str, str]]:
     """Each run's labels on all axes except the seed."""
     first: dict[str, str] = {}
     found = []
@@ -192,7 +174,7 @@ def labels_of(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     return found
 
 
-def _seed(run: ComparedRun) -> int:
+def _seed(run: CollectedRun) -> int:
     """The seed of a run. The function that makes a federation may take it as an option."""
     seed = run.config.get("seed", run.config.get("options", {}).get("seed", 0))
     if not isinstance(seed, int):

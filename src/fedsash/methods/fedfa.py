@@ -78,7 +78,7 @@ class FedFA(Method):
 
     def round_state(self, local: LocalRun) -> Vectors:
         anchors = local.server_state["anchors"].expand(len(local.w), -1, -1).clone()
-        moments = torch.zeros_like(_extended(anchors, *local.layout.linear(local.w)))
+        moments = torch.zeros_like(_extended(anchors, local.layout.linear(local.w)[1]))
         return {
             "anchors": anchors,
             "sums": torch.zeros_like(anchors),
@@ -109,7 +109,7 @@ class FedFA(Method):
         logits = anchors @ weight.mT + (0 if bias is None else bias.unsqueeze(1))
         classes = logits.shape[-1]
         error = (logits.softmax(-1) - torch.eye(classes, dtype=logits.dtype, device=logits.device)) / classes
-        g = error.mT @ _extended(anchors, weight, bias)
+        g = error.mT @ _extended(anchors, bias)
         (b1, b2), n = BETAS, work["step"].clamp(min=1).unsqueeze(-1)
         work["m"].lerp_(g, 1 - b1)
         work["v"].lerp_(g * g, 1 - b2)
@@ -133,7 +133,7 @@ class FedFA(Method):
         work["met"] *= ~ended
 
 
-def _extended(anchors: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+def _extended(anchors: Tensor, bias: Tensor | None) -> Tensor:
     """The anchors with a 1 for the bias, if there is one."""
     return anchors if bias is None else torch.cat([anchors, torch.ones_like(anchors[..., :1])], dim=-1)
 

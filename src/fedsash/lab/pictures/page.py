@@ -192,13 +192,13 @@ def _dots(dots: Dots, panel: Panel) -> Trace:
         "y": y,
         "customdata": counts,
         "marker": size | {"size": numbers(shares), "color": colours, "opacity": 0.85, "line": {"width": 0}},
-        "hovertemplate": _told(dots, panel, "%{customdata}"),
+        "hovertemplate": _told(panel, "%{customdata}"),
     }
 
 
 def _map(dots: Dots, panel: Panel) -> Trace:
     z = [list(row) for row in dots.counts]
-    told = _told(dots, panel, "%{z}")
+    told = _told(panel, "%{z}")
     return {
         "type": "heatmap",
         "z": z,
@@ -208,7 +208,7 @@ def _map(dots: Dots, panel: Panel) -> Trace:
     }
 
 
-def _told(dots: Dots, panel: Panel, count: str) -> str:
+def _told(panel: Panel, count: str) -> str:
     x, y = _plain(panel.x.label), _plain(panel.y.label)
     return f"{x} %{{x}}: {count} samples of {y} %{{y}}<extra></extra>"
 

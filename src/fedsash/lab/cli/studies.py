@@ -20,8 +20,6 @@ from ..studies import STUDIES
 from .common import OK, Commands, add_federation, add_json, add_own_code
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from ..studies.opened import OpenRun
     from ..studies.study import Found, OnProgress, Study
 
@@ -177,20 +175,16 @@ def _show(finished: Mapping[Path, Found]) -> None:
     """Draw the findings, on common scales if there are several, and print the tables and the paths."""
     from ..pictures.paper import draw
     from ..studies import pictures, study_of
+    from ..table import with_names
 
     for place, picture in zip(finished, pictures(list(finished.values())), strict=True):
         for ending in ("png", "pdf"):
             draw(picture, place.with_name(f"{place.name}.{ending}"))
     for place, found in finished.items():
         terminal.say(found["title"])
-        terminal.show(_table(*study_of(found).rows(found)))
+        heads, *rows = study_of(found).rows(found)
+        terminal.show(with_names(heads, rows))
         terminal.say(f"\npictures: {place}.png, {place.name}.pdf\nnumbers:  {place}.json\n")
-
-
-def _table(heads: Sequence[str], *rows: Sequence[str]) -> Table:
-    from ..table import with_names
-
-    return with_names(heads, rows)
 
 
 def _typed(kind: type[Study], given: argparse.Namespace) -> str:

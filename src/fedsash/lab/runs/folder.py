@@ -16,10 +16,11 @@ from ...state import State
 from .. import checkpoints, files, own_code
 from ..client_results import CLIENTS
 from ..partition import record
+from ..pictures.paper import draw
 from ..records import Records
 from ..summaries import GOAL, goal_content
 from .driver import Driver
-from .pictures import draw_clients, draw_curves, draw_timeline
+from .pictures import draw_clients, draw_timeline
 from .result import Result
 from .running_sums import RunningSums
 from .settings import Checkpoint
@@ -145,7 +146,7 @@ class RunFolder:
         if timeline is not None:
             draw_timeline(folder, timeline, result.history, curves)
         if curves:
-            draw_curves(folder, result.plot())
+            draw(result.plot(), folder / "curves.png")
         draw_clients(folder, federation.goal.criterion)
         (folder / "models").mkdir(exist_ok=True)
         files.write(folder, _results(result, timeline))

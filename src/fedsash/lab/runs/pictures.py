@@ -27,11 +27,6 @@ def plot_clients(data: FederatedData) -> Picture:
     return partition(record(data))
 
 
-def draw_curves(folder: Path, curves: Picture) -> None:
-    """Draw `curves.png`."""
-    draw(curves, folder / "curves.png")
-
-
 def draw_clients(folder: Path, criterion: Criterion) -> None:
     """Draw `clients.png` if clients scored models."""
     if files.there(folder / CLIENTS):

@@ -6,6 +6,7 @@ import base64
 import gzip
 import shlex
 from collections.abc import Sequence
+from importlib.metadata import version
 from importlib.resources import files
 from typing import Any
 
@@ -58,7 +59,10 @@ def document(found: Collection, command: str) -> str:
         tag("header", tag("h1", title(found)), tag("p", subtitle(found), class_="lead")),
         tag("nav", links, aria_label="Sections"),
         tag("main", warnings, *main, id="main", tabindex=-1),
-        tag("footer", tag("p", f"Made by fedsash {_fedsash()}. This page is complete in itself; it asks for nothing.")),
+        tag(
+            "footer",
+            tag("p", f"Made by fedsash {version('fedsash')}. This page is complete in itself; it asks for nothing."),
+        ),
         pictures.scripts(),
     ]
     return f"<!doctype html>\n{tag('html', _head(title(found)), tag('body', *body), lang='en-GB')}\n"
@@ -112,12 +116,6 @@ def _head(named: str) -> Html:
 
 def _resource(name: str) -> str:
     return (files(__package__) / name).read_text(encoding="utf-8")
-
-
-def _fedsash() -> str:
-    from importlib.metadata import version
-
-    return version("fedsash")
 
 
 def _what(found: Collection) -> Html:

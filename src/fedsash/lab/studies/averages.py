@@ -111,7 +111,7 @@ Its error is the share of its weight that lies on another model of the same bloc
         ((w, error),) = trail.weighted([profile])
         return f"{what} after round {trail.round}", trail.judge(w, error)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         trail, criterion = Afterwards(run, self.at), run.federation.goal.criterion
         sizes, windows, emas = trail.sizes, {}, {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar, NamedTuple
 
@@ -115,7 +114,7 @@ class BoundStudy(Study):
     def __post_init__(self) -> None:
         check_count("BoundStudy.batches", self.batches)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         size, rate = _same([_window(run) for run in runs])
         norms = [_squared_norms(run) for run in runs]
         trips = min(map(len, norms))

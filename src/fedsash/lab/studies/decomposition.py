@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from statistics import fmean
 from typing import Any, ClassVar
 
@@ -207,7 +206,7 @@ class DecompositionStudy(Study):
     def about(self) -> Sequence[str]:
         return named(self.rounds or ())
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)
         return {

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from math import isfinite
-from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -183,7 +182,7 @@ class FlatnessStudy(Study):
     def about(self) -> Sequence[str]:
         return self.models
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         federation, seen = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch

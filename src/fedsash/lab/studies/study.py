@@ -76,11 +76,12 @@ class Study(ABC):
         return None
 
     @abstractmethod
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
-        """Examine the runs. The findings have `kind`, `title` and the study's own keys, as numbers, lists and texts.
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+        """Examine the runs. The findings have `kind`, `title` and the study's own keys, as numbers, lists and texts."""
 
-        The file `draft` holds intermediate results, so that an interrupted study can continue.
-        """
+    def go_on(self, runs: Sequence[OpenRun], draft: Path, progress: OnProgress) -> dict[str, Any]:
+        """What `make` gives. A long study keeps its numbers so far in the file `draft`, and continues from them."""
+        return self.make(runs, progress)
 
     @staticmethod
     @abstractmethod
@@ -102,7 +103,7 @@ class Study(ABC):
         """
         folder = runs[0].folder
         draft, file = place(folder, name, "npz"), place(folder, name, "json")
-        made = self.make(runs, progress, draft)
+        made = self.go_on(runs, draft, progress)
         write_table(file, {"kind": made["kind"], "title": made["title"], "command": command, **made})
         draft.unlink(missing_ok=True)
         return table(file)

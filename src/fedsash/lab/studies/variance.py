@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -106,7 +105,7 @@ class VarianceStudy(Study):
     def about(self) -> Sequence[str]:
         return named(self.rounds or ())
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         check(len(runs) > 1, "runs", len(runs), "the variance is that over several runs with the same partition")
         check_alike(runs)
         rounds = shared_rounds(runs, self.rounds)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -108,7 +107,7 @@ class WindowStudy(Study):
     def about(self) -> Sequence[str]:
         return (self.average, *([] if self.round is None else [str(self.round)]))
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         run.check_rounds()
         newest = max(run.rounds, default=0) if self.round is None else self.round

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -47,7 +46,7 @@ class MapStudy(Study):
         if self.every is not None:
             check_count("MapStudy.every", self.every)
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
         newest, criterion = Afterwards(run), run.federation.goal.criterion
         counts = {round: count for round, count in newest.counts.items() if round % (self.every or 1) == 0}

@@ -70,7 +70,13 @@ Ctrl-C loses nothing: the same command continues.
     def about(self) -> Sequence[str]:
         return self.models
 
-    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen, draft: Path | None = None) -> dict[str, Any]:
+    def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
+        return self._made(runs, None, progress)
+
+    def go_on(self, runs: Sequence[OpenRun], draft: Path, progress: OnProgress) -> dict[str, Any]:
+        return self._made(runs, draft, progress)
+
+    def _made(self, runs: Sequence[OpenRun], draft: Path | None, progress: OnProgress) -> dict[str, Any]:
         (run,) = runs
         federation, samples = run.federation, run.samples(self.split, self.samples)
         batch = federation.evaluation.batch

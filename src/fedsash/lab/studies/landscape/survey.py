@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import time
 import zlib
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ....data.federated import FederatedData
 from ....data.samples import Samples
 from ....evaluation import Goal, Scorer
 from ...files import replace_file
+from ..study import OnProgress, unseen
 from .sections import Section
 
 SAVING = 1.0
@@ -77,9 +77,7 @@ class Landscape:
         found = self._scorer.values(w, self._samples)
         return found["loss"], self._criterion.error_of(found[self._criterion.name])
 
-    def over(
-        self, section: Section, file: Path | None = None, progress: Callable[[int, int], None] | None = None
-    ) -> Relief:
+    def over(self, section: Section, file: Path | None = None, progress: OnProgress = unseen) -> Relief:
         """Mean loss and error at every point of a section.
 
         With a `file`, the numbers so far are saved every second, and at the end or on any interruption. The next call
@@ -97,8 +95,7 @@ class Landscape:
                 if file is not None and time.monotonic() > saved + SAVING:
                     relief.save(file)
                     saved = time.monotonic()
-                if progress is not None:
-                    progress(done + 1, loss.size)
+                progress(done + 1, loss.size)
         finally:
             if file is not None:
                 relief.save(file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -10,15 +10,23 @@ from ...basics.arrays import Ints
 from ...basics.randomness import Purpose, generator
 from ..pictures import Line, look
 from ..pictures.styles import Style
-from .study import Found
+from .study import Found, option
 
+ORDERS = option("random orders of the clients")
+SEED = option("for the orders")
 LINES = 4
 """The most rounds that have a line of their own in a picture."""
 
 
-def random_orders(size: int, count: int, seed: int) -> list[Ints]:
-    """`count` random orders of `size` clients."""
-    return [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(count)]
+def over_orders(numbers: Callable[[Ints], Sequence[float]], size: int, orders: int, seed: int) -> list[list[float]]:
+    """For each of the `numbers` of some clients, by their places, a list by K = 1..`size`.
+
+    At K is its mean over the first K clients in so many random `orders`.
+    """
+    drawn = [generator(seed, Purpose.DIRECTION, i).permutation(size) for i in range(orders)]
+    means = [np.mean([numbers(order[:k]) for order in drawn], axis=0) for k in range(1, size + 1)]
+    lists: list[list[float]] = np.transpose(means).tolist()
+    return lists
 
 
 def by_number(found: Found, solid: str, dashed: str, called: str, scale: float = 1.0) -> list[Line]:

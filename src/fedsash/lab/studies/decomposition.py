@@ -23,7 +23,7 @@ from ..pictures.styles import INK, Style
 from .opened import OpenRun, spaced
 from .outputs import outputs
 from .similarity import Spread, pairwise_cka, spread
-from .study import Found, OnProgress, Rows, Study, named, number, option, unseen
+from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, named, number, unseen
 from .together import by_round, check_alike, shared_rounds, trained_alike
 
 HEADS = {
@@ -196,12 +196,8 @@ class DecompositionStudy(Study):
   fedsash decompose runs/a runs/b runs/c            also variance and covariance, over runs with the same partition
 """
 
-    rounds: tuple[int, ...] | None = field(
-        default=None, metadata=option("saved rounds (default: all of them)", metavar="N[,N...]")
-    )
-    samples: int | None = field(
-        default=None, metadata=option("N of the clients' samples, or all", metavar="N", none="all")
-    )
+    rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
+    samples: int | None = field(default=None, metadata=CLIENT_SAMPLES)
 
     def about(self) -> Sequence[str]:
         return named(self.rounds or ())

@@ -13,12 +13,12 @@ from torch import Tensor
 
 from ...basics.errors import check_count
 from ..pictures import Axis, Panel, Picture, look
-from .by_number import by_number, line, random_orders
+from .by_number import ORDERS, SEED, by_number, line, over_orders
 from .client_models import ClientModels, client_models
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
 from .similarity import spread
-from .study import Found, OnProgress, Rows, Study, named, number, option, share, split_in_words, unseen
+from .study import ROUNDS, Found, OnProgress, Rows, Study, named, number, option, share, split_in_words, unseen
 from .together import by_round, check_classes, shared_rounds
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
@@ -48,13 +48,11 @@ class EnsembleStudy(Study):
   fedsash ensemble runs/a --rounds 10,100 --orders 20
 """
 
-    rounds: tuple[int, ...] | None = field(
-        default=None, metadata=option("saved rounds (default: all of them)", metavar="N[,N...]")
-    )
-    orders: int = field(default=5, metadata=option("random orders of the clients"))
+    rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
+    orders: int = field(default=5, metadata=ORDERS)
     split: Literal["test", "train"] = field(default="test", metadata=option("the samples to evaluate on"))
     samples: int | None = field(default=None, metadata=option("N of them, or all", metavar="N", none="all"))
-    seed: int = field(default=0, metadata=option("for the orders"))
+    seed: int = field(default=0, metadata=SEED)
 
     def __post_init__(self) -> None:
         check_count("EnsembleStudy.orders", self.orders)
@@ -80,9 +78,7 @@ class EnsembleStudy(Study):
         models = client_models(run.federation, run.state(round))
         group = Group(run, models, self.split, self.samples)
         size = len(models.ids)
-        orders = random_orders(size, self.orders, self.seed)
-        by_size = [np.mean([group.numbers(order[:k]) for order in orders], axis=0) for k in range(1, size + 1)]
-        numbers = dict(zip(NUMBERS, np.transpose(by_size).tolist(), strict=True))
+        numbers = dict(zip(NUMBERS, over_orders(group.numbers, size, self.orders, self.seed), strict=True))
         return numbers | {"cka": likeness(group.f) if size > 1 else None}
 
     @staticmethod

@@ -42,6 +42,10 @@ def option(help: str, metavar: str = "", none: str = "") -> dict[str, str]:
     return {"help": help, "metavar": metavar, "none": none}
 
 
+ROUNDS = option("saved rounds (default: all of them)", metavar="N[,N...]")
+CLIENT_SAMPLES = option("N of the clients' samples, or all", metavar="N", none="all")
+
+
 @dataclass(frozen=True)
 class Study(ABC):
     """A study of finished runs: how its findings are made, and how they are shown.

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import one_hot
@@ -14,10 +13,10 @@ from torch.nn.functional import one_hot
 from ...basics.arrays import Ints
 from ...basics.errors import check, check_count
 from ..pictures import Axis, Panel, Picture, Points
-from .by_number import by_number, random_orders
+from .by_number import ORDERS, SEED, by_number, over_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
-from .study import Found, OnProgress, Rows, Study, named, number, option, unseen
+from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, named, number, unseen
 from .together import by_round, check_alike, shared_rounds, trained_alike
 
 NUMBERS = {
@@ -89,14 +88,10 @@ class VarianceStudy(Study):
   fedsash variance runs/a runs/b --rounds 10,100 --orders 20
 """
 
-    rounds: tuple[int, ...] | None = field(
-        default=None, metadata=option("saved rounds (default: all of them)", metavar="N[,N...]")
-    )
-    orders: int = field(default=5, metadata=option("random orders of the clients"))
-    samples: int | None = field(
-        default=None, metadata=option("N of the clients' samples, or all", metavar="N", none="all")
-    )
-    seed: int = field(default=0, metadata=option("for the orders"))
+    rounds: tuple[int, ...] | None = field(default=None, metadata=ROUNDS)
+    orders: int = field(default=5, metadata=ORDERS)
+    samples: int | None = field(default=None, metadata=CLIENT_SAMPLES)
+    seed: int = field(default=0, metadata=SEED)
 
     def __post_init__(self) -> None:
         check_count("VarianceStudy.orders", self.orders)
@@ -124,13 +119,12 @@ class VarianceStudy(Study):
         w = torch.stack([models.w for models in trained])
         f, targets, held = predictions(federation.module, w, federation.training_data, ids, self.samples)
         group = Group(f, targets, held, trained[0].p.to(f))
-        orders = random_orders(len(ids), self.orders, self.seed)
-        by_size = [np.mean([group.numbers(order[:k]) for order in orders], axis=0) for k in range(1, len(ids) + 1)]
+        numbers = over_orders(group.numbers, len(ids), self.orders, self.seed)
         samples, held = union(federation.training_data, ids)
         variances = group.covariances.diagonal()
         distances = label_mmd(one_hot(samples.y).to(f), held)
         return {
-            **dict(zip(NUMBERS, np.transpose(by_size).tolist(), strict=True)),
+            **dict(zip(NUMBERS, numbers, strict=True)),
             "ids": ids,
             "variances": variances,
             "distances": distances,

@@ -14,8 +14,6 @@ from torch import Tensor
 from ...basics.arrays import Floats
 from ...basics.errors import RunError, check, check_count
 from ...basics.randomness import Purpose, generator
-from ...data.samples import Samples
-from ...evaluation import Curvature
 from ...federation import Federation
 from ...local import LocalTraining
 from ...methods import FedAvg
@@ -23,7 +21,7 @@ from ...network import ConstantWindow, FedWindow
 from ..config import NetworkExperiment
 from ..pictures import Axis, Line, Panel, Picture, look
 from ..records import Records
-from .flatness import hessian_eigenvalues
+from .flatness import curvature_of, hessian_eigenvalues
 from .opened import OpenRun
 from .study import Found, OnProgress, Rows, Study, number, option, unseen
 
@@ -72,13 +70,7 @@ def batch_noise(federation: Federation, w: Tensor, client: int, batches: int, se
 def _gradient(federation: Federation, w: Tensor, index: Tensor) -> Tensor:
     """The gradient `[D]` of the mean loss over some training samples."""
     train = federation.training_data.train
-    return _loss(federation, train[index.to(train.y.device)]).gradient(w)
-
-
-def _loss(federation: Federation, samples: Samples) -> Curvature:
-    return Curvature(
-        federation.module, federation.training_data, samples, federation.goal.loss, federation.evaluation.batch
-    )
+    return curvature_of(federation, train[index.to(train.y.device)]).gradient(w)
 
 
 @dataclass(frozen=True)
@@ -144,8 +136,8 @@ class BoundStudy(Study):
         for done, run in enumerate(runs, 1):
             federation = run.federation
             start = federation.start().w
-            first.append(_loss(federation, run.samples("train", None)).loss(start))
-            seen = _loss(federation, run.samples("train", self.samples))
+            first.append(curvature_of(federation, run.samples("train", None)).loss(start))
+            seen = curvature_of(federation, run.samples("train", self.samples))
             for w in (start, *(run.state(round).w for round in run.rounds)):
                 smoothness.append(float(hessian_eigenvalues(seen, w, tolerance=1e-2).values[0]))
                 noise += [batch_noise(federation, w, i, self.batches) for i in range(len(federation.sizes))]
@@ -208,7 +200,7 @@ def _same(settings: Sequence[tuple[int, float]]) -> tuple[int, float]:
 def _squared_norms(run: OpenRun) -> Floats:
     """||grad F(w^t)||^2 for t = 0, ..., T - 1, `[T]`. Raises `RunError` if one was not recorded."""
     federation = run.federation
-    found = [float(_loss(federation, run.samples("train", None)).gradient(federation.start().w).norm())]
+    found = [float(curvature_of(federation, run.samples("train", None)).gradient(federation.start().w).norm())]
     recorded = {row["round"]: row["gradient_norm"] for row in Records(run.folder).load() if "gradient_norm" in row}
     if not recorded:
         raise RunError(f"{run.folder} has no gradient norms: set network.gradients and evaluation.every")

@@ -15,7 +15,9 @@ from torch import Tensor
 from ...basics.arrays import Floats
 from ...basics.errors import check
 from ...basics.randomness import Purpose, generator
+from ...data.samples import Samples
 from ...evaluation import Curvature
+from ...federation import Federation
 from ..pictures import Axis, Bars, Panel, Picture
 from ..pictures.styles import COLOURS
 from .opened import MODELS, OpenRun
@@ -128,6 +130,12 @@ def _new_direction(basis: Tensor, rng: np.random.Generator) -> Tensor:
     return torch.nn.functional.normalize(r, dim=0)
 
 
+def curvature_of(federation: Federation, samples: Samples) -> Curvature:
+    """The loss that the federation's clients minimise, over these samples."""
+    goal, batch = federation.goal, federation.evaluation.batch
+    return Curvature(federation.module, federation.training_data, samples, goal.loss, batch)
+
+
 def sharpness(curvature: Curvature, w: Tensor, rho: float = 0.05, steps: int = 1) -> float:
     """The rise of the loss at distance `rho` in parameter space, in the worst direction that gradient ascent finds.
 
@@ -184,10 +192,8 @@ class FlatnessStudy(Study):
 
     def make(self, runs: Sequence[OpenRun], progress: OnProgress = unseen) -> dict[str, Any]:
         (run,) = runs
-        federation, seen = run.federation, run.samples(self.split, self.samples)
-        batch = federation.evaluation.batch
-        curvature = Curvature(federation.module, federation.training_data, seen, federation.goal.loss, batch)
-        found = {}
+        seen = run.samples(self.split, self.samples)
+        curvature, found = curvature_of(run.federation, seen), {}
         for done, (model, name) in enumerate(zip(self.models, names_of(self.models), strict=True)):
             tick = partial(_tick, progress, done * STEPS, len(self.models) * STEPS)
             found[name] = self._measured(curvature, run.model(model), tick)

@@ -2,7 +2,7 @@
 
 from .calibration import Calibration
 from .curvature import Curvature
-from .curves import NOT_EVALUATED, SPLITS, Curves, Models
+from .curves import NOT_EVALUATED, SPLITS, Curves, Models, mean_or_none
 from .evaluator import Ask, Evaluator, scored
 from .goal import Goal
 from .metrics import Metrics
@@ -30,6 +30,7 @@ __all__ = [
     "Scorer",
     "Scores",
     "Split",
+    "mean_or_none",
     "over_clients",
     "scored",
     "tuned",

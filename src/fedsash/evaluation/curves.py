@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from ..tasks import Criterion
@@ -60,6 +61,13 @@ class Curves:
 
     def __bool__(self) -> bool:
         return bool(self.models)
+
+
+def mean_or_none(values: Iterable[float | None]) -> float | None:
+    """The mean. None if a value is undefined, which is None, NaN or infinite, or if there is no value."""
+    each = list(values)
+    defined = [value for value in each if value is not None and math.isfinite(value)]
+    return fmean(defined) if defined and len(defined) == len(each) else None
 
 
 def _finite(value: float | None) -> float:

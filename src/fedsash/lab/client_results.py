@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
 from typing import Any
 
-from ..evaluation import COUNTED, OVER_CLIENTS, SPLITS, Metrics
+from ..evaluation import COUNTED, OVER_CLIENTS, SPLITS, Metrics, mean_or_none
 from ..tasks import Criterion
 
 CLIENTS = "clients.json"
@@ -59,13 +57,8 @@ def over_last(rows: Iterable[Mapping[str, Any]], last: int) -> Results:
 
 
 def _over(rows: Mapping[int, Mapping[str, Any]], last: Sequence[int]) -> dict[str, Any]:
-    means = {name: _mean([rows.get(round, {}).get(name) for round in last]) for name in OVER_CLIENTS}
+    means = {name: mean_or_none([rows.get(round, {}).get(name) for round in last]) for name in OVER_CLIENTS}
     return means | {name: rows[max(rows)].get(name, 0) for name in COUNTED}
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    defined = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(defined) if len(defined) == len(values) else None
 
 
 def client_rows(models: Mapping[str, Mapping[str, Any]], criterion: Criterion, digits: int = 1) -> list[list[str]]:

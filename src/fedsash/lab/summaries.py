@@ -11,7 +11,7 @@ from typing import Any
 
 from ..aggregation import Privacy
 from ..basics.errors import RunError, SettingError
-from ..evaluation import Curves, Evaluation
+from ..evaluation import Curves, Evaluation, mean_or_none
 from ..tasks import Criterion
 from . import files
 from .client_results import last_rounds, over_last
@@ -135,11 +135,11 @@ def _privacy(rows: Iterable[Mapping[str, Any]]) -> dict[str, Any] | None:
 
 def _summarise(points: Mapping[int, float], last: Sequence[int], criterion: Criterion) -> dict[str, Any]:
     values = [points.get(round, math.nan) for round in last]
-    defined = all(math.isfinite(value) for value in values)
+    mean = mean_or_none(values)
     return {
         "value": values[-1] if math.isfinite(values[-1]) else None,
-        "last_mean": fmean(values) if defined else None,
-        "last_std": pstdev(values) if defined else None,
+        "last_mean": mean,
+        "last_std": None if mean is None else pstdev(values),
         "rounds_to_target": next((round for round, value in points.items() if criterion.reached(value)), None),
     }
 

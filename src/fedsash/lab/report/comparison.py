@@ -10,7 +10,7 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any
 
 from ...basics.errors import RunError, shortened
-from ...evaluation import OVER_CLIENTS, Curves
+from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
 from ..table import empty_table
@@ -47,13 +47,12 @@ class Row:
 
     @property
     def mean(self) -> float | None:
-        defined = _defined(self.values)
-        return fmean(defined) if defined else None
+        return mean_or_none(self.values.values())
 
     @property
     def std(self) -> float | None:
-        defined = _defined(self.values)
-        return stdev(defined) if len(defined) > 1 else None
+        known = [value for value in self.values.values() if value is not None]
+        return stdev(known) if self.mean is not None and len(known) > 1 else None
 
     def plain(self) -> dict[str, Any]:
         """The row as plain data."""
@@ -227,12 +226,6 @@ def _interval(gains: Sequence[float]) -> float | None:
     from scipy.stats import t
 
     return float(t.ppf((1 + CONFIDENCE) / 2, len(gains) - 1)) * stdev(gains) / math.sqrt(len(gains))
-
-
-def _defined(values: Mapping[int, float | None]) -> list[float]:
-    """All values, or none if one of them is undefined."""
-    defined = [value for value in values.values() if value is not None]
-    return defined if len(defined) == len(values) else []
 
 
 def _with_unit(row: Row) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from ...evaluation import Curves
+from ...evaluation import Curves, mean_or_none
 from ...tasks import Criterion
 from .. import files
 from ..config import Experiment
@@ -175,15 +175,13 @@ def _of(rows: list[dict[str, Any]], model: str, experiment: Experiment, criterio
     for row in rows:
         source = model if model != "sent" else average if row["round"] >= start else "model"
         if row["split"] == "test" and row["model"] == source:
-            found.append(row | {"model": model, criterion.name: _value(row, criterion)})
+            found.append(row | {"model": model, criterion.name: mean_or_none(_values(row, criterion))})
     return found
 
 
-def _value(row: Mapping[str, Any], criterion: Criterion) -> float | None:
-    """The value of a row, or the mean over its domains. None if it is not defined."""
-    each: list[float | None] = list((row.get("domains") or {criterion.name: row.get(criterion.name)}).values())
-    defined = [value for value in each if value is not None]
-    return fmean(defined) if len(defined) == len(each) else None
+def _values(row: Mapping[str, Any], criterion: Criterion) -> Iterable[float | None]:
+    """The values of a row's domains, or its only value."""
+    return (row.get("domains") or {criterion.name: row.get(criterion.name)}).values()
 
 
 def safe(label: str) -> str:

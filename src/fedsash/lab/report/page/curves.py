@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import Any
 
+from ....evaluation import mean_or_none
 from ...pictures import Line, Panel, Picture, look
 from ...pictures.curves import capital, lines, panel
 from ...pictures.smoothing import ORDER, WINDOW
@@ -65,10 +65,9 @@ def by_model(
 
 def _error(model: str, runs: Sequence[CollectedRun]) -> float:
     """The mean over the runs of what should be low of a model; infinite if it is not defined in all that have it."""
-    means = [run.summary["models"][model]["last_mean"] for run in runs if model in run.summary["models"]]
-    if not means or None in means:
-        return math.inf
-    return fmean(map(runs[0].curves.criterion.error_of, means))
+    having = [run for run in runs if model in run.summary["models"]]
+    mean = mean_or_none(run.summary["models"][model]["last_mean"] for run in having)
+    return math.inf if mean is None else runs[0].curves.criterion.error_of(mean)
 
 
 def _moments(run: CollectedRun, key: str) -> Mapping[int, float] | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from ....basics.errors import RunError
+from ....evaluation import mean_or_none
 from ...pictures import Picture
 from ..collect import CollectedRun, by_metric
 from ..comparison import Row, compare, labels_of
@@ -59,5 +60,5 @@ def _mean(name: str, runs: Sequence[CollectedRun]) -> CollectedRun:
         rounds = [round for round in each[0] if all(round in points for points in each)]
         models[model] = {round: fmean(points[round] for points in each) for round in rounds}
         means = [run.summary["models"].get(model, {}).get("last_mean") for run in runs]
-        found[model] = {"last_mean": None if None in means else fmean(means)}
+        found[model] = {"last_mean": mean_or_none(means)}
     return replace(runs[0], name=name, curves=replace(first, models=models), summary={"models": found})

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..basics.arrays import Vectors
 from ..basics.errors import check, some
 from .places import place_for
-from .running import RunningSum
+from .running import RunningSum, window_starts
 from .trajectory import Trajectory
 
 ROWS = 8
@@ -56,10 +56,9 @@ class KeptSums:
     def begins(self, size: int, at: int) -> int:
         """The round before a window of `size` models that ends at `at`. Raises `SettingError` without its sum."""
         check(at in self.rounds, "at", at, f"there are running sums after the updates {some(self.rounds) or 'none'}")
-        counts = self._models()
-        found = {counts[at] - counts[round]: round for round in counts if round < at}
-        check(size in found, "size", size, f"after update {at} a window can have {some(sorted(found))} models")
-        return found[size]
+        starts = window_starts(self._models(), at)
+        check(size in starts, "size", size, f"after update {at} a window can have {some(sorted(starts))} models")
+        return starts[size]
 
     def mean(self, begins: int, at: int, like: Tensor) -> Tensor | None:
         """The mean `[d]` of the models after `begins` up to `at`, like `like`; None if there are none."""

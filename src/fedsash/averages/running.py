@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +53,14 @@ class RunningSum:
         exact_sums.add(high, low, minus=[Pieces.of(earlier.high)])
         low -= earlier.low
         return exact_sums.mean(high, low, self.count - earlier.count, like)
+
+
+def window_starts(counts: Mapping[int, int], at: int) -> dict[int, int]:
+    """The last round before each window that ends at round `at` and begins where a sum is, by the window's size.
+
+    `counts` has the number of models in each sum, by round, ascending from 0 models at round 0.
+    """
+    return {counts[at] - known: round for round, known in counts.items() if known < counts[at]}
 
 
 def combined(found: Iterable[RunningSum], weights: Weights, like: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ...averages import profiles
 from ...averages.profiles import Profile
-from ...averages.running import RunningSum, combined
+from ...averages.running import RunningSum, combined, window_starts
 from ...basics.errors import RunError, check
 from ...evaluation import Metrics
 from ...evaluation.curves import COMPARED
@@ -67,14 +67,14 @@ class Afterwards:
     @property
     def sizes(self) -> list[int]:
         """The sizes of all windows that end here and begin at a saved sum, ascending."""
-        return sorted({self.count - known for known in self.counts.values()} - {0})
+        return sorted(window_starts(self.counts, self.round))
 
     def begins(self, size: int) -> int:
         """The last round before a window of this size. Raises `ValueError` if its sum is not saved."""
-        found = [round for round, known in self.counts.items() if known == self.count - size]
+        starts = window_starts(self.counts, self.round)
         right = f"after round {self.round} a window can have {listed(self.sizes)} models: it begins where a sum is"
-        check(bool(found) and size >= 1, "window", size, right)
-        return found[-1]
+        check(size in starts, "window", size, right)
+        return starts[size]
 
     def window(self, size: int) -> Tensor:
         """The mean `[D]` of the last `size` models. It equals `Window(size)` after this round."""

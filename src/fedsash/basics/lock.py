@@ -15,10 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
 from . import posix
 from .errors import RunError
+
+T = TypeVar("T")
 
 NAME = "lock"
 POLL = 0.2
@@ -54,7 +58,7 @@ def held(folder: Path, wait: Callable[[str], object] | None = None) -> Iterator[
     Where the system or the file system has no locks, a line in the log says so; then only this process is kept out.
     """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
-    file = _take(folder) if wait is None else _take_later(folder, wait)
+    file = _take(folder) if wait is None else when_free(partial(_take, folder), wait)
     try:
         yield
     finally:
@@ -79,11 +83,12 @@ def check_free(folder: Path) -> None:
             os.close(file)
 
 
-def _take_later(folder: Path, wait: Callable[[str], object]) -> int:
+def when_free(act: Callable[[], T], wait: Callable[[str], object]) -> T:
+    """What `act` returns, as soon as it raises no `InUseError`. Its first one is told to `wait`, as a line."""
     told = False
     while True:
         try:
-            return _take(folder)
+            return act()
         except InUseError as error:
             if not told:
                 wait(str(error))

@@ -23,7 +23,7 @@ from typing import TypeVar
 import torch
 
 from ...basics.errors import FedsashError, one_line
-from ...basics.lock import POLL, InUseError
+from ...basics.lock import when_free
 from ...basics.signals import STOPS
 from .. import runs
 from ..config import NetworkExperiment
@@ -96,15 +96,7 @@ def _stepped(leg: Assigned, round: int) -> None:
 
 def _when_free(leg: Assigned, go: Callable[[], T]) -> T:
     """Train a leg. If another sweep trains it at the moment, wait until that one has finished or stopped."""
-    told = False
-    while True:
-        try:
-            return go()
-        except InUseError as error:
-            if not told:
-                tell(leg=leg.name, note=f"waiting: {one_line(error)}")
-            told = True
-            time.sleep(POLL)
+    return when_free(go, lambda line: tell(leg=leg.name, note=f"waiting: {line}"))
 
 
 def _stop_unheard() -> None:

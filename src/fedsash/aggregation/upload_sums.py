@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..basics.arrays import Floats, Ints, Objects, Vectors, joined
+from ..basics.arrays import Floats, Ints, Objects, Vectors, equal_parts, joined
 from ..basics.errors import RunError
 from ..exchange import Answer, Answers, Missing, PartialSum, Reply, Request, RoundReport
 from ..methods import Method
@@ -36,8 +36,7 @@ class UploadSums:
         self._uniform_names = method.uniform + rule.uniform
         self._uniform: Floats = np.full(len(ids), 1 / max(len(ids), 1))
         self._weights: Floats = sizes / sizes.sum() if method.weighting == "samples" else self._uniform
-        size, larger = divmod(len(ids), pieces)
-        self._ends = [k * size + min(k, larger) for k in range(1, pieces + 1)]
+        self._ends = equal_parts(len(ids), pieces)
         self._begin()
 
     @classmethod

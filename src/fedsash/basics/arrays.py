@@ -19,6 +19,12 @@ Vectors: TypeAlias = dict[str, Tensor]
 """Named tensors: `[D]` (or any shape) at the server; with a first dimension `C` for C clients side by side."""
 
 
+def equal_parts(count: int, parts: int) -> list[int]:
+    """The ends of successive parts of `count` things. The parts are as equal as possible, larger ones first."""
+    size, larger = divmod(count, parts)
+    return [k * size + min(k, larger) for k in range(1, parts + 1)]
+
+
 def stacked(rows: Sequence[Vectors]) -> Vectors:
     """The vectors of several clients, or of several runs, as rows of new tensors; nothing of nobody."""
     return {name: torch.stack([row[name] for row in rows]) for name in (rows[0] if rows else {})}

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
+from ...basics.arrays import equal_parts
 from ...executors import LocalEngine
 from ..config import Experiment
 from .plan import Leg
@@ -31,9 +32,7 @@ def stacks(legs: Sequence[Leg], slots: int) -> Iterator[list[Leg]]:
         families.setdefault(_family(leg) or leg.folder, []).append(leg)
     for family in families.values():
         count = min(max(slots, -(-len(family) // MOST)), len(family))
-        size, larger = divmod(len(family), count)
-        ends = [k * size + min(k, larger) for k in range(count + 1)]
-        yield from (family[a:b] for a, b in pairwise(ends))
+        yield from (family[a:b] for a, b in pairwise([0, *equal_parts(len(family), count)]))
 
 
 def _family(leg: Leg) -> str:

@@ -135,7 +135,7 @@ class State(Shown):
         versions = enumerate(self.last.tolist() if self.client_state else ())
         return {f"client-{client}.{round:08d}.safetensors": client for client, round in versions if round > 0}
 
-    def memory(self, client: int) -> Vectors:
+    def of_client(self, client: int) -> Vectors:
         """The state of a client: views, or a copy that is brought here."""
         if self.handles is not None:
             return self._handle(client).vectors()
@@ -149,7 +149,7 @@ class State(Shown):
         for name, tensor in read().items():
             self.client_state[name][client].copy_(tensor)
 
-    def saved(self, read: Callable[[str], Vectors]) -> None:
+    def note_saved(self, read: Callable[[str], Vectors]) -> None:
         """Note that the client state is saved, in files that `read` reads by their names."""
         for file, client in self.files().items() if self.handles is not None else ():
             self._handle(client).saved = partial(read, file)
@@ -160,7 +160,7 @@ class State(Shown):
             return self
         rows = {name: torch.empty_like(kinds, device="cpu") for name, kinds in self.client_state.items()}
         for client in range(len(self.handles)):
-            for name, value in self.memory(client).items():
+            for name, value in self.of_client(client).items():
                 rows[name][client] = value
         return replace(self, client_state=rows, handles=None)
 

@@ -36,9 +36,9 @@ def save(state: State, folder: Path, keep: tuple[int, ...] = ()) -> Path:
         "tensors": _kinds(state),
         "past": {name: {"owner": past.trajectory.owner, "files": files_of(past)} for name, past in state.past.items()},
     }
-    own = {file: partial(state.memory, client) for file, client in state.files().items()}
+    own = {file: partial(state.of_client, client) for file, client in state.files().items()}
     path = saved.save(folder, state.round, whole | best, {**dict(state.models()), **own}, facts, keep)
-    state.saved(lambda file: saved.tensors(path / file))
+    state.note_saved(lambda file: saved.tensors(path / file))
     return path
 
 

@@ -166,7 +166,7 @@ def add_progress(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-progress", dest="progress", action="store_false", help=line)
 
 
-def add_sharing(parser: argparse.ArgumentParser) -> None:
+def add_sweep_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of a sweep: which of its runs to train, and how many at the same time, and where."""
     line = "only the runs with this label on the axis; repeat it for more labels"
     parser.add_argument("--only", action="append", default=[], metavar="AXIS=LABEL", help=line)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import terminal
-from .common import RUNS, WRONG, Commands, add_json, add_set, add_sharing, ended
+from .common import RUNS, WRONG, Commands, add_json, add_set, add_sweep_options, ended
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -30,7 +30,7 @@ def add(commands: Commands) -> None:
         "--out", type=Path, metavar="DIR", help="folder for results (default: runs/REPRODUCTION-SCALE)"
     )
     add_set(reproduce)
-    add_sharing(reproduce)
+    add_sweep_options(reproduce)
     add_json(reproduce)
     reproduce.set_defaults(command=_reproduce)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import terminal
-from .common import OK, RUNS, Commands, add_json, add_set, add_sharing, ended
+from .common import OK, RUNS, Commands, add_json, add_set, add_sweep_options, ended
 
 if TYPE_CHECKING:
     from ..sweeps import Plan
@@ -20,7 +20,7 @@ def add(commands: Commands) -> None:
     line = "folder for the runs; runs that it already holds are continued (default: runs/NAME, after the file)"
     sweep.add_argument("--out", type=Path, metavar="DIR", help=line)
     add_set(sweep)
-    add_sharing(sweep)
+    add_sweep_options(sweep)
     sweep.add_argument("--plan", action="store_true", help="print what would be trained, without training")
     add_json(sweep)
     sweep.set_defaults(command=_sweep)

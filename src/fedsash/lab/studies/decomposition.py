@@ -22,9 +22,9 @@ from ..pictures import Axis, Line, Panel, Picture, look
 from ..pictures.styles import INK, Style
 from .opened import OpenRun, spaced
 from .outputs import outputs
+from .several_runs import by_round, check_alike, shared_rounds, trained_alike
 from .similarity import Spread, pairwise_cka, spread
 from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, named, number, unseen
-from .together import by_round, check_alike, shared_rounds, trained_alike
 
 HEADS = {
     "squared_error": "squared\nerror",

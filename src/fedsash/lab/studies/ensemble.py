@@ -17,9 +17,9 @@ from .by_number import ORDERS, SEED, by_number, line, over_orders
 from .client_models import ClientModels, client_models
 from .decomposition import likeness, probabilities
 from .opened import OpenRun
+from .several_runs import by_round, check_classes, shared_rounds
 from .similarity import spread
 from .study import ROUNDS, Found, OnProgress, Rows, Study, named, number, option, share, split_in_words, unseen
-from .together import by_round, check_classes, shared_rounds
 
 NUMBERS = {"mean": "error of\nthe mean", "ensemble": "of the\nensemble", "gap": "gap", "distance": "distance"}
 """What is known of K models, and its head in a table."""

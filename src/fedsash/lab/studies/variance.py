@@ -16,8 +16,8 @@ from ..pictures import Axis, Panel, Picture, Points
 from .by_number import ORDERS, SEED, by_number, over_orders
 from .decomposition import decompose, predictions, union
 from .opened import OpenRun
+from .several_runs import by_round, check_alike, shared_rounds, trained_alike
 from .study import CLIENT_SAMPLES, ROUNDS, Found, OnProgress, Rows, Study, named, number, unseen
-from .together import by_round, check_alike, shared_rounds, trained_alike
 
 NUMBERS = {
     "squared_error": "squared\nerror",

@@ -18,7 +18,7 @@ from .pieces import Pieces
 from .places import place_for
 from .trajectory import Past, Trajectory
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("fedsash")
 
 
 class AverageStates(Protocol):
@@ -128,7 +128,7 @@ class Observers:
         if not names:
             return
         if left := self.not_finite(names, w, round):
-            _log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
+            log.warning("round %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
         self.take([name for name in names if name not in left], states, w, round)
 
 

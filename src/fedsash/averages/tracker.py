@@ -25,7 +25,7 @@ from .base import Average, by_name
 from .group import Group, grouped
 from .lent import is_lent, lent, passed, put, same
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("fedsash")
 
 Which = str | Mapping[str, Tensor] | None
 """An average's name, or the tensors that `value` or `window` gave; None: the only average."""
@@ -102,7 +102,7 @@ class Tracker(Shown):
         for group, w in zip(self._groups, models, strict=True):
             left |= group.not_finite(w, round, but=left)
         if left:
-            _log.warning("update %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
+            log.warning("update %d: the model is not finite; left out of %s", round, ", ".join(sorted(left)))
         for group, w in zip(self._groups, models, strict=True):
             group.observe(w, round, but=left)
         self.round = round

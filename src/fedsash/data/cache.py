@@ -19,7 +19,7 @@ from .formats.memory import damages
 Content = tuple[dict[str, Features], dict[str, Any]]
 """Tensors and encoded images by name, and further values that JSON can hold."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("fedsash")
 
 
 def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content]) -> Content:
@@ -37,7 +37,7 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
         try:
             return _read(kept)
         except Exception as error:  # a damaged file can make its reader raise anything
-            _log.warning("%s is damaged (%s): decoding the data again", kept, error)
+            log.warning("%s is damaged (%s): decoding the data again", kept, error)
     content, info = make()
     tensors = {name: value for name, value in content.items() if isinstance(value, Tensor)}
     if len(tensors) < len(content):
@@ -45,7 +45,7 @@ def cached(files: list[Path], how: Any, limit: float, make: Callable[[], Content
     try:
         _write(kept, tensors, info)
     except OSError as error:
-        _log.warning("the decoded data can't be kept in %s (%s): the next run decodes them again", kept.parent, error)
+        log.warning("the decoded data can't be kept in %s (%s): the next run decodes them again", kept.parent, error)
     return content, info
 
 

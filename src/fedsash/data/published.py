@@ -20,7 +20,7 @@ from .images import Decode, ReadingSettings, load
 from .samples import Samples
 from .source import Source
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("fedsash")
 _CHOSEN = 2  # makes this draw independent of the partition's draws and of the test set's
 
 
@@ -52,7 +52,7 @@ class PublishedImages:
         found = (len(source.train), 0 if source.test is None else len(source.test))
         if known.sizes not in (None, found, (sum(found), 0)):
             line = "%s: %s training and %s test images, where the published data have %s and %s"
-            _log.warning(line, self.name, *found, *known.sizes or ())
+            log.warning(line, self.name, *found, *known.sizes or ())
         return source
 
 

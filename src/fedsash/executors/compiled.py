@@ -14,7 +14,7 @@ from ..basics.paths import cache_folder
 from ..basics.private_torch import compiled
 from ..local import StepInputs, Trainer
 
-_log = logging.getLogger("fedsash")
+log = logging.getLogger("fedsash")
 
 UNROLLED = 4
 """All local steps of a round become one function if every client always takes the same number, at most this one."""
@@ -92,5 +92,5 @@ def _compile(steps: Callable[..., None], tensors: list[Tensor]) -> Callable[...,
     except RuntimeError as error:  # its class depends on PyTorch's version
         if "C++ compiler" not in str(error) and "Compiler: " not in str(error):  # the second one on Windows
             raise
-        _log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
+        log.warning("no C++ compiler was found, so local steps run uncompiled: install g++ (or set CXX)")
         return steps

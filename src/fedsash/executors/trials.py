@@ -39,7 +39,7 @@ STEPS, SHORT_STEP = 4, 0.05
 WATCHED, SLOWER = 20, 1.5
 """What was measured is forgotten if each of the first so many rounds takes more than this many times as long."""
 
-_log = logging.getLogger("fedsash")
+log = logging.getLogger("fedsash")
 
 
 @dataclass(frozen=True)
@@ -95,14 +95,14 @@ class Trials:
                     json.dumps({name: astuple(trial) for name, trial in self._known.items()}, indent=1)
                 )
         except OSError as error:
-            _log.warning("what was measured can't be kept (%s): the next run measures again", error)
+            log.warning("what was measured can't be kept (%s): the next run measures again", error)
 
     def forget(self) -> None:
         """Let the next run measure again."""
         try:
             self._file.unlink(missing_ok=True)
         except OSError as error:
-            _log.warning("what was measured can't be forgotten (%s): the next run takes it as it is", error)
+            log.warning("what was measured can't be forgotten (%s): the next run takes it as it is", error)
 
     def _read(self) -> dict[str, Trial]:
         try:
@@ -136,7 +136,7 @@ class Promise:
         if self._left == 0 and self._fastest > SLOWER * self._seconds:
             said = duration(self._fastest), duration(self._seconds)
             line = "engine: a round takes %s here, and took %s when it was timed; so the next run times it again"
-            _log.warning(line, *said)
+            log.warning(line, *said)
             self.forget()
 
 

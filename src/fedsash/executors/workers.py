@@ -19,7 +19,7 @@ from .devices import threads
 from .in_process import Spent
 from .worker import Piece, Worker
 
-_log = logging.getLogger("fedsash")
+log = logging.getLogger("fedsash")
 
 REPLACED = 2
 """How often each worker is replaced in one request."""
@@ -163,7 +163,7 @@ class Workers(Executor):
         self._deaths[dead.number] += 1
         if self._deaths[dead.number] > REPLACED:
             raise WorkerError(f"{what}, as did the {REPLACED} before it; use fewer workers if memory is short")
-        _log.warning("%s; its clients are asked again", what)
+        log.warning("%s; its clients are asked again", what)
         fresh = self._start_one(dead.number)
         for first, ids in dead.left:  # the dead worker may have written to its clients' rows
             self._buffers.put_clients(wave.only(slice(first, first + len(ids))), first)

@@ -19,7 +19,7 @@ Place: TypeAlias = bytes | Path | Pixels
 Files: TypeAlias = dict[str, list[Path]]
 """The files of each split, in the order in which they are read."""
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("fedsash")
 VALIDATION = ("valid", "val", "validation")
 
 
@@ -104,7 +104,7 @@ def tested(files: Files, test: str, where: str) -> str | None:
     if valid is not None:
         unused = "its validation split is not used: there is a test split"
         line = unused if test in files else f"it has no split {test!r}, so its validation split is the test set"
-        _log.warning("%s: %s", where, line)
+        log.warning("%s: %s", where, line)
     return test if test in files else valid
 
 

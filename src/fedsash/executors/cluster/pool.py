@@ -16,7 +16,7 @@ from ...basics.errors import WorkerError, shortened
 from .calls import PieceCall
 from .packing import Packed, unpacked
 
-_log = logging.getLogger("fedsash")
+log = logging.getLogger("fedsash")
 
 REPLACED = 2
 """How often an actor that died is replaced before a piece of a round, or before it has started."""
@@ -142,7 +142,7 @@ class Pool:
         ray.kill(dead)
         why = f"{what}: an actor died ({reason(error)})"
         self._count_loss(number, why)
-        _log.warning("%s; a new one takes its place", why)
+        log.warning("%s; a new one takes its place", why)
         self._start()
 
     def _count_loss(self, number: int | None, why: str) -> None:

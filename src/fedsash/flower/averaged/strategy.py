@@ -23,7 +23,7 @@ from ...broadcast import Broadcast
 from .memory import Memory, chain, changed, remembered, restore, unknown, unsaved
 from .progress import Progress
 
-_log = logging.getLogger("flwr")
+log = logging.getLogger("flwr")
 
 HOOKS = ("configure_train", "aggregate_train", "configure_evaluate", "aggregate_evaluate", "summary")
 
@@ -153,7 +153,7 @@ class Averaged(Strategy):  # type: ignore[misc]
             return None, metrics
         if progress.take(model, round):
             return progress.value(self.serve), metrics
-        _log.warning("round %d: the strategy's model is not finite; the round is left out", round)
+        log.warning("round %d: the strategy's model is not finite; the round is left out", round)
         restore(self.strategy, memory)
         return None, metrics
 
@@ -175,9 +175,9 @@ class Averaged(Strategy):  # type: ignore[misc]
     def summary(self) -> None:
         """Log the averages and the strategy's own settings."""
         sent = "the strategy's model" if self.broadcast is None else str(self.broadcast)
-        _log.info("\t├──> Averaged: %s", ", ".join(f"{n} ({type(each).__name__})" for n, each in self.averages.items()))
-        _log.info("\t│\t├── Evaluated and returned: %s", self.serve)
-        _log.info("\t│\t└── Sent to clients: %s", sent)
+        log.info("\t├──> Averaged: %s", ", ".join(f"{n} ({type(each).__name__})" for n, each in self.averages.items()))
+        log.info("\t│\t├── Evaluated and returned: %s", self.serve)
+        log.info("\t│\t└── Sent to clients: %s", sent)
         (self._own or self.strategy).summary()
 
     def _begin(self, first: ArrayRecord) -> Progress:
@@ -186,7 +186,7 @@ class Averaged(Strategy):  # type: ignore[misc]
         self._settings = remembered(self.strategy)
         if self.folder is not None:
             if others := unknown(self.strategy):
-                _log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(others))
+                log.warning("Averaged: the attributes %s of the strategy can't be saved", ", ".join(others))
             memory, configs, notes = progress.load(self.folder, self._about(progress))
             restore(self.strategy, memory)
             self._settings = unsaved(self._settings, memory)
@@ -195,9 +195,9 @@ class Averaged(Strategy):  # type: ignore[misc]
                 self._configs[name] = config, unsaved(given, before)
                 config.update(before)
             for note in notes:
-                _log.warning("Averaged: %s", note)
+                log.warning("Averaged: %s", note)
             if progress.round:
-                _log.info("Averaged: goes on after round %d, from %s", progress.round, self.folder)
+                log.info("Averaged: goes on after round %d, from %s", progress.round, self.folder)
         self._progress = progress
         return progress
 

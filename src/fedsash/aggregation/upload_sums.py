@@ -97,7 +97,7 @@ class UploadSums:
         """The round's update `[D]`, which the aggregation rule makes of the means."""
         return self._rule.update(mean, self._single)
 
-    def report(self, round: int, probed: UploadSums | None = None, least: int = 1) -> RoundReport:
+    def report(self, round: int, probed: UploadSums | None, least: int) -> RoundReport:
         """The report of round `round`, counted from 1, with the clients of a preceding probe (`probed`).
 
         If fewer than `least` uploads can be used, it says why the round is skipped. A private rule moves without any.

@@ -137,7 +137,7 @@ def cut(folder: Path, round: int) -> None:
             _remove(place(folder, later))
 
 
-def prune(folder: Path, keep: tuple[int, ...] = ()) -> None:
+def prune(folder: Path, keep: tuple[int, ...]) -> None:
     """Remove all states but the last two and those of the rounds in `keep`."""
     for round in saved_rounds(folder)[:-2]:
         if round not in keep:

@@ -64,7 +64,7 @@ class Workers(Executor):
         block: int,
         buffers: Buffers,
         described: dict[str, Any],
-        spent: Spent | None = None,
+        spent: Spent | None,
     ) -> None:
         self._trainer, self._make, self._count, self._block = trainer, make, count, block
         self._buffers, self._described, self._told = buffers, described, spent

@@ -15,7 +15,8 @@ ROWS = 20
 NAME = 24
 """A longer name of a client is cut."""
 COLUMNS = 12
-"""The largest number of classes with a column each. If there are more, a row names its client's largest classes."""
+"""The largest number of classes with a column each. If there are more, a row names its client's `LARGEST` largest."""
+LARGEST = 5
 
 
 def table(data: FederatedData) -> str:
@@ -114,11 +115,11 @@ def _columns(counts: Ints, names: list[str]) -> list[str]:
     return lines
 
 
-def _largest(counts: Ints, names: list[str], shown: int = 5) -> list[str]:
+def _largest(counts: Ints, names: list[str]) -> list[str]:
     lines = ["classes  largest classes"]
     for row in counts:
         held = int((row > 0).sum())
-        top = np.argsort(-row, kind="stable")[: min(held, shown)]
-        rest = ", …" if held > shown else ""
+        top = np.argsort(-row, kind="stable")[: min(held, LARGEST)]
+        rest = ", …" if held > LARGEST else ""
         lines.append(f"{held:>7}  " + ", ".join(f"{names[c]}: {row[c]:,}" for c in top) + rest)
     return lines

@@ -11,7 +11,7 @@ from .settings import LocalTraining
 
 
 def effort_of(
-    local: LocalTraining, method: Method, sizes: Ints, amounts: Ints, *, alone: int = 0, normalises: bool = False
+    local: LocalTraining, method: Method, sizes: Ints, amounts: Ints, *, alone: int, normalises: bool
 ) -> Effort:
     """The effort of clients with `sizes` `[C]` samples that train by these `amounts` `[C]`.
 

@@ -36,7 +36,7 @@ def model_bytes(sharing: Sharing) -> int:
     return (sharing.layout.size - sharing.own_size) * sharing.layout.dtype.itemsize
 
 
-def lengths(training: Training, bytes: int | None = None) -> Lengths:
+def lengths(training: Training, bytes: int | None) -> Lengths:
     """The lengths of a method's messages: the model and the method's vectors; client state stays with the clients.
 
     If a model is said to be `bytes` long, all messages grow or shrink with it.

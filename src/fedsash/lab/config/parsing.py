@@ -59,7 +59,7 @@ def load_run(folder: Path, overrides: Iterable[str] = (), own_code: bool = False
         return parse(table, overrides, own_code or {*permits.of(folder), *filter(None, [federation])})
 
 
-def load_own(federation: str, overrides: Iterable[str] = (), own_code: bool = False) -> Experiment:
+def load_own(federation: str, overrides: Iterable[str], own_code: bool = False) -> Experiment:
     """The experiment whose federation the function at `federation` makes, `"package.module:function"`.
 
     This function is allowed, and with `own_code` all code that the overrides name.

@@ -50,9 +50,7 @@ STOPPED = "Flower has stopped the server's process, as it does if the SuperLink 
 """What is told of a run that a signal has stopped: it comes from Flower, since `serve` itself waits for no more."""
 
 
-def write_app(
-    folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None = None
-) -> None:
+def write_app(folder: Path, experiment: Experiment, out: Path, count: int, waiting: Waiting, limit: int | None) -> None:
     """Write the app that serves an experiment to `count` clients into a folder, for `flwr run`.
 
     `limit` is that of `RealTime`, for an experiment with an asynchronous scheduler. Raises `ConfigError` if a round

@@ -55,7 +55,7 @@ def hessian_eigenvalues(
 def lanczos(
     times: Callable[[Tensor], Tensor],
     like: Tensor,
-    k: int = 1,
+    k: int,
     tolerance: float = 1e-3,
     steps: int = 100,
     seed: int = 0,

@@ -9,6 +9,7 @@ from .markup import Html, table
 
 MOST = 100
 """So many rows are shown of each run, those of most rounds."""
+PARTS = 8
 
 REFUSED = "upload refused: not finite, or too long"
 SKIPPED = "round skipped"
@@ -35,8 +36,8 @@ def _rows(run: CollectedRun) -> list[list[str]]:
     return [[client, why, str(len(of)), spans(of)] for (client, why), of in most]
 
 
-def spans(numbers: Sequence[int], most: int = 8) -> str:
-    """Ascending numbers as text, such as "1, 3 to 5"; at most so many parts."""
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as text, such as "1, 3 to 5"; at most `PARTS` parts."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and number == parts[-1][1] + 1:
@@ -44,4 +45,4 @@ def spans(numbers: Sequence[int], most: int = 8) -> str:
         else:
             parts.append([number, number])
     said = [str(first) if first == last else f"{first} to {last}" for first, last in parts]
-    return ", ".join(said[:most]) + (", ..." if len(said) > most else "")
+    return ", ".join(said[:PARTS]) + (", ..." if len(said) > PARTS else "")

@@ -96,14 +96,14 @@ def plane(
     return Section(torch.stack([w1, w2, w3]), axes, places, coefficients)
 
 
-def surface(w: Tensor, layout: Layout, seed: int = 0, points: int = 51, reach: float = 1.0) -> Section:
-    """The points `w + a * d1 + b * d2` around a model, a and b from -reach to reach (Li et al. 2018).
+def surface(w: Tensor, layout: Layout, points: int, seed: int = 0) -> Section:
+    """The points `w + a * d1 + b * d2` around a model, a and b from -1 to 1 (Li et al. 2018).
 
     `d1` and `d2` are `filter_normalised`. With the same `seed` they come from the same Gaussian draws for all models
     of one layout, so their surfaces can be compared. `places` has the coordinates of w, (0, 0).
     """
     vectors = torch.stack([w, *(filter_normalised(w, layout, seed, number) for number in (1, 2))])
-    axis = _axis(points, -reach, reach)
+    axis = _axis(points, -1.0, 1.0)
     return Section(vectors, (axis, axis), np.zeros((1, 2)), lambda place: (1.0, *place))
 
 

@@ -99,7 +99,7 @@ Ctrl-C loses nothing: the same command continues.
     def _section(self, run: OpenRun) -> Section:
         vectors = [run.model(name) for name in self.models]
         if len(vectors) == 1:
-            return sections.surface(vectors[0], run.federation.layout, self.seed, self.points)
+            return sections.surface(vectors[0], run.federation.layout, self.points, self.seed)
         if len(vectors) == 2:
             return sections.line(vectors[0], vectors[1], self.points)
         return sections.plane(vectors[0], vectors[1], vectors[2], self.points, entries=run.federation.layout.trained)

@@ -78,50 +78,50 @@ LONGEST = 100_000
 """The most epochs or steps of a client in one round: its steps are planned before the round begins."""
 
 
-def check_count(field: str, value: int | None, least: int = 1, most: int = MOST) -> None:
+def check_count(place: str, value: int | None, least: int = 1, most: int = MOST) -> None:
     """Raise `SettingError` unless a number of rounds, clients and so on is at least `least` and at most `most`.
 
     None is right where a setting takes it.
     """
-    check(value is None or value >= least, field, value, f"must be at least {least}")
-    check(value is None or value <= most, field, value, f"must be at most {most:,}")
+    check(value is None or value >= least, place, value, f"must be at least {least}")
+    check(value is None or value <= most, place, value, f"must be at most {most:,}")
 
 
-def check_strength(field: str, value: float) -> None:
+def check_strength(place: str, value: float) -> None:
     """Raise `SettingError` unless a factor or a distance is at least 0 and at most `MOST`.
 
     Beyond, float32 models would only overflow.
     """
-    check(0 <= value <= MOST, field, value, f"must be at least 0 and at most {MOST:,}")
+    check(0 <= value <= MOST, place, value, f"must be at least 0 and at most {MOST:,}")
 
 
-def check_fraction(field: str, value: float | None) -> None:
+def check_fraction(place: str, value: float | None) -> None:
     """Raise `SettingError` unless a share or a factor is at least 0 and below 1; None is right where it is taken."""
-    check(value is None or 0 <= value < 1, field, value, "must be at least 0 and below 1")
+    check(value is None or 0 <= value < 1, place, value, "must be at least 0 and below 1")
 
 
-def check_share(field: str, value: float) -> None:
+def check_share(place: str, value: float) -> None:
     """Raise `SettingError` unless a share is at least 0 and at most 1."""
-    check(0 <= value <= 1, field, value, "must be between 0 and 1")
+    check(0 <= value <= 1, place, value, "must be between 0 and 1")
 
 
-def check_rate(field: str, value: float) -> None:
+def check_rate(place: str, value: float) -> None:
     """Raise `SettingError` unless a server's learning rate is above 0 and at most `MOST`; at 0 no round would move."""
-    check(0 < value <= MOST, field, value, f"must be above 0 and at most {MOST:,}")
+    check(0 < value <= MOST, place, value, f"must be above 0 and at most {MOST:,}")
 
 
-def check_positive(field: str, value: float | None, unit: str = "") -> None:
+def check_positive(place: str, value: float | None, unit: str = "") -> None:
     """Raise `SettingError` unless an amount, of bytes or seconds for example, is above 0 and finite.
 
     None is right where a setting takes it.
     """
     right = f"must be positive, {unit}" if unit else "must be positive"
-    check(value is None or 0 < value < inf, field, value, right)
+    check(value is None or 0 < value < inf, place, value, right)
 
 
-def check_choice(field: str, value: str, *known: str) -> None:
+def check_choice(place: str, value: str, *known: str) -> None:
     """Raise `SettingError` unless the value is one of the known ones."""
-    check(value in known, field, value, f"must be {' or '.join(map(repr, known))}")
+    check(value in known, place, value, f"must be {' or '.join(map(repr, known))}")
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Literal
 
 import numpy as np
@@ -165,29 +166,34 @@ def step_seconds(trials: Sequence[Trial]) -> list[float]:
 
 def _options(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[LocalEngine]:
     """Every engine without "auto" settings that agrees with the given ones, the simplest first."""
-    default = torch.get_num_threads()
-    can_start = work.on_cpu and (workers.can_fork() or engine.start == "spawn")
-    several = [min(len(cores()), per_round)] if can_start and min(len(cores()), per_round) > 1 else []
-    sizes = [1, *several] if engine.workers == "auto" else [engine.workers]
-    idle = len(sizes) == 1 or per_round < FULL * len(cores())
-    formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
     kinds: list[Literal["sequential", "vectorised"]] = ["sequential", "vectorised"]
     if engine.kind != "auto" or engine.compile is True:
         kinds = ["vectorised" if engine.kind == "auto" else engine.kind]
-    for kind in kinds:
-        for memory_format in formats if engine.memory_format == "auto" else [engine.memory_format]:
-            for count in sizes:
-                counts = sorted({1, default}) if count == 1 and idle else [1]
-                for number in counts if engine.threads == "auto" else [engine.threads]:
-                    yield replace(
-                        engine,
-                        kind=kind,
-                        workers=count,
-                        block=_block(engine, work, kind, -(-per_round // count)),
-                        compile=engine.compile is True,
-                        memory_format=memory_format,
-                        threads=number,
-                    )
+    formats: list[MemoryFormat] = ["channels_last", "contiguous"] if work.images else ["contiguous"]
+    if engine.memory_format != "auto":
+        formats = [engine.memory_format]
+    for kind, memory_format, (count, threads) in product(kinds, formats, _processes(engine, work, per_round)):
+        yield replace(
+            engine,
+            kind=kind,
+            workers=count,
+            block=_block(engine, work, kind, -(-per_round // count)),
+            compile=engine.compile is True,
+            memory_format=memory_format,
+            threads=threads,
+        )
+
+
+def _processes(engine: LocalEngine, work: ClientWork, per_round: int) -> Iterator[tuple[int, int]]:
+    """Every number of processes, with every number of threads in each, that agrees with the engine's settings."""
+    can_start, most = work.on_cpu and (workers.can_fork() or engine.start == "spawn"), min(len(cores()), per_round)
+    counts = [1, most] if can_start and most > 1 else [1]
+    if engine.workers != "auto":
+        counts = [engine.workers]
+    idle = len(counts) == 1 or per_round < FULL * len(cores())
+    for count in counts:
+        threads = sorted({1, torch.get_num_threads()}) if count == 1 and idle else [1]
+        yield from ((count, number) for number in (threads if engine.threads == "auto" else [engine.threads]))
 
 
 def _block(engine: LocalEngine, work: ClientWork, kind: str, share: int) -> int:

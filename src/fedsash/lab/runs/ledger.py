@@ -142,16 +142,7 @@ class Ledger:
         The earlier states that must be kept for ever are copied as well.
         """
         source = Path(fork.folder)
-        saved = saved_rounds(source / "state")
-        if not saved and not Records(source).path.exists():
-            raise RunError(f"{source} holds no run")
-        if fork.round not in saved:
-            there = ", ".join(map(str, saved)) or "none"
-            raise RunError(f"{source} has no state of round {fork.round}; saved are: {there} (see checkpoint.keep)")
-        right = f"must be at least the {fork.round} of the fork's state"
-        check(self.rounds >= fork.round, "rounds", self.rounds, right)
-        self.sums.check(source, fork.round)
-        own = fork.round, state.lineage[0][1]
+        self._check_fork(source, fork.round)
         its = checkpoints.fingerprint(place(source / "state", fork.round))
         names = sources(fork, state.averages, self.federation.fingerprint, its)
         ours = {theirs: name for name, theirs in names.items()} | {"model": "model"}
@@ -160,18 +151,35 @@ class Ledger:
         if self.folder is not None:
             cut(self.folder.states, -1)  # files of a run that was killed before it wrote its metrics
         self.clients = _clients(source / CLIENTS, fork.round, ours)
-        for round in [*(r for r in saved if r in self.checkpoint.keep and r < fork.round), fork.round]:
-            fresh = replace(self._new(), lineage=state.lineage)  # of another kept state nothing may be left
-            loaded = checkpoints.load(place(source / "state", round), renamed(fresh, names))
-            self.federation.privacy(loaded)  # raises before anything is written if the rounds can't be added up
-            check_sharing(self.federation.fingerprint, loaded.fingerprint)
-            state = replace(renamed(loaded, ours), forked=fork.round, lineage=(*loaded.lineage, own))
-            state.evaluation_due |= self._owed(state)
-            state.best = {name: best for name, best in state.best.items() if best.by == self._rule}
+        own = fork.round, state.lineage[0][1]
+        kept = (r for r in saved_rounds(source / "state") if r in self.checkpoint.keep and r < fork.round)
+        for round in (*kept, fork.round):
+            loaded = checkpoints.load(place(source / "state", round), renamed(self._new(), names))
+            state = self._forked(renamed(loaded, ours), own)
             self.mark = mark([row for row in self.history if row["round"] <= round])
             self.hold(state)
             self.save(state)
         self.sums.take(source, state)
+        return state
+
+    def _check_fork(self, source: Path, round: int) -> None:
+        """Raise an error unless this run can begin at this round of the run in the folder `source`."""
+        saved = saved_rounds(source / "state")
+        if not saved and not Records(source).path.exists():
+            raise RunError(f"{source} holds no run")
+        if round not in saved:
+            there = ", ".join(map(str, saved)) or "none"
+            raise RunError(f"{source} has no state of round {round}; saved are: {there} (see checkpoint.keep)")
+        check(self.rounds >= round, "rounds", self.rounds, f"must be at least the {round} of the fork's state")
+        self.sums.check(source, round)
+
+    def _forked(self, state: State, own: tuple[int, str]) -> State:
+        """Another run's state as one of this run, which adds its `own` fork and id to the lineage."""
+        self.federation.privacy(state)  # raises before anything is written if the rounds can't be added up
+        check_sharing(self.federation.fingerprint, state.fingerprint)
+        state = replace(state, forked=own[0], lineage=(*state.lineage, own))
+        state.evaluation_due |= self._owed(state)
+        state.best = {name: best for name, best in state.best.items() if best.by == self._rule}
         return state
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from itertools import accumulate, chain
@@ -48,30 +48,15 @@ class Layout:
     def __init__(self, module: nn.Module, mixed: bool = False) -> None:
         layers = tracking(module)
         last = {id(p) for layer in layers.values() for p in layer.parameters(recurse=False)}
-        parameters = sorted(
-            ((name, p) for name, p in module.named_parameters() if p.requires_grad), key=lambda one: id(one[1]) in last
-        )
-        if not parameters:
-            raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
-        if lazy := [name for name, p in parameters if is_lazy(p)]:
-            raise ModelError(f"{lazy[0]} has no shape before the first input: pass a batch through the module first")
+        parameters = _trainable(module, last)
         statistics = [(f"{at}.{n}" if at else n, b) for at, layer in layers.items() for n, b in layer.named_buffers()]
-        kinds = {t.dtype for _, t in (*parameters, *statistics) if not _counts(t)}
-        found = ", ".join(sorted(str(kind) for kind in kinds))
-        if not all(kind.is_floating_point for kind in kinds):
-            raise ModelError(f"trainable parameters must be floating-point numbers, found {found}")
-        if len(kinds) > 1 and not mixed:
-            raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
-        self.dtype = reduce(torch.promote_types, kinds)
-        self._of([(name, tensor.shape) for name, tensor in (*parameters, *statistics)])
+        tensors = [*parameters, *statistics]
+        self.dtype = _common_type([tensor for _, tensor in tensors], mixed)
+        self._of([(name, tensor.shape) for name, tensor in tensors])
         self.norms = tuple(layers)
         self.trained = sum(p.numel() for _, p in parameters)
         self.affine = sum(p.numel() for _, p in parameters if id(p) not in last)
-        first = {p: name for name, p in parameters}
-        everywhere = module.named_parameters(remove_duplicate=False)
-        self._aliases = {name: first[p] for name, p in everywhere if p in first} | {
-            name: name for name, _ in statistics
-        }
+        self._aliases = _aliases(module, parameters) | {name: name for name, _ in statistics}
         linears = [name for name, layer in module.named_modules() if isinstance(layer, nn.Linear)]
         self._last_linear: str | None = next(filter(self._tensors_of, reversed(linears)), None)
 
@@ -246,6 +231,34 @@ def joined(lengths: Sequence[int], chosen: Sequence[bool]) -> list[tuple[int, in
         elif inside:
             ranges.append((start, stop))
     return ranges
+
+
+def _trainable(module: nn.Module, last: Collection[int]) -> list[tuple[str, nn.Parameter]]:
+    """The trainable parameters by name; those whose `id` is in `last` come last."""
+    named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]
+    found = sorted(named, key=lambda one: id(one[1]) in last)
+    if not found:
+        raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
+    if lazy := [name for name, p in found if is_lazy(p)]:
+        raise ModelError(f"{lazy[0]} has no shape before the first input: pass a batch through the module first")
+    return found
+
+
+def _common_type(tensors: Iterable[Tensor], mixed: bool) -> torch.dtype:
+    """The type of all tensors but numbers of batches; of `mixed` types, the one that holds them all."""
+    kinds = {tensor.dtype for tensor in tensors if not _counts(tensor)}
+    found = ", ".join(sorted(map(str, kinds)))
+    if not all(kind.is_floating_point for kind in kinds):
+        raise ModelError(f"trainable parameters must be floating-point numbers, found {found}")
+    if len(kinds) > 1 and not mixed:
+        raise ModelError(f"trainable parameters must share one floating-point type, found {found}: use module.to()")
+    return reduce(torch.promote_types, kinds)
+
+
+def _aliases(module: nn.Module, parameters: Iterable[tuple[str, nn.Parameter]]) -> dict[str, str]:
+    """The first name of each of the parameters, by each of its names."""
+    first = {p: name for name, p in parameters}
+    return {name: first[p] for name, p in module.named_parameters(remove_duplicate=False) if p in first}
 
 
 def _counts(tensor: Tensor) -> bool:

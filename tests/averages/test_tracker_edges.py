@@ -174,8 +174,8 @@ def on_two_devices() -> nn.Module:
     return nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1, device="meta"))
 
 
-def complex_module() -> nn.Module:
-    return nn.ParameterList([nn.Parameter(torch.ones(2, dtype=torch.complex64))])
+def with_parameter(values: torch.Tensor) -> nn.Module:
+    return nn.ParameterList([nn.Parameter(values)])
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,12 @@ def complex_module() -> nn.Module:
     [
         (on_two_devices, r"on several devices \(cpu, meta\): make a tracker for each one's part"),
         (lambda: nn.LazyLinear(3), "weight has no shape before the first input: pass a batch through"),
-        (complex_module, r"must be floating-point numbers, found torch\.complex64"),
+        (lambda: with_parameter(torch.eye(3).to_sparse()), "^0 is sparse or expanded: give it values of its own"),
+        (lambda: with_parameter(torch.ones(1, 3).expand(4, 3)), "^0 is sparse or expanded: give it values of its own"),
+        (
+            lambda: with_parameter(torch.ones(2, dtype=torch.complex64)),
+            r"must be floating-point numbers, found torch\.complex64",
+        ),
     ],
 )
 def test_a_module_that_can_not_be_averaged_is_refused(make: Callable[[], nn.Module], line: str) -> None:

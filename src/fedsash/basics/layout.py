@@ -241,6 +241,11 @@ def _trainable(module: nn.Module, last: Collection[int]) -> list[tuple[str, nn.P
         raise ModelError(f"{type(module).__name__} has no trainable parameters: set requires_grad on some of them")
     if lazy := [name for name, p in found if is_lazy(p)]:
         raise ModelError(f"{lazy[0]} has no shape before the first input: pass a batch through the module first")
+    for name, p in found:
+        if p.layout is not torch.strided or any(
+            step == 0 for step, size in zip(p.stride(), p.shape, strict=True) if size > 1
+        ):
+            raise ModelError(f"{name} is sparse or expanded: give it values of its own, by to_dense() or clone()")
     return found
 
 

@@ -184,7 +184,7 @@ def test_a_file_of_the_library_tokenizers_is_read(tmp_path: Path) -> None:
 REFUSED: dict[str, dict[str, Any]] = {
     "Texts.tokenizer = 'gpt': must be bytes, words, a tokenizer.json, or": {"tokenizer": "gpt"},
     "text = 'body': there is no such column in the table, only text, label, who": {"text": "body"},
-    "column 'number', row 0: must be a text, not 3": {"text": "number"},
+    "column 'number', row 0 of the table: must be a text, not 3": {"text": "number"},
     "Texts.length = 0: must be at least 1": {"length": 0},
     "there is no text of two tokens in it": {"text": "letter"},
 }

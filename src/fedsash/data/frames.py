@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,13 @@ TIMES = 12
 Asked = dict[str, str]
 """Names of columns, and the option that asks for each."""
 ENDINGS = (".csv", ".tsv", ".jsonl", ".txt", ".parquet", ".arrow")
+PARTS = "fedsash.parts"
+"""In a frame's `attrs`: each file or table that its rows are from, in their order, and how many these are."""
+NAMELESS = re.compile(r"Unnamed: \d+|__index_level_\d+__|\s*")
+"""What pandas and Arrow call a column without a name, such as an index."""
+NUMERAL = re.compile(r"\s*[-+]?\d[\d.,' ]*")
+"""A number as people write it."""
+READ_AS_MISSING = " (of a CSV, NA, None and null are read as missing, too)"
 
 
 def read(
@@ -63,34 +71,34 @@ def _files(folder: Path, place: str) -> dict[str, list[Path]]:
 
 def _joined(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
     with library("pandas", "tables", "fedsash[data]"):
-        import pandas
-    if files[0].suffix in (".parquet", ".arrow"):
-        return _of_arrow(files, names, unpacked, rest)
-    return pandas.concat([_of_text(file, names, rest) for file in files], ignore_index=True)
+        import pandas  # noqa: F401
+    arrow = files[0].suffix in (".parquet", ".arrow")
+    read = [_of_arrow(file, names, unpacked, rest) if arrow else _of_text(file, names) for file in files]
+    return _stacked([(str(file), frame) for file, frame in zip(files, read, strict=True)], names, rest)
 
 
-def _of_arrow(files: Sequence[Path], names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
-    there = parquet.present({"train": list(files)})
-    check_columns(names, there, str(files[0]))
-    table = parquet.rows(files, there if rest else list(names), unpacked)
-    with damages(files[0]):
+def _of_arrow(file: Path, names: Asked, unpacked: float, rest: bool) -> pandas.DataFrame:
+    there = parquet.present({"train": [file]})
+    check_columns(names, there, str(file))
+    table = parquet.rows([file], there if rest else list(names), unpacked)
+    with damages(file):
         frame = table.to_pandas()
         frame.attrs["names"] = parquet.label_names(table, {name: name for name in table.column_names})
     return frame
 
 
-def _of_text(file: Path, names: Asked, rest: bool) -> pandas.DataFrame:
+def _of_text(file: Path, names: Asked) -> pandas.DataFrame:
     import pandas
 
     with damages(file):
-        if file.suffix == ".txt":
-            return pandas.DataFrame({"text": [_text(file)]})
-        if file.suffix == ".jsonl":
-            frame = pandas.DataFrame([_row(line) for line in _text(file).split("\n") if line.strip()])
-        else:
-            frame = _of_csv(file, [name for name, option in names.items() if option == "user"])
-    check_columns(names, list(frame.columns), str(file))
-    return frame if rest else frame[list(names)]
+        try:
+            if file.suffix == ".txt":
+                return pandas.DataFrame({"text": [_text(file)]})
+            if file.suffix == ".jsonl":
+                return pandas.DataFrame([_row(line) for line in _text(file).split("\n") if line.strip()])
+            return _of_csv(file, [name for name, option in names.items() if option == "user"])
+        except UnicodeDecodeError as error:
+            raise DataError(f"{file} can't be read: it is no text in UTF-8: save it as UTF-8") from error
 
 
 def _text(file: Path) -> str:
@@ -103,7 +111,7 @@ def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
 
     check_room(TIMES * plain_file(file).stat().st_size, str(file))
     how: dict[str, Any] = {} if pandas.__version__ >= "3" else {"float_precision": "round_trip"}
-    how |= {"sep": "\t" if file.suffix == ".tsv" else ",", "dtype": dict.fromkeys(users, str)}
+    how |= {"sep": _separator(file), "dtype": dict.fromkeys(users, str)}
     with warnings.catch_warnings():
         warnings.simplefilter("error", pandas.errors.ParserWarning)
         try:
@@ -114,6 +122,18 @@ def _of_csv(file: Path, users: Sequence[str]) -> pandas.DataFrame:
     for name in {*users} & {*frame.columns}:
         frame[name] = _whole(frame[name])
     return frame
+
+
+def _separator(file: Path) -> str:
+    """What the file's name says. Raises `DataError` for a first line that has only another one."""
+    right = "\t" if file.suffix == ".tsv" else ","
+    with file.open("rb") as opened:
+        names = opened.readline(2**16)
+    other = None if right.encode() in names else next((one for one in ",;\t|" if one.encode() in names), None)
+    if other is not None:
+        how = f"save it with {right!r} between the fields, and a point in numbers"
+        raise DataError(f"{file}: its fields look separated by {other!r}: {how}")
+    return right
 
 
 def _whole(texts: Any) -> Any:
@@ -127,9 +147,19 @@ def _whole(texts: Any) -> Any:
 
 def check_columns(names: Asked, there: Sequence[str], where: str) -> None:
     """Raise `SettingError`, for the option that names it, unless all `names` are among the columns that are there."""
-    right = f"there is no such column in {where}, only {shortened(', '.join(map(str, there)), 200)}"
     for name, option in names.items():
+        shown = repr if name in [str(one).strip() for one in there] else str
+        right = f"there is no such column in {where}, only {shortened(', '.join(map(shown, there)), 200)}"
         check(name in there, option, name, right)
+
+
+def others(columns: Sequence[str], given: Collection[str]) -> tuple[str, ...]:
+    """The columns besides those `given`. Raises `SettingError` for one without a name, which may be an index."""
+    found = tuple(name for name in columns if name not in given)
+    nameless = next((name for name in found if NAMELESS.fullmatch(str(name))), None)
+    how = "write the table without it (in pandas: index=False), or name the features"
+    check(nameless is None, "Table.features", nameless, f"this column has no name: if it is an index, {how}")
+    return found
 
 
 def _row(line: str) -> dict[str, Any]:
@@ -139,38 +169,96 @@ def _row(line: str) -> dict[str, Any]:
     return found
 
 
-def joined(frame: Any, test: Any) -> tuple[pandas.DataFrame, int]:
-    """The rows of a frame and of one for testing, if there is one, and the number of rows of the first."""
+def joined(frame: Any, test: Any, names: Asked, rest: bool = False) -> tuple[pandas.DataFrame, int]:
+    """The rows of a frame and of one for testing, if there is one, and the number of rows of the first.
+
+    They have the columns `names`, and the `rest` or not. Raises errors as `read` does.
+    """
     with library("pandas", "tables", "fedsash[data]"):
         import pandas
-    given = [frame] if test is None else [frame, test]
-    for one in given:
+    given = [("the table", frame)] if test is None else [("the table", frame), ("the test table", test)]
+    for _, one in given:
         right = "must be a pandas frame; of a data set of Hugging Face it is data.to_pandas()"
         check(isinstance(one, pandas.DataFrame), "frame", type(one).__name__, right)
         check(len(one) > 0, "frame", list(one.columns), "must hold at least one row")
-    rows = pandas.concat(given, ignore_index=True)
-    rows.attrs = dict(frame.attrs)
-    return rows, len(frame)
+    return _stacked(given, names, rest), len(frame)
+
+
+def _stacked(given: Sequence[tuple[str, pandas.DataFrame]], names: Asked, rest: bool) -> pandas.DataFrame:
+    """The rows of several frames, each with its name or its own `PARTS`: the columns `names`, and the `rest` or not."""
+    import pandas
+
+    parts = [frame.attrs.get(PARTS, [(where, len(frame))]) for where, frame in given]
+    wheres = [part[0][0] for part in parts]
+    frames = [_chosen(frame, names, rest, where) for (_, frame), where in zip(given, wheres, strict=True)]
+    for name in dict.fromkeys(name for frame in frames for name in frame.columns):
+        has = [name in frame.columns for frame in frames]
+        if not all(has):
+            right = f"and {wheres[has.index(True)]} has it: give both the same columns"
+            raise DataError(f"{wheres[has.index(False)]} has no column {name!r}, {right}")
+    rows = pandas.concat(frames, ignore_index=True)
+    rows.attrs = given[0][1].attrs | {PARTS: [one for part in parts for one in part]}
+    return rows
+
+
+def _chosen(frame: pandas.DataFrame, names: Asked, rest: bool, where: str) -> pandas.DataFrame:
+    """The columns `names`, which may be levels of the index, and the `rest` or not."""
+    levels = [name for name in frame.index.names if name in names and name not in frame.columns]
+    frame = frame.reset_index(levels) if levels else frame
+    twice = frame.columns[frame.columns.duplicated()]
+    check(not len(twice), f"columns of {where}", list(twice), "must have a name of its own each")
+    check_columns(names, list(frame.columns), where)
+    return frame if rest else frame[list(names)]
+
+
+def row_of(rows: Any, row: int) -> str:
+    """The name of a row: its number, from 0 on, in the file or table that it is from."""
+    for where, count in rows.attrs[PARTS]:
+        if row < count:
+            return f"row {row} of {where}"
+        row -= count
+    raise IndexError(row)
 
 
 def column(rows: Any, name: str) -> Any:
     """A column as float64 or int64."""
     values = _complete(rows, name, "a value is missing: fill it, or drop the row")
     if values.dtype.kind not in "biuf":
-        found = f"column {name!r} holds {values.dtype} such as {values.iloc[0]!r:.40}, no numbers"
-        raise DataError(f"{found}: give each category a number or a column of its own, or name other features")
+        raise DataError(_no_numbers(rows, name))
     numbers = np.array(values, dtype=np.float64 if values.dtype.kind == "f" else np.int64)
     if not np.isfinite(numbers).all():
         row = int(np.isfinite(numbers).argmin())
-        raise DataError(f"column {name!r}, row {row}: {numbers[row]} is not finite: mend it, or drop the row")
+        right = f"{numbers[row]} is not finite: mend it, or drop the row"
+        raise DataError(f"column {name!r}, {row_of(rows, row)}: {right}")
     return numbers
+
+
+def _no_numbers(rows: Any, name: str) -> str:
+    """The line that refuses a column, with the first of its values that is no number."""
+    values = rows[name].tolist()
+    row = next((i for i, value in enumerate(values) if not _is_number(value)), 0)
+    value = values[row]
+    right = "give each category a number or a column of its own, or name other features"
+    if isinstance(value, str) and NUMERAL.fullmatch(value):
+        right = "make them numbers, with a decimal point and nothing between thousands"
+    return (
+        f"column {name!r} holds {rows[name].dtype} such as {value!r:.40}, no numbers, in {row_of(rows, row)}: {right}"
+    )
+
+
+def _is_number(value: Any) -> bool:
+    try:
+        float(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def users(rows: Any, name: str) -> tuple[Tensor | None, tuple[str, ...]]:
     """The numbers of the users in a column, in the order of their names, and these names. Without a column no users."""
     if not name:
         return None, ()
-    return user_numbers(_complete(rows, name, "the user is missing").to_numpy(), len(rows))
+    return user_numbers(_complete(rows, name, f"the user is missing{READ_AS_MISSING}").to_numpy(), len(rows))
 
 
 def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, ...]]:
@@ -179,7 +267,7 @@ def labels(rows: Any, columns: Sequence[str]) -> tuple[Tensor, int, tuple[str, .
         y = torch.from_numpy(np.stack([column(rows, name) for name in columns], axis=1))
         return (y, 0, ()) if y.is_floating_point() else (y, len(columns), tuple(columns))
     [name] = columns
-    values = _complete(rows, name, "the label is missing")
+    values = _complete(rows, name, f"the label is missing{READ_AS_MISSING}")
     if values.dtype.kind not in "biuf":
         found, numbers = np.unique(values.astype(str), return_inverse=True)
         return torch.from_numpy(numbers), len(found), tuple(map(str, found))
@@ -191,5 +279,5 @@ def _complete(rows: Any, name: str, otherwise: str) -> Any:
     missing = rows[name].isna().to_numpy()
     if missing.any():
         count = f"{int(missing.sum()):,} of {len(rows):,} rows lack it"
-        raise DataError(f"column {name!r}, row {int(missing.argmax())}: {otherwise}; {count}")
+        raise DataError(f"column {name!r}, {row_of(rows, int(missing.argmax()))}: {otherwise}; {count}")
     return rows[name]

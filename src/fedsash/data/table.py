@@ -58,9 +58,8 @@ class Table:
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
-        rows, train = frames.joined(frame, test)
-        frames.check_columns(self._named, list(rows.columns), "the table")
-        features = self.features or tuple(name for name in rows.columns if name not in self._given)
+        rows, train = frames.joined(frame, test, self._named, rest=not self.features)
+        features = self.features or frames.others(list(rows.columns), self._given)
         check(len(features) > 0, "Table.features", self.features, "there is no column besides labels and users")
         x = np.stack([frames.column(rows, name) for name in features], axis=1)
         y, classes, label_names = frames.labels(rows, self._labels)

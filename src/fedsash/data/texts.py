@@ -69,12 +69,13 @@ class Texts:
 
     def of(self, frame: Any, test: Any = None, seed: int = 0) -> Source:
         """The samples of a pandas frame, and of a second one for testing, with the columns of these settings."""
-        rows, train = frames.joined(frame, test)
-        frames.check_columns(self._columns, list(rows.columns), "the table")
+        rows, train = frames.joined(frame, test, self._columns)
         texts = rows[self.text].tolist()
         wrong = next((i for i, text in enumerate(texts) if not isinstance(text, str)), None)
         if wrong is not None:
-            raise DataError(f"column {self.text!r}, row {wrong}: must be a text, not {texts[wrong]!r:.40}")
+            raise DataError(
+                f"column {self.text!r}, {frames.row_of(rows, wrong)}: must be a text, not {texts[wrong]!r:.40}"
+            )
         user, user_names = frames.users(rows, self.user)
         known = texts[:train]
         if self.label and test is None:

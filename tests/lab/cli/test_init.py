@@ -93,6 +93,12 @@ def test_a_table_without_a_column_of_numbers_or_with_one_column_for_two_is_refus
     assert "--user = 'ill': must be another column than --label" in refused(capsys, *named, "--user", "ill")
 
 
+def test_a_table_with_the_index_that_pandas_writes_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.csv").write_text(",age,ill\n0,31,1\n1,52,0\n")
+    error = refused(capsys, "init", "--data", "table", "--path", "p.csv", "--label", "ill")
+    assert "features = 'Unnamed: 0': this column has no name: if it is an index" in error
+
+
 def test_columns_are_refused_for_data_that_have_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--user = 'who': must be left out: digits have no such column" in refused(capsys, "init", "--user", "who")
 

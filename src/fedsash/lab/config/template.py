@@ -82,13 +82,15 @@ def _columns(path: str, label: str, user: str) -> tuple[dict[str, Any], bool]:
 
     Raises `SettingError` without a label, or without a column of numbers.
     """
-    rows, _ = frames.read(path, {}, UNPACKED, "--path", rest=True)
-    frames.check_columns({label: "--label"} | ({user: "--user"} if user else {}), list(rows.columns), path)
-    others = [name for name in rows.columns if name not in (label, user)]
+    given = {label: "--label"} | ({user: "--user"} if user else {})
+    rows, _ = frames.read(path, given, UNPACKED, "--path", rest=True)
+    others = frames.others(list(rows.columns), given)
     numbers = [name for name in others if rows[name].dtype.kind in "biuf"]
     check(bool(numbers), "--path", path, "holds no column of numbers besides its labels and users")
     words = rows[label].dtype.kind not in "iuf"
-    return {} if numbers == others else {"features": numbers}, not words and not are_classes(rows[label].to_numpy())
+    return {} if len(numbers) == len(others) else {"features": numbers}, not words and not are_classes(
+        rows[label].to_numpy()
+    )
 
 
 def _lines(experiment: Experiment, given: dict[str, dict[str, Any]]) -> Iterator[str]:

@@ -146,6 +146,11 @@ WRONG: dict[str, tuple[Any, dict[str, Any]]] = {
     "there is no column besides labels and users": (FRAME[["price", "owner"]], {"features": ()}),
     "Table.test = 1: must be at least 0 and below 1": (FRAME, {"test": 1}),
     "Table.label = '': must name the column of labels": (FRAME, {"label": ""}),
+    "Table.user = 'price': must be another column than the label": (FRAME, {"user": "price"}),
+    "Table.features = 'size': must be named once": (FRAME, {"features": ("size", "rooms", "size")}),
+    "Table.label = 'price': must be named once": (FRAME, {"label": ("price", "price")}),
+    "Table.features = 'price': must not be a feature: it is the label or": (FRAME, {"features": ("size", "price")}),
+    "Table.features = 'owner': must not be a feature: it is the label or": (FRAME, {"features": ("size", "owner")}),
 }
 
 

@@ -32,8 +32,9 @@ class Table:
     - `test`: the share of the rows (of each user) that becomes the test set, if the folder has no `test`;
     - `unpacked`: how many GB of memory a packed file may take, as of `Images`.
 
-    Features are float64, or int64 if all their columns hold integers. Raises `SettingError` for a missing column, and
-    `DataError`, naming the column and the row, for a feature that is no number and for a value that is missing.
+    Features are float64, or int64 if all their columns hold integers. Raises `SettingError` for a missing column, for
+    one that is named twice and for one without a name, and `DataError`, naming the column and the row, for a feature
+    that is no number and for a value that is missing.
     """
 
     path: str = ""
@@ -48,6 +49,12 @@ class Table:
     def __post_init__(self) -> None:
         check_positive("Table.unpacked", self.unpacked, "in GB")
         check(len(self.label) > 0, "Table.label", self.label, "must name the column of labels")
+        check(self.user not in self._labels, "Table.user", self.user, "must be another column than the label")
+        for place, columns in (("Table.label", self._labels), ("Table.features", self.features)):
+            twice = next((name for name in columns if columns.count(name) > 1), None)
+            check(twice is None, place, twice, "must be named once")
+        given = next((name for name in self.features if name in self._given), None)
+        check(given is None, "Table.features", given, "must not be a feature: it is the label or the user")
         check_fraction("Table.test", self.test)
 
     def load(self, seed: int = 0) -> Source:

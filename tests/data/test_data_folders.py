@@ -57,6 +57,30 @@ def test_every_kind_of_image_that_can_be_decoded_is_found(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("cache")
+def test_what_is_hidden_is_no_class_and_no_image(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    split(tmp_path / ".kept" / "d", "train", 4)
+    folder = tmp_path / ".kept" / "d" / "train"
+    for hidden in (".ipynb_checkpoints", "__MACOSX", "cat/.ipynb_checkpoints", ".thumbnails/cat"):
+        pictures(folder / hidden, ["0.png"])
+    (folder / "cat" / "._0.png").write_bytes(b"Mac OS X")
+    (folder / "cat" / "labels.txt").write_text("0.png cat")
+    for found in (Images(str(folder), test=0.0).load(), Images(str(folder.parent), test=0.0).load()):
+        assert (len(found.train), found.label_names, found.domain_names) == (8, ("cat", "dog"), ())
+    assert caplog.messages == []
+
+
+@pytest.mark.usefixtures("cache")
+def test_images_that_can_not_be_read_are_left_out_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    split(tmp_path, "train", 4)
+    for i in range(3):
+        (tmp_path / "train" / "cat" / f"IMG_{i}.HEIC").write_bytes(b"ftypheic")
+    (tmp_path / "train" / "dog" / "x.avif").write_bytes(b"ftypavif")
+    assert len(Images(str(tmp_path), test=0.0).load().train) == 8
+    line = "such images can't be read and are left out: 1 .avif, 3 .heic; save them as PNG or JPEG"
+    assert caplog.messages == [f"{tmp_path / 'train'}: {line}"]
+
+
+@pytest.mark.usefixtures("cache")
 def test_16_bits_are_scaled_to_8_and_more_are_refused(tmp_path: Path) -> None:
     ramp = np.linspace(0, 65535, 16).reshape(4, 4).astype(np.uint16)
     for label in ("a", "b"):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +14,26 @@ from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits, spellings
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+OTHERS = (
+    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".jfif", ".jpe", ".tga", ".psd", ".exr", ".svg", ".dcm"),
+    *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
+)
+"""The endings of images that can't be read."""
 ANNOTATIONS = "*annotations.txt"
+
+_log = logging.getLogger(__name__)
 
 
 def matches(folder: Path) -> bool:
     """Whether there are image files below the folder."""
-    return any(file.suffix.lower() in ENDINGS for file in folder.rglob("*.*"))
+    return any(file.suffix.lower() in ENDINGS for file in _below(folder))
 
 
 def files(folder: Path, splits: Sequence[str]) -> Files:
     """The images below `folder/train` and so on. Without a folder for any split, all images are training data.
 
-    Raises `SettingError` if there is a folder for testing and none for training.
+    A line in the log counts images that can't be read. Raises `SettingError` if there is a folder for testing and none
+    for training.
     """
     found = {split: _images(place) for split in splits if (place := _place(folder, split)) is not None}
     if splits[0] in found:
@@ -60,8 +70,19 @@ def _place(folder: Path, split: str) -> Path | None:
     return next((there[name] for name in names if name in there), None)
 
 
+def _below(folder: Path) -> Iterator[Path]:
+    """What is below the folder, without what is hidden: systems and editors keep copies there."""
+    for file in folder.rglob("*.*"):
+        if not any(part.startswith(".") or part == "__MACOSX" for part in file.relative_to(folder).parts):
+            yield file
+
+
 def _images(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*.*") if file.suffix.lower() in ENDINGS)
+    there = list(_below(folder))
+    if left := Counter(file.suffix.lower() for file in there if file.suffix.lower() in OTHERS):
+        kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(left.items()))
+        _log.warning("%s: such images can't be read and are left out: %s; save them as PNG or JPEG", folder, kinds)
+    return sorted(file for file in there if file.suffix.lower() in ENDINGS)
 
 
 def _by_folder(images: list[Path], place: Path) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import torch
 from torch import nn
 
 from fedsash import FederatedData, SettingError
+from fedsash.data import IID, Samples, Source
+from fedsash.data.transform import PLAIN
 from fedsash.tasks import Binary, Classification, MultiLabel, OnlyLoss, Regression
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
@@ -44,6 +47,29 @@ def test_labels_of_a_test_set_of_another_kind_are_refused(y: Any, tested: Any, s
     right = "must have the type and the shape of the training samples' labels"
     with pytest.raises(SettingError, match=rf"^FederatedData.test.y = .*: {right}"):
         data(y, tested, **settings)
+
+
+@pytest.mark.parametrize("task", [Classification(), Binary()])
+def test_whole_numbers_that_a_column_holds_as_floats_are_classes_for_a_task_of_classes(task: Any) -> None:
+    y = torch.from_numpy(YES * 1.0)
+    source = Source(Samples(torch.from_numpy(X), y), None, 0, PLAIN).learning(task)
+    made = source.partition(IID(2))
+    assert (source.classes, made.classes, made.train.y.tolist()) == (2, 2, YES.tolist())
+    with pytest.raises(SettingError, match=r"the training labels = 'torch.float64': labels of the task"):
+        replace(source, train=Samples(torch.from_numpy(X), y + 0.5), classes=0).learning(task)
+
+
+@pytest.mark.parametrize("task", [None, Classification(), Binary()])
+@pytest.mark.parametrize("y", [2 * YES - 1, -1 - YES])
+def test_negative_labels_are_no_classes_and_what_to_do_is_said(y: Any, task: Any) -> None:
+    right = r"classes are numbered from 0 on \(write 0 and 1 for -1 and 1\); other numbers need a task such as"
+    with pytest.raises(SettingError, match=rf"^FederatedData.train.y\[0\] = -1: {right}"):
+        data(y, task=task)
+
+
+def test_labels_of_one_dimension_are_not_several() -> None:
+    with pytest.raises(SettingError, match=r"train.y = \[6\]: must be \[samples, labels\], each 0 or 1"):
+        data(YES * 1.0, task=MultiLabel())
 
 
 def test_a_loss_says_how_many_labels_there_are() -> None:

@@ -232,6 +232,13 @@ def test_what_is_wrong_in_a_folder_is_named(tmp_path: Path) -> None:
         NpyFiles(str(tmp_path / "nowhere")).load()
     with pytest.raises(SettingError, match=r"^NpyFiles.path = .*: must hold x.npy$"):
         NpyFiles(str(tmp_path)).load()
+    np.savez(tmp_path / "data.npz", x=np.zeros((2, 2)), y=np.zeros(2))
+    with pytest.raises(SettingError, match=r"^NpyFiles.path = .*: must hold x.npy; save each array of data.npz by its"):
+        NpyFiles(str(tmp_path)).load()
+    with pytest.raises(
+        SettingError, match=r"^NpyFiles.path = .*data.npz'?: is a file, and must be a folder with x.npy"
+    ):
+        NpyFiles(str(tmp_path / "data.npz")).load()
     write(tmp_path)
     for damage in (b"", b"no array", (tmp_path / "y.npy").read_bytes()[:-8]):
         (tmp_path / "y.npy").write_bytes(damage)

@@ -101,6 +101,11 @@ def test_standardised_features_have_mean_0_and_variance_1_over_the_training_samp
     assert torch.allclose(x.var(0, correction=0), torch.ones(2).double())
 
 
+def test_each_user_keeps_a_row_to_train_on_however_large_the_test_set_is() -> None:
+    data = Table(**COLUMNS, test=0.99).of(FRAME).partition(Users())
+    assert data.sizes.tolist() == [1] * 4 and data.test is not None and len(data.test) == N - 4
+
+
 def test_a_folder_or_a_saved_data_set_may_have_a_test_split(tmp_path: Path) -> None:
     train, test = FRAME[:15], FRAME[15:]
     train.to_csv(tmp_path / "train.csv", index=False)

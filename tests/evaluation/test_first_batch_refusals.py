@@ -108,7 +108,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], type[FedsashError], str]] = {
     "a label below 0": (
         lambda: world(nn.Linear(4, CLASSES), TABLE, Y - 1),
         SettingError,
-        "FederatedData.train.y[0] = -1: must be 0 to 1",
+        "FederatedData.train.y[0] = -1: classes are numbered from 0 on",
     ),
     "a label that is neither yes nor no": (
         lambda: world(nn.Linear(4, 1), TABLE, Y, task=Binary()),

@@ -39,6 +39,7 @@ class NpyFiles:
     def load(self, seed: int = 0) -> Source:
         """The samples; `seed` decides nothing."""
         folder = Path(self.path).expanduser()
+        check(not folder.is_file(), "NpyFiles.path", self.path, "is a file, and must be a folder with x.npy and y.npy")
         check(folder.is_dir(), "NpyFiles.path", self.path, f"there is no such folder{similar(folder)}")
         train, users = _samples(folder, ""), folder / "users.npy"
         user_names: tuple[str, ...] = ()
@@ -57,7 +58,8 @@ def _samples(folder: Path, ending: str) -> Samples:
 
 
 def _mapped(file: Path) -> Any:
-    check(file.exists(), "NpyFiles.path", str(file.parent), f"must hold {file.name}")
+    packed = next((f"; save each array of {other.name} by itself" for other in sorted(file.parent.glob("*.npz"))), "")
+    check(file.exists(), "NpyFiles.path", str(file.parent), f"must hold {file.name}{packed}")
     with damages(file):
         try:
             found = np.load(plain_file(file), mmap_mode="r")

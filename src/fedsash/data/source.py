@@ -38,10 +38,11 @@ class Source(Shown):
 
     def learning(self, task: Task) -> Source:
         """The same samples with another task. Raises `SettingError` unless its labels are like these."""
-        classes = self.classes if task.labels == "integers" else 0
-        for name, samples in (("training", self.train), ("test", self.test)):
-            if samples is not None:
-                task.check_labels(task.labelled(samples.y), classes, f"the {name} labels")
+        parts = {"training": self.train} | ({} if self.test is None else {"test": self.test})
+        labels = {name: task.labelled(samples.y) for name, samples in parts.items()}
+        classes = (self.classes or max(map(task.classes, labels.values()))) if task.labels == "integers" else 0
+        for name, y in labels.items():
+            task.check_labels(y, classes, f"the {name} labels")
         return replace(self, task=task, classes=classes)
 
     def partition(self, rule: Any, seed: int = 0) -> FederatedData:
@@ -73,8 +74,8 @@ class Dataset(Protocol):
 def hold_out(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples | None]:
     """Split off a random `share` of each user's samples; without users, of each domain's, else of all samples.
 
-    A pure function of the samples' order, `share` and `seed`. Returns the rest and the split-off samples, both in the
-    samples' order. The second is None if it has no sample.
+    Each of them keeps at least one sample. A pure function of the samples' order, `share` and `seed`. Returns the rest
+    and the split-off samples, both in the samples' order. The second is None if it has no sample.
     """
     groups = next((g.numpy() for g in (samples.user, samples.domain) if g is not None), np.zeros(len(samples)))
     held = torch.from_numpy(split_off(groups, share, seed))
@@ -87,5 +88,5 @@ def split_off(groups: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_
     _, sizes = np.unique(groups, return_counts=True)
     held = np.zeros(len(groups), dtype=np.bool_)
     for members in np.split(np.argsort(groups, kind="stable"), sizes.cumsum()[:-1]):
-        held[rng.permutation(members)[: round(share * len(members))]] = True
+        held[rng.permutation(members)[: min(round(share * len(members)), len(members) - 1)]] = True
     return held

@@ -119,6 +119,12 @@ def refuse_first(bad: Tensor, y: Tensor, place: str, right: str) -> None:
         raise SettingError("", f"{place}[{sample}]", y.flatten()[where].item(), right)
 
 
+def refuse_negative(y: Tensor, place: str) -> None:
+    """Raise `SettingError` for the first negative label."""
+    right = "classes are numbered from 0 on (write 0 and 1 for -1 and 1); other numbers need a task such as regression"
+    refuse_first(y < 0, y, place, right)
+
+
 def refuse_beyond(y: Tensor, count: int, place: str, ignored: int | None = None) -> None:
     """Raise `SettingError` for the first label outside 0, ..., `count` - 1 that is not `ignored`."""
     bad = (y < 0) | (y >= count)

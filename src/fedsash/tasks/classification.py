@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..basics.errors import check, check_fraction, check_positive
-from .base import Task, like_labels, refuse_beyond
+from .base import Task, like_labels, refuse_beyond, refuse_negative
 from .metrics import Accuracy, MeanIoU, Metric
 
 
@@ -53,6 +53,7 @@ class Classification(Task):
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)
         check(y.dim() == 1, place, list(y.shape), "must be [samples], one class for each")
+        refuse_negative(y, place)
         refuse_beyond(y, classes, place)
         right = f"must be one for each of {classes} classes"
         check(len(self.weights) in (0, classes), "Classification.weights", self.weights, right)
@@ -97,6 +98,7 @@ class Binary(Task):
 
     def check_labels(self, y: Tensor, classes: int, place: str) -> None:
         super().check_labels(y, classes, place)
+        refuse_negative(y, place)
         refuse_beyond(y, 2, place)
 
     def classes(self, y: Tensor) -> int:
@@ -140,7 +142,7 @@ class MultiLabel(Task):
 
     def classes(self, y: Tensor) -> int:
         """The number of labels."""
-        return y.shape[1]
+        return y.shape[-1]
 
     def occurrences(self, y: Tensor, classes: int) -> Tensor:
         """How often each label is 1, `[labels]`."""

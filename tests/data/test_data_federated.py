@@ -105,6 +105,13 @@ REFUSED = {
 }
 
 
+def test_features_that_are_too_large_for_a_models_type_are_named() -> None:
+    data = FederatedData.from_arrays(X, Y, [[0]], test=(np.where(X == 7, 1e300, X), Y))
+    assert data.cast(torch.float64, False).test is not None
+    with pytest.raises(ValueError, match=r"test.x\[3\] = 'too large': features must be finite as float32"):
+        data.cast(torch.float32, False)
+
+
 @pytest.mark.parametrize("line", REFUSED)
 def test_bad_data_are_refused_in_one_line(line: str) -> None:
     with pytest.raises(ValueError, match=line) as caught:

@@ -13,7 +13,10 @@ from torch import nn
 from fedsash import FederatedData, SettingError
 from fedsash.data import IID, Samples, Source
 from fedsash.data.transform import PLAIN
+from fedsash.federation import Federation
+from fedsash.sampling import Uniform
 from fedsash.tasks import Binary, Classification, MultiLabel, OnlyLoss, Regression
+from support.worlds import SEQUENTIAL
 
 X = np.arange(12, dtype=np.float64).reshape(6, 2)
 WHOLE, YES = np.array([0, 1, 2, 0, 1, 2]), np.array([0, 1, 1, 0, 0, 1])
@@ -86,3 +89,26 @@ def test_a_loss_of_classes_or_of_ones_own_keeps_the_number_of_classes() -> None:
         assert (said.task, said.classes) == (task, 7)
     tested = data(YES, WHOLE).learning(lambda output, y: output.sum(1))
     assert tested.classes == 3
+
+
+def said(data: FederatedData) -> list[str]:
+    """What a federation says of its data at the start."""
+    with Federation(nn.Linear(2, max(data.classes, 1)), data, sampling=Uniform(2), engine=SEQUENTIAL) as federation:
+        return federation.prepare(1)
+
+
+def test_classes_of_the_test_set_that_no_client_trains_on_are_named() -> None:
+    line = "the test set has classes that no client trains on"
+    assert said(data(YES, WHOLE + 1)) == [f"{line}: 2 (2 samples), 3 (2 samples)"]
+    named = data(YES, WHOLE, label_names=("cat", "dog", "wolf"))
+    assert said(named) == [f"{line}: wolf (2 samples)"]
+    assert said(replace(data(WHOLE, WHOLE), clients=[[0, 3], [1, 4]])) == [f"{line}: 2 (2 samples)"]
+
+
+@pytest.mark.parametrize(("y", "tested", "settings"), [
+    (WHOLE, YES, {}),
+    (WHOLE, WHOLE, {}),
+    (YES * 1.0, YES + 0.5, {"task": Regression()}),
+], ids=["fewer", "all", "numbers"])  # fmt: skip
+def test_nothing_is_said_of_a_test_set_whose_labels_are_trained(y: Any, tested: Any, settings: dict[str, Any]) -> None:
+    assert said(data(y, tested, **settings)) == []

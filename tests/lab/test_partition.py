@@ -116,6 +116,12 @@ def test_a_client_must_have_a_count_for_each_class(counts: list[list[int]]) -> N
         partition({"classes": ["a"], "counts": counts})
 
 
+def test_a_picture_of_labels_that_are_no_classes_counts_none() -> None:
+    numbers = FederatedData.from_arrays(np.zeros((8, 1)), np.linspace(0, 1, 8), partition=IID(2))
+    assert partition(record(numbers)).title == "2 clients"
+    assert partition(record(some_data(2, 2))).title.endswith("of 2 classes each on average")
+
+
 def test_the_page_of_partitions_shows_every_rule_in_small_pictures() -> None:
     page = (HOW_TO / "partitions.md").read_text(encoding="utf-8")
     assert {*re.findall(r"## `(\w+)`", page)} == {*PARTITIONS}

@@ -223,9 +223,16 @@ class FederatedData(Shown):
         return replace(self, task=task, classes=classes)
 
     def cast(self, dtype: torch.dtype, integers: bool) -> FederatedData:
-        """The same data for a model of type `dtype`, which takes integer features as `integers` or as numbers."""
+        """The same data for a model of type `dtype`, which takes integer features as `integers` or as numbers.
+
+        Raises `SettingError` for the first sample with a feature that is too large for this type.
+        """
         test = None if self.test is None else self.test.cast(dtype, integers)
-        return replace(self, train=self.train.cast(dtype, integers), test=test)
+        train, kind = self.train.cast(dtype, integers), str(dtype).removeprefix("torch.")
+        for name, samples in (("train", train), ("test", test)):
+            bad = None if samples is None else samples.not_finite
+            check(bad is None, f"FederatedData.{name}.x[{bad}]", "too large", f"features must be finite as {kind}")
+        return replace(self, train=train, test=test)
 
     def facts(self) -> dict[str, object]:
         """The facts that are shown of the data. Clients are shown by their number and sizes."""

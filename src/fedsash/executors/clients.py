@@ -16,6 +16,7 @@ from ..basics.fingerprint import text
 from ..data.encoded import EncodedImages
 from ..data.federated import FederatedData, Problem
 from ..data.members import Members
+from ..data.untrained import untrained
 from ..evaluation import Evaluation
 from ..evaluation.first_batch import suited
 from ..exchange import Answers, Chronicle, Executor, Request
@@ -120,12 +121,13 @@ def local_clients(
     """Clients in this process, whose samples are on the module's device and of the types that it takes.
 
     Of each client's samples the fraction `evaluation.held_out`, by `seed`, is held out. If clients are to have test
-    samples and the data do not say which, the test set is dealt out by `seed`. Their `notes` say what was chosen, and
-    whether there is neither a test set nor a held-out sample. Raises `SettingError` if the fraction is above 0 and so
-    small that no client has a held-out sample, and `ModelError` if the module does not take the samples.
+    samples and the data do not say which, the test set is dealt out by `seed`. Their `notes` say what was chosen,
+    whether there is neither a test set nor a held-out sample, and which classes are tested and not trained. Raises
+    `SettingError` if the fraction is above 0 and so small that no client has a held-out sample, and `ModelError` if the
+    module does not take the samples.
     """
     held_out, (data, notes) = evaluation.held_out, suited(module, data)
-    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else []
+    untested = [NO_TEST_SET] if data.test is None and held_out == 0 else untrained(data)
     clients = LocalClients(set_aside(data, evaluation, seed), engine, notes=(*notes, *untested))
     right = f"must be 0, or hold out at least one sample of the largest client, which has {data.sizes.max()} samples"
     check(held_out == 0 or clients.held, "evaluation.held_out", held_out, right)

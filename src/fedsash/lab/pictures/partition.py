@@ -39,8 +39,10 @@ def partition(content: Mapping[str, Any]) -> Picture:
     rows = [(counts, classes, colours, "class", min(max(0.26 * len(classes), 2.4), 9))]
     if domains := content.get("domains"):
         rows.append((content["domain_counts"], domains, [INK] * len(domains), "domain", 0.26 * len(domains) + 0.3))
-    held = fmean(sum(n > 0 for n in of_client) for of_client in counts)
-    title = f"{len(counts):,} clients, {held:.1f} of {len(classes)} classes each on average"
+    title = f"{len(counts):,} clients"
+    if len(classes) > 1:
+        held = fmean(sum(n > 0 for n in of_client) for of_client in counts)
+        title += f", {held:.1f} of {len(classes)} classes each on average"
     title += f", the first {shown} drawn" if shown < len(counts) else ""
     panels = [_samples(counts, classes, colours, x, width), *(_held(*row, x, width) for row in rows)]
     sizes = [sum(of_client) for of_client in counts]

@@ -13,15 +13,15 @@ from ...basics.errors import check, some
 from .memory import content, damages
 from .splits import Files, ImageSplit, ImageSplits, spellings
 
-ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+ENDINGS = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm", ".jfif", ".jpe")
 OTHERS = (
-    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".jfif", ".jpe", ".tga", ".psd", ".exr", ".svg", ".dcm"),
+    *(".heic", ".heif", ".avif", ".jxl", ".jp2", ".j2k", ".tga", ".psd", ".exr", ".svg", ".dcm"),
     *(".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf"),
 )
 """The endings of images that can't be read."""
 ANNOTATIONS = "*annotations.txt"
 
-_log = logging.getLogger(__name__)
+log = logging.getLogger("fedsash")
 
 
 def matches(folder: Path) -> bool:
@@ -81,7 +81,7 @@ def _images(folder: Path) -> list[Path]:
     there = list(_below(folder))
     if left := Counter(file.suffix.lower() for file in there if file.suffix.lower() in OTHERS):
         kinds = ", ".join(f"{count:,} {ending}" for ending, count in sorted(left.items()))
-        _log.warning("%s: such images can't be read and are left out: %s; save them as PNG or JPEG", folder, kinds)
+        log.warning("%s: such images can't be read and are left out: %s; save them as PNG or JPEG", folder, kinds)
     return sorted(file for file in there if file.suffix.lower() in ENDINGS)
 
 

@@ -104,7 +104,7 @@ class Uniform(Sampling):
         check(None in both, "Uniform.count, fraction", both, "must be one of them, the other left out")
 
     def asked(self, clients: int) -> int:
-        """How many of so many clients each round asks."""
+        """How many of so many clients each round asks. Raises `SettingError` if there are fewer than `count`."""
         if self.fraction is not None:
             # 1e-9 is added because 0.29 * 100 is a little less than 29 in floating point.
             return max(int(self.fraction * clients + 1e-9), 1)

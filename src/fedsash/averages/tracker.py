@@ -166,7 +166,7 @@ class Tracker(Shown):
                 raise ModelError(f"PyTorch can't copy this module: {right} ({type(error).__name__})") from error
 
     def copy_to(self, module: nn.Module, which: Which = None, *, batches: Iterable[Any] | None = None) -> None:
-        """Write the module with an average in it into another one of the same architecture."""
+        """Write the module with an average in it into another one. Raises `RunError` if that has other tensors."""
         states = self.averaged_state_dict(which, batches=batches), plain(unwrapped(module).state_dict())
         averaged, there = ({n: v for n, v in state.items() if isinstance(v, Tensor)} for state in states)
         shapes = ({name: list(t.shape) for name, t in named.items()} for named in (averaged, there))

@@ -49,9 +49,9 @@ class FederatedData(Shown):
 
     `held[i]` are the indices of client i's held-out samples (see `hold_out`). `client_test[i]` are indices into `test`:
     the test samples of client i's own (see `deal_test`). In a shard of a larger federation (see `shard`), `numbers`
-    `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers. `user_names`
-    are the users' names by their number. They are also the clients' names, `client_names`, if each client holds the
-    samples of another user.
+    `[N]` are the clients' numbers in that federation, ascending; all draws are made by these numbers. `label_names`,
+    `domain_names` and `user_names` are the names of classes, domains and users by their number. The users' names are
+    also the clients' names, `client_names`, if each client holds the samples of another user.
 
     Raises `SettingError`, naming the client or the sample, if there are no clients, if a client has no sample, if an
     index or a label is out of range, if a feature is not finite, or if test and training samples differ in shape.
@@ -257,6 +257,7 @@ class FederatedData(Shown):
 
         Of a client's n samples, floor(fraction * n) are moved to its `held`; at least one stays for training. No client
         trains on a held-out sample. If several clients hold the same sample, the first of them has it in `held`.
+        Raises `SettingError` if samples are held out already.
         """
         if fraction == 0:
             return self

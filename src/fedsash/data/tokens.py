@@ -55,6 +55,9 @@ def next_tokens(
     The tokens of a text are cut into sequences of `length`. The label of each token is the next one. The last sequence
     is filled with `padding`, as in `tokenise`, and its labels with -100, which are not counted. The third tensor has
     the number of the text from which each sequence comes. A text of fewer than two tokens gives none.
+
+    `tokenizer` is as in `tokenise`. Raises `DataError`, naming the text, for something else than a text, and
+    `SettingError` unless `length` is at least 1 and the tokenizer gives token ids.
     """
     check_count("length", length)
     fill, parts, source = _padding(tokenizer, padding), [np.empty((2, 0, length), dtype=np.int64)], []

@@ -94,7 +94,10 @@ class LocalEngine(Engine):
         return replace(self, **began) if agrees else self
 
     def trainer(self, work: ClientWork) -> Trainer:
-        """A trainer with the settings of this engine, which must be resolved."""
+        """A trainer with the settings of this engine, which must be resolved.
+
+        Raises `SettingError` if the `precision` does not fit the model's type.
+        """
         dtype = work.training.sharing.layout.dtype
         fits = self.precision == "full" or dtype == torch.float32
         check(fits, "LocalEngine.precision", self.precision, f"needs a model of float32, and this one is of {dtype}")

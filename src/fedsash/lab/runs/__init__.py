@@ -49,6 +49,10 @@ def run(
 ) -> Result:
     """Train for `rounds` rounds, with evaluations in between.
 
+    `federation` is a `Federation`, an `Asynchronous` one, or another driver. `checkpoint` says when the state
+    is saved. With `progress`, the terminal or the notebook shows how far the run is. `config` has the settings of an
+    experiment file, which `config.toml` then holds; a run that was made in Python has none.
+
     With `out` the run keeps a folder: `config.toml` (what is known of the experiment), `engine.json` (the engine as
     resolved), `goal.json` (the metric that decides), `partition.json`, `metrics.jsonl`, `summary.json`, `curves.png`,
     `models/`, `state/` and `files.json`, which has the checksums of the others. It can be resumed from this folder.
@@ -83,7 +87,8 @@ def resume(
 
     The models are bitwise equal to those of a run that was never stopped. Settings that the federation's engine leaves
     open keep the values with which the run began, and `checkpoint` and `trajectory` those of its last session. `rounds`
-    may differ from before, but the evaluation after the former last round stays in the metrics.
+    may differ from before, but the evaluation after the former last round stays in the metrics. `progress`,
+    `callbacks` (those of earlier sessions are forgotten), `config` and `until` are as in `run`.
 
     Raises `ValueError` if `out` holds no run, if another process works in it, if all its states are damaged, or if they
     are of another experiment.

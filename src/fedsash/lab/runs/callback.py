@@ -25,6 +25,7 @@ class LiveRun(RunModels, Shown):
     change nothing. `history` holds all rows of `metrics.jsonl` so far. `rounds` is the number of rounds asked for,
     `folder` the run's folder, or None. `config` has the settings of the experiment file, and is empty for a federation
     that was made in Python. `resumed` says whether the run began in an earlier session.
+    `stopped` is why a callback has stopped it (see `stop`), and empty until then.
 
     The models are made when they are asked for: `models` lists their names, `model("wima")` gives a new module,
     `vectors()["wima"]` the vector `[D]`, and `state_dict("wima")` what the plain module loads.

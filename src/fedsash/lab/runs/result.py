@@ -34,7 +34,16 @@ class BestRound(Shown):
 
 @dataclass(frozen=True, repr=False)
 class ModelResult(Shown):
-    """The results of one model of a run, by the metric that decides. See `summaries.summarise` for each field."""
+    """The results of one model of a run, by the metric that decides, in its unit; shares are in [0, 1].
+
+    - `value`: at the last evaluation. None if it is not finite.
+    - `last_mean`, `last_std`: the mean and the population standard deviation (dividing by n) at the last
+      `Evaluation.last` evaluations, or at all if there are fewer. It is the spread over rounds, not over seeds. None if
+      a value is not finite, and for an average that begins among them.
+    - `best`: the best round. None if there is none.
+    - `rounds_to_target`: the first evaluated round that reaches the metric's target. None if none does.
+    - `gain`: how much better `last_mean` is than that of `"model"`, positive if it is better; None without either.
+    """
 
     value: float | None
     last_mean: float | None
@@ -54,6 +63,9 @@ class Result(RunModels):
     `UnknownModelError`, a `KeyError`. `plot()` gives the picture of their curves. `interrupted` says
     that rounds are left, and `signal` is the number of the signal that asked to stop, or 0. `summary["ended_early"]`
     says why a callback has stopped the run, or is empty.
+
+    `history` holds the rows of `metrics.jsonl`. `state` is the state after the last round, and `federation` is what
+    made the rounds, with the engine with which the run began.
     """
 
     history: list[dict[str, Any]]

@@ -9,7 +9,7 @@ import pytest
 
 from fedsash.lab.cli import main
 from fedsash.lab.reproductions import names
-from fedsash.lab.reproductions.reproduce import reproduce, with_data
+from fedsash.lab.reproductions.reproduce import Order, reproduce, with_data
 from support.reproductions import load
 
 
@@ -25,7 +25,7 @@ def test_runs_whose_data_are_not_there_are_left_out_with_the_folder_that_is_miss
 
 def test_without_any_data_there_is_the_table_with_the_reason_in_it(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = reproduce(load("wima-table-3"), out, data=tmp_path / "none", progress=False, command="a command")
+    done = reproduce(Order(load("wima-table-3"), data=tmp_path / "none"), out, progress=False, command="a command")
     table = json.loads((out / "tables" / "wima-table-3.json").read_text())
     assert table["rows"][1] == ["FedAvg", "here", "not run", "not run"]
     assert "landmarks is not there" in table["note"] and table["command"] == "a command"
@@ -90,7 +90,7 @@ def test_tables_are_there_before_the_figures_are_drawn(tmp_path: Path, monkeypat
 
     monkeypatch.setattr("fedsash.lab.reproductions.reproduce._figures", stopped)
     with pytest.raises(KeyboardInterrupt):
-        reproduce(load("wima-table-5"), tmp_path, scale="tiny", only=["seed=0"], progress=False)
+        reproduce(Order(load("wima-table-5"), "tiny", only=["seed=0"]), tmp_path, progress=False)
     assert (tmp_path / "tables" / "wima-table-5.json").exists()
 
 
@@ -150,7 +150,7 @@ def test_a_setting_of_ones_own_is_said_below_the_table(tmp_path: Path) -> None:
 def test_every_kind_of_table_and_figure_from_end_to_end(
     name: str, pictures: int, analyses: int, tmp_path: Path
 ) -> None:
-    done = reproduce(load(name), tmp_path, scale="tiny", progress=False)
+    done = reproduce(Order(load(name), "tiny"), tmp_path, progress=False)
     assert done.missing == [] and len(done.pictures) == pictures
     assert all(file.read_bytes()[:4] == b"\x89PNG" for file in done.pictures)
     assert len(list(tmp_path.glob("runs/*/analyses/*.json"))) == analyses, "a model is looked at once for all figures"

@@ -37,14 +37,13 @@ def add(commands: Commands) -> None:
 
 def _reproduce(given: argparse.Namespace) -> int:
     from ..reproductions import load
-    from ..reproductions.reproduce import reproduce
+    from ..reproductions.reproduce import Order, reproduce
 
     reproduction = load(given.reproduction)
     out = given.out or RUNS / f"{reproduction.name}-{given.scale}"
-    settings = {"scale": given.scale, "data": given.data, "only": given.only, "overrides": given.set}
-    settings["own_code"] = given.own_code
-    settings |= {"jobs": given.jobs, "cluster": given.cluster}
-    done = reproduce(reproduction, out, **settings, progress=given.progress, command=_command(given))
+    order = Order(reproduction, given.scale, given.only, given.set, given.own_code, given.data)
+    where = {"jobs": given.jobs, "cluster": given.cluster}
+    done = reproduce(order, out, **where, progress=given.progress, command=_command(given))
     given.answer = {"folder": str(out), "tables": done.tables, "missing": done.missing, "failed": done.failed}
     for filled in done.tables:
         terminal.say()

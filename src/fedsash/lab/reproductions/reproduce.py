@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,53 @@ from .draw import draw
 from .reproduction import SCALES, Reproduction
 from .results import Results, safe
 from .statements import Verdict
+
+
+@dataclass(frozen=True)
+class Order:
+    """What is asked of a reproduction: a `scale`, `only` some runs, `overrides`; all as in `Reproduction.plan`.
+
+    `data` holds a folder for each data set, with the data set's name.
+    """
+
+    reproduction: Reproduction
+    scale: str = "full"
+    only: Sequence[str] = ()
+    overrides: Sequence[str] = ()
+    own_code: bool = False
+    data: Path = Path("data")
+
+    @cached_property
+    def asked(self) -> Sweep:
+        """The runs that are asked for. Raises `ConfigError` for unknown labels and settings."""
+        return self.reproduction.plan(self.scale, self.only, self.overrides, self.own_code)
+
+    @cached_property
+    def whole(self) -> Sweep:
+        """All runs of the scale. If the overrides do not fit the other runs, only the runs that are asked for."""
+        try:
+            return self.reproduction.plan(self.scale, overrides=self.overrides)
+        except ConfigError:
+            return self.asked
+
+    def check_runs(self, out: Path) -> None:
+        """Raise `ConfigError` if `out` holds runs at another scale or with other settings."""
+        for run in with_data(self.whole, self.data)[0].runs:
+            check_same(run.experiment, out / "runs" / run.name)
+
+    def results(self, out: Path, missing: Mapping[str, str]) -> Results:
+        """The results in `out` of the runs that are asked for now, and of those of earlier calls."""
+        names = {run.name for run in self.asked.runs}
+        others = [run for run in self.whole.runs if run.name not in names]
+        axes = {axis: list(dict.fromkeys([*own, *self.asked.axes[axis]])) for axis, own in self.whole.axes.items()}
+        sweep = replace(self.whole, axes=axes, runs=[*self.asked.runs, *others])
+        return Results(sweep, out, missing, frozenset(run.name for run in others))
+
+    def note(self) -> str:
+        """What stands below its tables: how its runs differ from the paper's, and the reproduction's own note."""
+        plain = self.scale == "full" and not self.overrides
+        warning = _warning(self.scale, [] if plain else differences(self.reproduction, self.asked))
+        return "\n".join(filter(None, [warning, self.reproduction.note]))
 
 
 @dataclass
@@ -38,54 +86,42 @@ class Outcome:
 
 
 def reproduce(
-    reproduction: Reproduction,
+    order: Order,
     out: Path,
     *,
-    scale: str = "full",
-    data: Path = Path("data"),
-    only: Iterable[str] = (),
-    overrides: Iterable[str] = (),
-    own_code: bool = False,
     jobs: int | None = None,
     cluster: str | None = None,
     progress: bool = True,
     command: str = "",
     say: Callable[[str], None] = terminal.say,
 ) -> Outcome:
-    """Train the runs of a reproduction into `out`, and write its tables, analyses and pictures there.
+    """Train the runs of an order into `out`, and write its tables, analyses and pictures there.
 
-    `data` holds a folder for each data set, with the data set's name. Runs without their data are left out, and `say`
-    is called with the reason. Runs that an earlier call has trained are not trained again. They are used even if this
-    call does not ask for them. `only`, `overrides` and `own_code` are those of `Reproduction.plan`, `jobs` and
-    `cluster` those of `execute`. Raises `ConfigError` for unknown labels and settings, and if `out` holds runs at
-    another scale or with other settings.
+    Runs without their data are left out, and `say` is called with the reason. Runs that an earlier call has trained are
+    not trained again. They are used even if this call does not ask for them. `jobs` and `cluster` are those of
+    `execute`. Raises `ConfigError` for unknown labels and settings, and if `out` holds runs at another scale or with
+    other settings.
     """
     check_folder(out)
-    overrides = list(overrides)
-    asked = reproduction.plan(scale, only, overrides, own_code)
-    whole = _whole(reproduction, scale, overrides, asked)
-    for run in with_data(whole, data)[0].runs:
-        check_same(run.experiment, out / "runs" / run.name)
-    sweep, missing = with_data(asked, data)
+    sweep, missing = with_data(order.asked, order.data)
+    order.check_runs(out)
     for line in dict.fromkeys(missing.values()):
         say(f"left out: {line}")
-    done = Outcome(nothing=not sweep.runs)
+    done = Outcome(nothing=not sweep.runs, note=order.note())
     if sweep.runs:
         executed = execute(sweep, out, jobs, progress, cluster)
         missing |= executed.failed
         done.failed, done.signal = executed.failed, executed.signal
     with held(out, wait=say):  # another call may train other runs into the same folder
-        results = _results(whole, asked, out, missing)
-        warning = _warning(scale, differences(reproduction, asked) if scale != "full" or overrides else [])
-        done.note = "\n".join(filter(None, [warning, reproduction.note]))
-        for name, table in _tables(reproduction, results, done.note):
+        results = order.results(out, missing)
+        for name, table in _tables(order.reproduction, results, done.note):
             done.tables.append(table | {"command": command})
             _write(out, name, done.tables[-1])
         if not done.signal:
-            said, done.pictures = _figures(reproduction, results, scale, command, done.missing.append, progress)
+            said, done.pictures = _figures(order, results, command, done.missing.append, progress)
             if said is not None:
                 done.tables.append(said | {"note": done.note, "command": command})
-                _write(out, f"{reproduction.name}-statements", done.tables[-1])
+                _write(out, f"{order.reproduction.name}-statements", done.tables[-1])
     return done
 
 
@@ -100,15 +136,11 @@ def _tables(reproduction: Reproduction, results: Results, note: str) -> Iterator
 
 
 def _figures(
-    reproduction: Reproduction,
-    results: Results,
-    scale: str,
-    command: str,
-    say: Callable[[str], None],
-    progress: bool,
+    order: Order, results: Results, command: str, say: Callable[[str], None], progress: bool
 ) -> tuple[dict[str, Any] | None, list[Path]]:
     """Draw the figures; the table of what the paper says about them, if it says anything, and the pictures."""
     verdicts, pictures = {}, list[Path]()
+    reproduction, scale = order.reproduction, order.scale
     for figure in reproduction.figures(scale):
         title = figure.title or reproduction.title
         figure = replace(figure, title=title if scale == "full" else f"{title} (scale {scale})")
@@ -123,23 +155,6 @@ def _said(reproduction: Reproduction, verdicts: Mapping[str, Sequence[Verdict]])
     rows = [[name, each.word, f"{each.says} ({each.place})", each.here] for name, of in verdicts.items() for each in of]
     columns = ["figure", "holds", "the paper says", "here"]
     return {"title": f"{reproduction.paper}'s statements, and what came out", "columns": columns, "rows": rows}
-
-
-def _whole(reproduction: Reproduction, scale: str, overrides: Sequence[str], asked: Sweep) -> Sweep:
-    """All runs of a scale. If the overrides do not fit the other runs, only the runs that are asked for."""
-    try:
-        return reproduction.plan(scale, overrides=overrides)
-    except ConfigError:
-        return asked
-
-
-def _results(whole: Sweep, asked: Sweep, out: Path, missing: Mapping[str, str]) -> Results:
-    """The results of the runs of a scale: those that are asked for now, and those of earlier calls."""
-    names = {run.name for run in asked.runs}
-    others = [run for run in whole.runs if run.name not in names]
-    axes = {axis: list(dict.fromkeys([*labels, *asked.axes[axis]])) for axis, labels in whole.axes.items()}
-    sweep = replace(whole, axes=axes, runs=[*asked.runs, *others])
-    return Results(sweep, out, missing, frozenset(run.name for run in others))
 
 
 def with_data(sweep: Sweep, folder: Path) -> tuple[Sweep, dict[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shlex
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -17,8 +18,8 @@ INDEX = "files.json"
 CHECKSUM = "checksum"
 GROWING = frozenset({"metrics.jsonl"})
 """Files to which rows are appended. Their entries are those of their beginning."""
-REMADE = ("clients.json", "partition.json", "summary.json", "timeline.json", "models/")
-"""Files that a resumed run writes again without reading them."""
+REMADE = ("goal.json", "partition.json", "summary.json", "timeline.json", "models/")
+"""Files that a resumed run writes again without reading them. A sweep also writes the config of a run again."""
 
 Seal = tuple[int, int]
 """The size of a content in bytes, and its CRC-32 checksum."""
@@ -42,7 +43,8 @@ def read(path: Path) -> bytes:
         if found is not None and (entry is None or any(_fits(path, found, known) for known in entry[1])):
             return found
         if entry is not None and entry == _entry(path):  # else it was written while it was read
-            raise RunError(f"{path} is {'missing' if found is None else 'damaged'}: {_what_to_do(path, entry[0])}")
+            word = "missing" if found is None else "damaged"
+            raise RunError(f"{path} is {word}: {_what_to_do(path.relative_to(entry[0]), entry[0], found is None)}")
 
 
 def there(path: Path) -> bool:
@@ -54,6 +56,24 @@ def settled(path: Path) -> bool:
     """Whether `write` wrote the file and came to its end. It has not if its process was killed meanwhile."""
     entry = _entry(path)
     return entry is not None and len(entry[1]) == 1
+
+
+def lost(folder: Path) -> list[str]:
+    """The files that `write` has written there and that are gone, or of another size. Their content is not read.
+
+    Raises `RunError` if `files.json` is damaged.
+    """
+    return [name for name, seals in _index(folder).items() if not _sized(folder / name, seals)]
+
+
+def put_back(folder: Path, other: str = "") -> str:
+    """What to do about a file of a run that nothing writes again: put the right one back, or the `other` way.
+
+    A run of a sweep can be trained again.
+    """
+    if _swept(folder):
+        return f"remove {folder}, and the command of its sweep trains it again"
+    return f"put the right one back, or {other}"
 
 
 def table(path: Path) -> dict[str, Any]:
@@ -214,10 +234,26 @@ def _fits(path: Path, found: bytes, known: Seal) -> bool:
     return known == seal(found[: known[0]] if path.name in GROWING else found)
 
 
-def _what_to_do(path: Path, folder: Path) -> str:
-    if path.relative_to(folder).as_posix().startswith(REMADE):
-        return f"write it again with fedsash resume {folder}"
-    return f"put the right one back, or remove {INDEX}, and the files of this folder are taken as they are"
+def _sized(path: Path, seals: Iterable[Seal]) -> bool:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        return False
+    return any(size >= known if path.name in GROWING else size == known for known, _ in seals)
+
+
+def _swept(folder: Path) -> bool:
+    """Whether a run's folder is in that of a sweep."""
+    return (folder.resolve().parent.parent / "sweep.json").exists()
+
+
+def _what_to_do(name: Path, folder: Path, gone: bool) -> str:
+    swept = _swept(folder)
+    if swept and name.as_posix().startswith((*REMADE, "config.toml")):
+        return f"{'' if gone else 'remove it, and '}the command of its sweep writes it again"
+    if name.as_posix().startswith(REMADE):
+        return f"write it again with {shlex.join(['fedsash', 'resume', str(folder)])}"
+    return put_back(folder, f"remove {INDEX}, and the files of this folder are taken as they are")
 
 
 def _parsed(path: Path, content: bytes) -> dict[str, Any]:

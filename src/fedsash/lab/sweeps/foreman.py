@@ -189,15 +189,16 @@ def done(legs: Sequence[Leg], out: Path) -> set[str]:
 
 
 def is_done(leg: Leg, out: Path) -> bool:
-    """Whether the leg's last state and all its results are written. On a network a run may end before its last round.
+    """Whether the leg's last state and all its files are there. On a network a run may end before its last round.
 
-    Otherwise its last session is repeated: it writes the results again and clears what a killed process has left.
+    Otherwise its last session is repeated: it writes the results again and clears what a killed process has left. It
+    fails if a file is lost that it can't write again.
     """
     file = out / leg.folder / "summary.json"
     try:
-        summary = files.table(file)
+        summary, lost = files.table(file), files.lost(file.parent)
     except (FileNotFoundError, RunError):
         return False
     last = summary.get("rounds") if summary.get("ended_early") else leg.last
     saved = leg.experiment.stateless or last in saved_rounds(out / leg.folder / "state")
-    return saved and summary.get("rounds") == last and files.settled(file)
+    return saved and not lost and summary.get("rounds") == last and files.settled(file)

@@ -1,0 +1,74 @@
+"""Runs of a finished sweep that have lost files: the same command mends what it can, and names the others."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from fedsash.lab.cli import main
+from support.sweeps import BASE, contents, write
+
+LOST = ("models", "config.toml", "goal.json", "partition.json", "metrics.jsonl")
+
+
+def run(out: Path, size: int) -> Path:
+    return out / "runs" / f"size={size}"
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A sweep's folder; beside it the sweep's file."""
+    folder = tmp_path_factory.mktemp("damaged")
+    sizes = [*range(1, len(LOST) + 1)]
+    write({"base": BASE, "axes": {"averages.ima.size": sizes}}, folder / "s.toml")
+    assert main(["sweep", str(folder / "s.toml"), "--out", str(folder / "out"), "--no-progress", "--jobs", "1"]) == 0
+    return folder / "out"
+
+
+@pytest.fixture
+def out(finished: Path, tmp_path: Path) -> Path:
+    shutil.copytree(finished, tmp_path / "out")
+    shutil.copy(finished.parent / "s.toml", tmp_path)
+    return tmp_path / "out"
+
+
+def again(out: Path, *more: str) -> int:
+    return main(["sweep", str(out.parent / "s.toml"), "--out", str(out), "--no-progress", "--jobs", "1", *more])
+
+
+@pytest.mark.slow
+def test_the_same_command_mends_runs_and_names_one_that_must_be_trained_again(
+    out: Path, finished: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for size, name in enumerate(LOST, 1):
+        path = run(out, size) / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    assert main(["compare", str(out)]) == 2
+    left_out = capsys.readouterr().err
+    for size, name in enumerate(LOST[1:4], 2):
+        assert f"{run(out, size) / name} is missing: the command of its sweep writes it again" in left_out
+    damaged = run(out, len(LOST))
+    line = f"{damaged}/metrics.jsonl is missing: remove {damaged}, and the command of its sweep trains it again"
+    assert line in left_out
+    assert again(out) == 2
+    (failed,) = capsys.readouterr().err.splitlines()
+    assert failed == f"fedsash: size={len(LOST)} failed: {line}"
+    shutil.rmtree(damaged)
+    assert again(out) == 0
+    for size, name in enumerate(LOST, 1):
+        assert (run(out, size) / name).exists()
+        assert contents(run(out, size)) == contents(run(finished, size))
+    assert main(["compare", str(out)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.slow
+def test_a_run_whose_file_was_cut_short_is_not_done(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = run(out, 1) / "metrics.jsonl"
+    metrics.write_bytes(metrics.read_bytes()[:-50])
+    assert again(out) == 2
+    (failed,) = capsys.readouterr().err.splitlines()
+    assert "metrics.jsonl is damaged: up to round 6 it has" in failed
+    assert failed.endswith(f"; remove {metrics.parent}, and the command of its sweep trains it again")

@@ -124,7 +124,7 @@ def test_a_sweep_says_what_it_has_trained_and_is_told_from_a_run(file: Path, sai
     sweep = write({"base": BASE, "axes": {"seed": [0, 1]}}, tmp_path / "s.toml")
     assert "2 runs, 12 rounds asked, 12 to train\n" in said("sweep", str(sweep), "--plan")[1]
     assert said("sweep", str(sweep), "--jobs", "1", "--no-progress")[0] == 0
-    assert "12 to train; 12 of them are trained" in said("sweep", str(sweep), "--plan")[1]
+    assert "12 to train; 12 of them are trained, 0 left to train" in said("sweep", str(sweep), "--plan")[1]
     code, printed = said("resume", "runs/s")
     assert code == 2 and "runs/s: holds a sweep: the same fedsash sweep or reproduce command continues it" in printed
     code, printed = said("run", str(sweep))

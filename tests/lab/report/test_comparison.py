@@ -87,6 +87,13 @@ def test_against_another_label_gains_are_over_the_model_there() -> None:
     assert gains == {("off", "model"): None, ("off", "ima"): 0.25, ("on", "model"): -0.25, ("on", "ima"): 0.5}
 
 
+def test_against_takes_an_axis_as_it_stands_in_the_names_of_runs() -> None:
+    runs = [run(0, {"local.lr": lr}, model=mean) for lr, mean in (("0.1", 0.5), ("0.2", 0.75))]
+    assert only(compare(runs, "lr=0.1"), "model", **{"local.lr": "0.2"}).gain == 0.25
+    with pytest.raises(RunError, match=r"--against lr=0\.3: must be one of local\.lr=0\.1, local\.lr=0\.2"):
+        compare(runs, "lr=0.3")
+
+
 def test_only_seeds_that_both_have_are_compared() -> None:
     off = [run(s, {"ima": "off"}, model=0.5) for s in (0, 1)]
     rows = compare([*off, run(1, {"ima": "on"}, model=0.75)], "ima=off")

@@ -38,6 +38,30 @@ def again(out: Path, *more: str) -> int:
     return main(["sweep", str(out.parent / "s.toml"), "--out", str(out), "--no-progress", "--jobs", "1", *more])
 
 
+def test_a_plan_says_what_is_done_and_what_is_left(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (run(out, 2) / "goal.json").unlink()
+    shutil.rmtree(run(out, 3))
+    assert again(out, "--plan") == 0
+    title, shared, *legs = capsys.readouterr().out.splitlines()
+    assert title == "5 runs, 30 rounds asked, 6 to train; 6 of them are trained, 0 left to train"
+    assert shared == "  5 runs share: rounds 1 to 6; done"
+    done = [f"    runs/size={size}: nothing to train{'; done' * (size not in (2, 3))}" for size in range(1, 6)]
+    assert legs == done
+    shutil.rmtree(out / "shared")
+    assert again(out, "--plan") == 0
+    assert "; 0 of" not in capsys.readouterr().out
+
+
+def test_commands_that_are_printed_quote_a_folder_with_blanks(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = out.rename(out.with_name("drei Läufe"))
+    assert again(folder) == 0
+    assert f"compare them with: fedsash compare '{folder}'" in capsys.readouterr().out
+    alone = run(folder, 1).rename(folder.with_name("ein Lauf"))
+    (alone / "goal.json").unlink()
+    assert main(["compare", str(alone)]) == 2
+    assert f"write it again with fedsash resume '{alone}'" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_the_same_command_mends_runs_and_names_one_that_must_be_trained_again(
     out: Path, finished: Path, capsys: pytest.CaptureFixture[str]

@@ -15,6 +15,7 @@ from fedsash.lab.summaries import summarise
 from fedsash.lab.sweeps.process import Message, Process, StopRequest, _results
 from fedsash.tasks import Criterion
 from support.histories import ACCURACY, RMSE, history
+from support.sweeps import BASE, write
 
 SWEEP = """
 base.rounds = 2
@@ -51,6 +52,29 @@ def test_a_process_whose_output_is_missing_has_died_all_the_same(tmp_path: Path)
 def test_a_leg_without_evaluations_and_a_failed_one_say_nothing_of_models() -> None:
     nothing: dict[str, Any] = {}
     assert _results(nothing) == _results(summarise([], Evaluation(), RMSE)) == ""
+
+
+LATE = {"off": {}, "late": {"broadcast": {"average": "ima", "start": 151}}}
+
+
+def planned(axes: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str], *more: str) -> list[str]:
+    """What the plan of a sweep says on standard error."""
+    assert main(["sweep", str(write({"base": BASE, "axes": axes}, folder / "s.toml")), "--plan", *more]) == 0
+    return capsys.readouterr().err.splitlines()
+
+
+def test_a_sweep_says_once_what_lies_beyond_its_end_and_of_which_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = "broadcast.start = 151: this run ends after 6 rounds, so clients receive the model"
+    axes = {"seed": [0, 1], "ima": LATE}
+    assert planned(axes, tmp_path, capsys) == [f"ima=late: {line}"]
+    assert planned(axes, tmp_path, capsys, "--only", "ima=late") == [line]
+    assert planned(axes, tmp_path, capsys, "--set", "rounds=151") == []
+    line = "averages.ima.start = 9: this run ends after 6 rounds, so it stays the model"
+    assert planned({"seed": [0, 1], "averages.ima.start": [1, 9]}, tmp_path, capsys) == [f"start=9: {line}"]
+    starts = {"a": {}, "b": {"averages": {"ima": {"start": 9}}}, "c": {"averages": {"ima": {"start": 9}}}}
+    assert planned({"seed": [0, 1], "m": starts}, tmp_path, capsys) == [f"seed=0,b and 3 more: {line}"]
 
 
 @pytest.mark.slow

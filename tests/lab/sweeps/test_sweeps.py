@@ -65,6 +65,15 @@ def test_only_keeps_labels_of_an_axis_that_add_up_and_all_of_the_others() -> Non
     assert chosen.axes == {"seed": ["0", "2"], "ima": ["off"]}
 
 
+def test_only_takes_an_axis_as_it_stands_in_the_names_of_runs() -> None:
+    axes = {"local.lr": [0.1, 0.2], "server.lr": [0.5, 1.0], "method.name": ["fedavg", "fedprox"]}
+    assert {run.labels["method.name"] for run in sweep(axes, only=("name=fedavg",)).runs} == {"fedavg"}
+    with pytest.raises(ConfigError, match="there is no axis lr"):  # there are two
+        sweep(axes, only=("lr=0.1",))
+    own = sweep(axes | {"lr": {"a": {}, "b": {}}}, only=("lr=a",))
+    assert own.axes["lr"] == ["a"] and own.axes["local.lr"] == ["0.1", "0.2"]
+
+
 @pytest.mark.parametrize(
     "axes, more, line",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -32,7 +33,7 @@ def stopped(given: argparse.Namespace, number: int = signal.SIGINT, how: Iterabl
     """Print that a signal has stopped the command, and `how` to continue. Returns the exit code."""
     out = getattr(given, "out", None)
     saved = out is not None and (out / "config.toml").exists()
-    known = [f"go on with: fedsash resume {out}"] if saved else []
+    known = [f"go on with: {shlex.join(['fedsash', 'resume', str(out)])}"] if saved else []
     terminal.complain("; ".join(["stopped", *(list(how) or known)]))
     return STOPPED + number
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,33 +30,40 @@ def add(commands: Commands) -> None:
 
 def _sweep(given: argparse.Namespace) -> int:
     from ..sweeps import execute, load, plan
-    from ..sweeps.foreman import done
+    from ..sweeps.foreman import done, trained
+    from ..sweeps.notes import beyond_ends
 
     sweep = load(given.sweep, given.only, given.set, given.own_code)
     planned = plan(sweep.runs)
     given.out = given.out or RUNS / given.sweep.stem  # always the same, so that the same command continues
-    finished = done(planned.legs, given.out)
-    trained = sum(leg.rounds for leg in planned.legs if leg.folder in finished)
-    terminal.say(f"{planned}" + (f"; {trained:,} of them are trained" if trained else ""))
+    so_far = trained(planned.legs, given.out)
+    left = f"; {so_far:,} of them are trained, {planned.to_train - so_far:,} left to train" if so_far else ""
+    terminal.say(f"{planned}{left}")
+    for line in beyond_ends(sweep):
+        terminal.complain(line)
     if given.plan:
-        _show_legs(planned)
-        given.answer = [{key: getattr(leg, key) for key in ("folder", "first", "last", "runs")} for leg in planned.legs]
+        finished = done(planned.legs, given.out)
+        _show_legs(planned, finished)
+        keys = "folder", "first", "last", "runs"
+        legs = planned.legs
+        given.answer = [{key: getattr(leg, key) for key in keys} | {"done": leg.folder in finished} for leg in legs]
         return OK
     executed = execute(sweep, given.out, given.jobs, given.progress, given.cluster)
     given.answer = {"folder": str(given.out), "runs": [run.name for run in sweep.runs], "failed": executed.failed}
     code = ended(executed.failed, executed.signal)
     if not executed.signal:
-        terminal.say(f"\nruns: {executed.folder}/runs; compare them with: fedsash compare {executed.folder}")
+        compare = shlex.join(["fedsash", "compare", str(executed.folder)])
+        terminal.say(f"\nruns: {executed.folder}/runs; compare them with: {compare}")
     return code
 
 
-def _show_legs(planned: Plan) -> None:
-    """Print every leg with its rounds, below the leg that it continues."""
+def _show_legs(planned: Plan, finished: Collection[str]) -> None:
+    """Print every leg with its rounds, below the leg that it continues, and whether it is `finished`."""
     depth: dict[str, int] = {}
     for leg in planned.legs:
         depth[leg.folder] = 0 if leg.parent is None else depth[leg.parent.folder] + 1
         what = f"{len(leg.runs)} runs share" if leg.shared else leg.folder
-        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}")
+        terminal.say(f"{'  ' * (depth[leg.folder] + 1)}{what}: {leg.span}{'; done' if leg.folder in finished else ''}")
 
 
 SWEEP = """\

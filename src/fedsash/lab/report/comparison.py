@@ -13,6 +13,7 @@ from ...basics.errors import RunError, shortened
 from ...evaluation import OVER_CLIENTS, Curves, mean_or_none
 from ...tasks.criterion import UNKNOWN
 from ..client_results import WORDS
+from ..sweeps.axes import named_axis
 from ..table import empty_table
 from .collect import CollectedRun
 
@@ -78,9 +79,9 @@ def compare(runs: Sequence[CollectedRun], against: str | None = None, of: str = 
     seed, which deals the samples out: then each row is of one seed, too.
 
     The reference of a gain is the global model of the same run. With `against = "axis=label"`, it is the global model
-    of the run that has this label and otherwise the same labels. A run outside of a sweep has one axis, `run`, with
-    the name of the first run in its group. Runs from Python are groups of their own: their folders do not say which of
-    them differ only in their seed.
+    of the run that has this label and otherwise the same labels; the axis `local.lr` may be called `lr`. A run outside
+    of a sweep has one axis, `run`, with the name of the first run in its group. Runs from Python are groups of their
+    own: their folders do not say which of them differ only in their seed.
 
     Raises `ValueError` if there is no such number, axis or label, if two runs of a group have the same seed, or if one
     metric decides a run and another one those that it is compared with.
@@ -193,6 +194,7 @@ def _reference(against: str | None, groups: Mapping[frozenset[tuple[str, str]], 
         return "", ""
     axis, _, label = against.partition("=")
     known = {(a, one) for labels in groups for a, one in labels}
+    axis = named_axis(axis, {a for a, _ in known})
     if (axis, label) not in known:
         there = ", ".join(sorted(f"{a}={one}" for a, one in known))
         raise RunError(f"--against {shortened(against)}: must be one of {there}")

@@ -16,7 +16,7 @@ from ..config.words import shown
 from ..sweeps import PlannedRun, Sweep
 from ..sweeps import parse as sweep
 from ..sweeps.axes import KEYS as SWEEP
-from ..sweeps.axes import label_of
+from ..sweeps.axes import label_of, named_axis
 from .figures import Figure
 from .pick import OWN, AxisLabels, Pick, keyed, listed, mapping, text
 from .tables import Table
@@ -167,9 +167,9 @@ class Reproduction:
         """
         check(scale in self.scales, "scale", scale, f"must be one of {', '.join(self.scales)}")
         chosen, only = self.scales[scale], list(only)
-        named = {choice.partition("=")[0] for choice in only}
-        kept = [f"{axis}={label}" for axis, labels in chosen.only.items() if axis not in named for label in labels]
         axes = {axis: chosen.values.get(axis, own) for axis, own in self.content.get("axes", {}).items()}
+        named = {named_axis(choice.partition("=")[0], axes) for choice in only}
+        kept = [f"{axis}={label}" for axis, labels in chosen.only.items() if axis not in named for label in labels]
         content = {key: self.content[key] for key in SWEEP if key in self.content} | {"axes": axes}
         found = sweep(content, self.folder, [*kept, *only])
         labels = {axis: list(dict.fromkeys([*own, *found.axes[axis]])) for axis, own in self.axes.items()}

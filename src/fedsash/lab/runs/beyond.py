@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Protocol
 
-from .driver import Driver
+from ...averages import Average
+from ...broadcast import Broadcast
 from .settings import Checkpoint
 
 
-def beyond(driver: Driver, checkpoint: Checkpoint, rounds: int) -> Iterator[str]:
+class Averaging(Protocol):
+    """A driver, or an experiment before its driver is made."""
+
+    @property
+    def averages(self) -> Mapping[str, Average]: ...
+
+    @property
+    def broadcast(self) -> Broadcast | None: ...
+
+
+def beyond(driver: Averaging, checkpoint: Checkpoint, rounds: int) -> Iterator[str]:
     """A line for each average, broadcast and kept state that begins after the last of `rounds` rounds."""
     for name, average in driver.averages.items():
         start = getattr(average, "start", 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -155,7 +156,7 @@ def _check_same(folder: Path, federation: Federation, built_by: str) -> None:
     for round in saved_rounds(folder / "state")[-1:]:
         saved = checkpoints.fingerprint(place(folder / "state", round))
         if other := differences(federation.fingerprint, saved):
-            call = f"fedsash resume {folder} --federation {built_by} --set options.NAME=VALUE"
+            call = f"fedsash resume {shlex.quote(str(folder))} --federation {built_by} --set options.NAME=VALUE"
             how = f". If the function had other arguments, name them once: {call}" if built_by else ""
             raise RunError(f"{folder} holds a run of another federation: {'; '.join(other)}{how}")
 

@@ -49,10 +49,22 @@ class SweepAxis:
     def part(self, label: str) -> str:
         """The part of a run's folder name for a label: the label, after its key if the axis has one."""
         word = re.sub(r"[^\w.+=-]+", "-", label)
-        return f"{self.key.rpartition('.')[2]}={word}" if self.key else word.strip("-.") or "-"
+        return f"{short(self.key)}={word}" if self.key else word.strip("-.") or "-"
 
 
 Axes = Mapping[str, SweepAxis]
+
+
+def short(axis: str) -> str:
+    """The axis as it stands in the names of runs: `lr` for `local.lr`."""
+    return axis.rpartition(".")[2]
+
+
+def named_axis(name: str, axes: Iterable[str]) -> str:
+    """The axis that a user means: the one of this name, or else the only one that is `short` for it, or the name."""
+    axes = list(axes)
+    meant = [axis for axis in axes if short(axis) == name]
+    return meant[0] if name not in axes and len(meant) == 1 else name
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,8 +105,8 @@ def parse(
     key of the experiment with a list of its values, or a name with a table of settings for each label. Axes that are
     listed together in `zip` vary together: their first labels form one run, and so on. All other axes are combined in
     every way. Later axes override earlier ones, and `overrides` such as `"rounds=3"` override all. `only` has entries
-    `"axis=label"`; it leaves out all other labels of these axes. With `own_code`, experiments may name code
-    outside fedsash.
+    `"axis=label"`; it leaves out all other labels of these axes. The axis `local.lr` may be called `lr` there. With
+    `own_code`, experiments may name code outside fedsash.
 
     Raises `ConfigError`. If only one run is wrong, the message names the run.
     """
@@ -208,6 +220,7 @@ def _only(axes: Axes, only: Iterable[str]) -> dict[str, set[str]]:
         axis, equals, label = choice.partition("=")
         if not equals:
             raise ConfigError(f"--only {shortened(choice)}: must be AXIS=LABEL, such as seed=0")
+        axis = named_axis(axis, axes)
         check_known(axis, axes, "--only: there is no axis")
         check_known(label, axes[axis].settings, f"--only: axis {axis} has no label")
         chosen.setdefault(axis, set()).add(label)

@@ -188,6 +188,17 @@ def done(legs: Sequence[Leg], out: Path) -> set[str]:
     return found | {leg.folder for leg in legs if all(f"runs/{run}" in found for run in leg.runs)}
 
 
+def trained(legs: Sequence[Leg], out: Path) -> int:
+    """How many rounds of the legs are trained and saved."""
+    whole = done(legs, out)
+    return sum(leg.rounds if leg.folder in whole else _saved(leg, out) - leg.first for leg in legs)
+
+
+def _saved(leg: Leg, out: Path) -> int:
+    """The last of the leg's rounds whose state is saved."""
+    return min(max([leg.first, *saved_rounds(out / leg.folder / "state")]), leg.last)
+
+
 def is_done(leg: Leg, out: Path) -> bool:
     """Whether the leg's last state and all its files are there. On a network a run may end before its last round.
 

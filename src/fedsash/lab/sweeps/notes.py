@@ -1,0 +1,28 @@
+"""What a sweep says before it trains: what its runs will not reach, each line once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..runs.beyond import beyond
+from .axes import PlannedRun, Sweep, short
+
+
+def beyond_ends(sweep: Sweep) -> Iterator[str]:
+    """The lines of `runs.beyond` about the sweep's runs, after the labels of those that a line concerns."""
+    found: dict[str, list[PlannedRun]] = {}
+    for run in sweep.runs:
+        for line in beyond(run.experiment, run.experiment.checkpoint, run.experiment.rounds):
+            found.setdefault(line, []).append(run)
+    for line, runs in found.items():
+        yield line if len(runs) == len(sweep.runs) else f"{_which(sweep, runs)}: {line}"
+
+
+def _which(sweep: Sweep, runs: Sequence[PlannedRun]) -> str:
+    """Some runs of a sweep: by the labels that they have and no others, or else the first and how many more."""
+    first = runs[0].labels
+    common = {axis: first[axis] for axis in sweep.axes if all(run.labels[axis] == first[axis] for run in runs)}
+    common = {axis: label for axis, label in common.items() if len(sweep.axes[axis]) > 1}
+    if len(runs) == sum(common.items() <= run.labels.items() for run in sweep.runs):
+        return ", ".join(f"{short(axis)}={label}" for axis, label in common.items())
+    return f"{runs[0].name} and {len(runs) - 1} more"

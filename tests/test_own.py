@@ -58,7 +58,7 @@ def test_ones_own_passes_the_check_of_its_kind(check: Callable[[Any], None], val
         (check_server, Remembers(), "a step must start from the model that was sent"),
         (check_average, Borrows(), "it must keep copies of the models that it is given"),
         (check_method, Counts(), "stacked clients must give the numbers of one at a time"),
-        (check_sampling, Doubled(), "round 0 must have distinct client ids"),
+        (check_sampling, Doubled(), r"answer in round 1 = \[0, 0, 1\]: must hold distinct client ids"),
     ],
     ids=lambda value: type(value).__name__,
 )

@@ -259,6 +259,27 @@ def test_what_does_not_fit_the_clients_is_refused_in_round_zero(sampling: Sampli
 
 
 @dataclass(frozen=True)
+class Listed(Sampling):
+    """Answers with a list of its own."""
+
+    ids: tuple[int, ...]
+
+    def draw(self, round: int, sizes: Any, seed: int) -> Any:
+        return list(self.ids)
+
+
+def test_ones_own_may_draw_a_list_in_any_order() -> None:
+    check_sampling(Listed((5, 0, 3)))
+    assert Listed((5, 0, 3)).clients(0, equal_sizes(6), seed=0).tolist() == [0, 3, 5]
+    assert Listed(()).clients(0, equal_sizes(6), seed=0).tolist() == []
+
+
+def test_ones_own_that_draws_a_client_twice_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"Listed\.draw: answer in round 1 = \[0, 0\]: must hold distinct client ids"):
+        Listed((0, 0)).clients(0, equal_sizes(6), seed=0)
+
+
+@dataclass(frozen=True)
 class Remembers(Sampling):
     """Draws at random and remembers what."""
 

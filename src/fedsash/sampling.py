@@ -44,7 +44,7 @@ class Sampling:
         _ = self._trace
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        """The ids [s] of the clients that are asked in `round` (from 0)."""
+        """The ids [s] of the clients that are asked in `round` (from 0): any sequence of distinct ids, or none."""
         raise NotImplementedError
 
     def answers(self, round: int, ids: Ints, sizes: Ints, seed: int) -> NDArray[np.bool_]:
@@ -61,9 +61,11 @@ class Sampling:
     def clients(self, round: int, sizes: Ints, seed: int) -> Ints:
         """The ids of the clients that take part in a round, those that are asked and answer. There may be none.
 
-        Raises `ValueError` if the settings do not fit the clients; round 0 always shows this.
+        Raises `ValueError` if the settings do not fit the clients; round 0 always shows this. The same if `draw` gives
+        anything but distinct ids of these clients.
         """
-        ids = self.draw(round, sizes, seed)
+        answer = self.draw(round, sizes, seed)
+        ids = _check_ids(f"{self._name}.draw: answer in round {round + 1}", answer, below=len(sizes))
         return ids[self.answers(round, ids, sizes, seed)]
 
     def first(self, sizes: Ints, seed: int, rounds: int = 5) -> tuple[Ints, ...]:
@@ -202,7 +204,7 @@ class Function(Sampling):
     """A user's function `(round, sizes, seed) -> ids`, or its name as "package.module:function".
 
     It must be a pure function of its arguments; otherwise a resumed run differs from an uninterrupted one. It may
-    return any sequence of distinct client ids, in any order, also an empty one. Raises `ValueError` otherwise.
+    return any sequence of distinct client ids, in any order, also an empty one.
 
     - `function`: the function, or its place as "package.module:function"
     """
@@ -214,8 +216,8 @@ class Function(Sampling):
         _ = self._rule
 
     def draw(self, round: int, sizes: Ints, seed: int) -> Ints:
-        answer = self._rule(round, sizes, seed)
-        return _check_ids(f"Function.function: answer in round {round + 1}", answer, below=len(sizes))
+        answer: Ints = self._rule(round, sizes, seed)
+        return answer
 
     @cached_property
     def _rule(self) -> DrawFunction:

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..averages import Average
 from ..broadcast import Broadcast
 from .equality import identical, record
-from .expect import expect
+from .expect import expect, in_one_sentence
 from .federations import check_federation
 from .trajectories import Alone, follow, trajectory
 from .worlds import after, small_federation
@@ -23,6 +23,7 @@ def check_average(average: Average, **settings: Any) -> None:
     """Check that an average keeps the identities of every average in `AVERAGES`.
 
     - Before it has observed a model, its value is the current model, bitwise. `w_0` is never observed.
+    - Its state holds tensors, and each observed model is counted once in `seen`.
     - It is a mean: each coordinate lies between the smallest and the largest of the models so far.
     - Its value has the shape and type of the model, in float64, float32 and bfloat16.
     - It keeps copies and returns copies: later changes of a model or of a value do not change it.
@@ -34,17 +35,20 @@ def check_average(average: Average, **settings: Any) -> None:
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
-    for dtype in (torch.float64, torch.float32, torch.bfloat16):
-        _check_values(average, trajectory(ROUNDS, dtype=dtype))
-    _check_copies(average)
-    _check_past(average)
-    _check_training(average, settings)
-    for broadcast in (None, Broadcast("it", 2)):
-        chosen: dict[str, Any] = {"averages": {"it": average}, "broadcast": broadcast}
-        check_federation(**chosen | settings)
+    with in_one_sentence(average):
+        for dtype in (torch.float64, torch.float32, torch.bfloat16):
+            _check_values(average, trajectory(ROUNDS, dtype=dtype))
+        _check_copies(average)
+        _check_past(average)
+        _check_training(average, settings)
+        for broadcast in (None, Broadcast("it", 2)):
+            chosen: dict[str, Any] = {"averages": {"it": average}, "broadcast": broadcast}
+            check_federation(**chosen | settings)
 
 
 def _check_values(average: Average, models: Tensor) -> None:
+    no = [f"{name} = {value!r}" for name, value in average.init(models[0]).items() if not isinstance(value, Tensor)]
+    expect(not no, average, f"each value of its state must be a tensor, not {', '.join(no)}")
     alone = Alone(average, models[0])
     expect(not average.observes(0), average, "the model before the first round must not be observed")
     keeps = average.retention()
@@ -54,7 +58,10 @@ def _check_values(average: Average, models: Tensor) -> None:
         if alone.count == 0:
             same = identical(alone.value(w), w)
             expect(same, average, "before it has observed a model, its value must be the current model")
-        value, seen = alone.observe(w, round).value(w), models[: round + 1].double()
+        before = alone.count
+        alone.observe(w, round)
+        _check_counted(average, alone, round, before)
+        value, seen = average.value(alone.state, w, alone.held), models[: round + 1].double()
         alike = (value.shape, value.dtype) == (w.shape, w.dtype)
         expect(alike, average, f"its value must have the model's shape and type {w.dtype}")
         low, high = seen.amin(0) - slack, seen.amax(0) + slack
@@ -66,6 +73,15 @@ def _check_values(average: Average, models: Tensor) -> None:
         )
     same = identical(follow(average, models).state, alone.state)
     expect(same, average, "two averages that observe the same models must be bitwise equal")
+
+
+def _check_counted(average: Average, alone: Alone, round: int, before: int) -> None:
+    """Check the count after the model of `round`; who overrides `count` may count in another way."""
+    count, observed = alone.count, average.observes(round)
+    expect(count > 0 or not observed, average, f"`seen` must count the models: after round {round} it is {count}")
+    more = before + observed
+    right = f"`seen` must count each observed model once: after round {round} it is {count} and was {before}"
+    expect(count <= more or type(average).count is not Average.count, average, right)
 
 
 def _check_copies(average: Average) -> None:

@@ -10,8 +10,10 @@ from typing import Any
 from ..averages import Window
 from ..evaluation import Evaluation
 from ..lab.runs import Callback, Result, resume, run
+from ..methods import Scaffold
+from ..servers import ServerSGD
 from .equality import identical
-from .expect import expect
+from .expect import expect, in_one_sentence
 from .worlds import small_federation
 
 ROUNDS, HALF = 6, 3
@@ -25,10 +27,11 @@ def check_callback(callback: Callback, **settings: Any) -> None:
     - A run that is interrupted after three rounds and resumed, with another copy of the callback, ends bitwise as the
       run without a stop, in the same round and for the same reason.
 
-    The small federation has the average `w`, is evaluated after every round, and has held-out samples. `settings` are
-    more settings of a `Federation`. Raises `AssertionError` that names the identity.
+    The small federation has the average `w`, a method and a server that remember something, is evaluated after every
+    round, and has held-out samples. `settings` are more settings of a `Federation`. Raises `AssertionError` that names
+    the identity.
     """
-    with TemporaryDirectory() as folder:
+    with in_one_sentence(type(callback).__name__), TemporaryDirectory() as folder:
         whole, plain, stopped = (Path(folder) / name for name in ("whole", "plain", "stopped"))
         own = _copies(callback)
         found = _run(whole, [own[0]], settings)
@@ -43,10 +46,8 @@ def check_callback(callback: Callback, **settings: Any) -> None:
 
 def _copies(callback: Callback) -> list[Callback]:
     """Three of them: nothing that one remembers helps another."""
-    try:
+    with in_one_sentence(type(callback).__name__, "it must be possible to copy it"):
         return [copy.deepcopy(callback) for _ in range(3)]
-    except TypeError as error:
-        raise AssertionError(f"{type(callback).__name__}: it must be possible to copy it ({error})") from error
 
 
 def _told(result: Result) -> dict[str, Any]:
@@ -55,7 +56,12 @@ def _told(result: Result) -> dict[str, Any]:
 
 
 def _federation(settings: dict[str, Any]) -> Any:
-    defaults = {"averages": {"w": Window(2)}, "evaluation": Evaluation(every=1, last=1, held_out=0.3)}
+    defaults: dict[str, Any] = {
+        "method": Scaffold(),
+        "server": ServerSGD(lr=0.5, momentum=0.9),
+        "averages": {"w": Window(2)},
+        "evaluation": Evaluation(every=1, last=1, held_out=0.3),
+    }
     return small_federation(**defaults | settings)
 
 

@@ -14,7 +14,7 @@ from ..federation import Federation
 from ..sampling import Uniform
 from .equality import identical
 from .executors import first_request, places_of
-from .expect import expect
+from .expect import expect, in_one_sentence
 
 
 def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
@@ -29,35 +29,38 @@ def check_clients(clients: Clients, model: nn.Module, **settings: Any) -> None:
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the part of the contract.
     """
-    name, sizes = type(clients).__name__, clients.sizes
-    expect(
-        sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()),
-        name,
-        "sizes must be one int64 array of positive numbers",
-    )
-    expect(clients.data is None or clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data")
-    found = clients.fingerprint()
-    texts = all(isinstance(text, str) for text in (*found, *found.values()))
-    expect(texts and clients.fingerprint() == found, name, "the fingerprint must hold the same texts each time")
-    defaults: dict[str, Any] = {"sampling": Uniform(len(sizes)), "device": "cpu"}
-    world = Federation(model, clients, **defaults | settings)
-    with world:
-        expect(isinstance(world.executor, Executor), name, "open must return an Executor")
-        settled = clients.settled(world.described()).sizes.tolist()
-        expect(settled == sizes.tolist(), name, "settled must return clients of the same sizes")
-        request = first_request(world)
-        places = [place for answer in world.executor.work(request) for place in places_of(answer)]
-        expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
-        some = request.only(np.arange(0, len(request.ids), 2))
-        places = [place for answer in world.executor.work(some) for place in places_of(answer)]
-        right = "every place must be answered exactly once, and only those of clients that are asked"
-        expect(sorted(places) == [*range(len(some.ids))], name, right)
+    with in_one_sentence(type(clients).__name__):
+        name, sizes = type(clients).__name__, clients.sizes
         expect(
-            not clients.remember or not world.start().client_state,
+            sizes.dtype == np.int64 and sizes.ndim == 1 and bool((sizes > 0).all()),
             name,
-            "clients that keep their own state must be sent none",
+            "sizes must be one int64 array of positive numbers",
         )
-        _set_back(world, name)
+        expect(
+            clients.data is None or clients.data.sizes.tolist() == sizes.tolist(), name, "sizes must be those of data"
+        )
+        found = clients.fingerprint()
+        texts = all(isinstance(text, str) for text in (*found, *found.values()))
+        expect(texts and clients.fingerprint() == found, name, "the fingerprint must hold the same texts each time")
+        defaults: dict[str, Any] = {"sampling": Uniform(len(sizes)), "device": "cpu"}
+        world = Federation(model, clients, **defaults | settings)
+        with world:
+            expect(isinstance(world.executor, Executor), name, "open must return an Executor")
+            settled = clients.settled(world.described()).sizes.tolist()
+            expect(settled == sizes.tolist(), name, "settled must return clients of the same sizes")
+            request = first_request(world)
+            places = [place for answer in world.executor.work(request) for place in places_of(answer)]
+            expect(sorted(places) == [*range(len(request.ids))], name, "every place must be answered exactly once")
+            some = request.only(np.arange(0, len(request.ids), 2))
+            places = [place for answer in world.executor.work(some) for place in places_of(answer)]
+            right = "every place must be answered exactly once, and only those of clients that are asked"
+            expect(sorted(places) == [*range(len(some.ids))], name, right)
+            expect(
+                not clients.remember or not world.start().client_state,
+                name,
+                "clients that keep their own state must be sent none",
+            )
+            _set_back(world, name)
 
 
 def _set_back(world: Federation, name: str) -> None:

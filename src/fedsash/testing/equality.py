@@ -150,4 +150,5 @@ def _of_tensors(a: Tensor, b: Tensor, tolerance: float | None) -> str:
 
 
 def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    flat = tensor.contiguous().reshape(-1)
+    return flat.view(torch.uint8) if len(flat) else flat.new_empty(0, dtype=torch.uint8)  # torch views no empty one

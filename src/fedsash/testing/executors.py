@@ -19,7 +19,7 @@ from ..federation import Federation
 from ..methods import LocalRun, Method, Scaffold, Upload
 from ..sampling import Uniform
 from .equality import close, identical, record
-from .expect import expect
+from .expect import expect, in_one_sentence
 from .worlds import SEQUENTIAL, SIZES, after, small_data, small_federation, small_model
 
 EVERYBODY = Uniform(len(SIZES))
@@ -40,11 +40,12 @@ def check_executor(engine: Engine, tolerance: float = 1e-13) -> None:
 
     Raises `AssertionError` that names the part of the contract. All arguments can be sent to other processes.
     """
-    before = len(multiprocessing.active_children())
-    for check in (_places, _fresh, _given_up, _exceptions, _probes, _shards):
-        check(engine)
-    _numbers(engine, tolerance)
-    expect(len(multiprocessing.active_children()) <= before, engine, "close must end all processes")
+    with in_one_sentence(engine):
+        before = len(multiprocessing.active_children())
+        for check in (_places, _fresh, _given_up, _exceptions, _probes, _shards):
+            check(engine)
+        _numbers(engine, tolerance)
+        expect(len(multiprocessing.active_children()) <= before, engine, "close must end all processes")
 
 
 def first_request(world: Federation, round: int = 0) -> Request:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ..basics.errors import one_line
 from .equality import Comparison
 
 
@@ -10,3 +14,14 @@ def expect(holds: object, subject: object, identity: str) -> None:
     if not holds:
         found = f" ({holds})" if isinstance(holds, Comparison) else ""
         raise AssertionError(f"{subject}: {identity}{found}")
+
+
+@contextmanager
+def in_one_sentence(subject: object, identity: str = "it must run without an error") -> Iterator[None]:
+    """Turn any exception inside into an `AssertionError` with the `subject`, the `identity` and what was raised."""
+    try:
+        yield
+    except AssertionError:
+        raise
+    except Exception as error:  # whatever the code of others raises
+        raise AssertionError(f"{subject}: {identity} ({type(error).__name__}: {one_line(error)})") from error

@@ -13,7 +13,7 @@ from ..executors import Engine
 from ..lab import checkpoints
 from ..state import State
 from .equality import close, identical
-from .expect import expect
+from .expect import expect, in_one_sentence
 from .worlds import VECTORISED, WORKERS, after, small_federation
 
 ROUNDS, HALF = 4, 2
@@ -35,16 +35,19 @@ def check_federation(tolerance: float = 1e-13, **settings: Any) -> None:
 def check_named(named: Mapping[str, Any], tolerance: float, settings: dict[str, Any]) -> None:
     """`check_federation` with `settings`, of which the sentence of a failure has only those that are `named`."""
     subject = ", ".join(f"{name} = {value}" for name, value in named.items())
-    one = after(small_federation(**settings), ROUNDS)
-    expect(finite(one), subject, "every number of the state must be finite")
-    workers = _with(settings, WORKERS)
-    expect(identical(one, workers), subject, "worker processes must give bitwise the state of one process")
-    stacked = _with(settings, VECTORISED)
-    expect(close(one, stacked, tolerance), subject, "stacked clients must give the numbers of one at a time")
-    again = _stopped(settings)
-    expect(
-        identical(one, again), subject, "a run that is saved and resumed must give bitwise the state of the whole run"
-    )
+    with in_one_sentence(subject):
+        one = after(small_federation(**settings), ROUNDS)
+        expect(finite(one), subject, "every number of the state must be finite")
+        workers = _with(settings, WORKERS)
+        expect(identical(one, workers), subject, "worker processes must give bitwise the state of one process")
+        stacked = _with(settings, VECTORISED)
+        expect(close(one, stacked, tolerance), subject, "stacked clients must give the numbers of one at a time")
+        again = _stopped(settings)
+        expect(
+            identical(one, again),
+            subject,
+            "a run that is saved and resumed must give bitwise the state of the whole run",
+        )
 
 
 def finite(state: State) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ..aggregation import Aggregation
 from ..averages import Window
+from ..basics.arrays import Vectors
 from ..broadcast import Broadcast
 from ..exchange import Request
 from ..federation import Federation
@@ -22,7 +23,7 @@ from ..methods import Method
 from ..sampling import Uniform
 from ..servers import Server, ServerSGD
 from .equality import Comparison, close, identical, record
-from .expect import expect
+from .expect import expect, in_one_sentence
 from .fakes import FakeClients
 from .federations import check_federation, check_named
 from .worlds import Point, after, small_data, small_federation, small_model
@@ -47,13 +48,16 @@ def check_method(method: Method, tolerance: float = 1e-13, **settings: Any) -> N
     `settings` are those of a `Federation`; they replace the settings named last. Raises `AssertionError` that names the
     identity.
     """
-    expect(pickle.loads(pickle.dumps(method)) == method, method, "it must be picklable, and equal to its copy")
-    before, names = record(method), set(vars(method))
-    _check_type({"method": method} | settings)
-    kept = identical(method, before) if names == set(vars(method)) else False
-    expect(kept, method, "it must hold settings only: a run must not change it")
-    named = {"method": method} | settings
-    check_named(named, tolerance, TRAINING | named)
+    with in_one_sentence(method):
+        with in_one_sentence(method, "it must be picklable"):
+            copied = pickle.loads(pickle.dumps(method))
+        expect(copied == method, method, "it must be equal to its pickled copy")
+        before, names = record(method), set(vars(method))
+        _check_type({"method": method} | settings)
+        kept = identical(method, before) if names == set(vars(method)) else False
+        expect(kept, method, "it must hold settings only: a run must not change it")
+        named = {"method": method} | settings
+        check_named(named, tolerance, TRAINING | named)
 
 
 def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> None:
@@ -61,24 +65,26 @@ def check_server(server: Server, tolerance: float = 1e-10, **settings: Any) -> N
 
     - A step does not change its arguments, shares no memory with them, and can be repeated bitwise.
     - Model and server state keep their names, shapes and types, in float32 and float64.
-    - A step starts from the model that was sent, and its length does not depend on that model.
+    - A step starts from the model that was sent, and its length does not depend on that model. The first one goes along
+      the update, which is added: a server that subtracts it climbs.
     - It keeps the identities of `check_federation`, for stacked clients within `tolerance`, because a server may divide
       by numbers close to zero.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
-    expect(isinstance(server, Server), server, "it must be a Server")
-    for dtype in (torch.float32, torch.float64):
-        _check_steps(server, dtype)
-    check_federation(tolerance, **{"server": server} | settings)
+    with in_one_sentence(server):
+        expect(isinstance(server, Server), server, "it must be a Server")
+        for dtype in (torch.float32, torch.float64):
+            _check_steps(server, dtype)
+        check_federation(tolerance, **{"server": server} | settings)
 
 
 def _check_steps(server: Server, dtype: torch.dtype) -> None:
     rng = torch.Generator().manual_seed(0)
     sent = torch.randn(5, dtype=torch.float64, generator=rng).to(dtype)
     state = server.init(sent)
-    kinds = {name: (value.shape, value.dtype) for name, value in state.items()}
-    for _ in range(3):
+    kinds = _kinds(state)
+    for number in range(3):
         delta = torch.randn(5, dtype=torch.float64, generator=rng).to(dtype)
         before = record([sent, delta, state])
         w, new = server.step(sent, delta, state)
@@ -90,11 +96,16 @@ def _check_steps(server: Server, dtype: torch.dtype) -> None:
         expect(
             (w.shape, w.dtype) == (sent.shape, dtype), server, f"a step must keep the model's shape and type {dtype}"
         )
-        same = {name: (value.shape, value.dtype) for name, value in new.items()} == kinds
-        expect(same, server, "a step must keep the names, shapes and types of the server state")
+        expect(_kinds(new) == kinds, server, "a step must keep the names, shapes and types of the server state")
+        along = number > 0 or float((w - sent) @ delta) > 0
+        expect(along, server, "the first step must go along the update, which is added to the model")
         elsewhere = server.step(sent + 1, delta, state)[0] - (sent + 1)
         expect(close(w - sent, elsewhere, 1e-5), server, "a step must start from the model that was sent")
         sent, state = w, new
+
+
+def _kinds(state: Vectors) -> dict[str, tuple[torch.Size, torch.dtype]]:
+    return {name: (value.shape, value.dtype) for name, value in state.items()}
 
 
 def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: Any) -> None:
@@ -104,29 +115,32 @@ def check_aggregation(rule: Aggregation, tolerance: float = 1e-13, **settings: A
     - An upload that is not finite or longer than the limit is left out: the round is that of the other uploads.
     - If no upload can be used, the round is skipped.
     - A model in float32 stays in float32.
+    - What it remembers keeps its names, shapes and types.
     - It keeps the identities of `check_federation`.
 
     `settings` are those of a `Federation`. Raises `AssertionError` that names the identity.
     """
-    update = torch.tensor([0.3, -0.2, 0.0], dtype=torch.float64)
-    moved = partial(_moved, rule, {"method": settings["method"]} if "method" in settings else {})
-    agreed = close(moved([update] * 4), update, 1e-3)
-    expect(agreed, rule, "an update that all clients send must be the round's update")
-    for bad in (math.nan, math.inf, 10 * rule.limit):
-        wrong = torch.tensor([bad, 0.1, 0.2], dtype=torch.float64)
-        others = moved([update, -2 * update, update, wrong])
-        expect(
-            _same(others, moved([update, -2 * update, update])),
-            rule,
-            f"an upload that holds {bad} must be left out, and the round be that of the others",
-        )
-        expect(
-            _same(moved([wrong] * 3), torch.zeros_like(update)),
-            rule,
-            "a round without a usable upload must not change the model",
-        )
-    _check_type({"aggregation": rule} | settings)
-    check_federation(tolerance, **{"aggregation": rule} | settings)
+    with in_one_sentence(rule):
+        update = torch.tensor([0.3, -0.2, 0.0], dtype=torch.float64)
+        moved = partial(_moved, rule, {"method": settings["method"]} if "method" in settings else {})
+        agreed = close(moved([update] * 4), update, 1e-3)
+        expect(agreed, rule, "an update that all clients send must be the round's update")
+        for bad in (math.nan, math.inf, 10 * rule.limit):
+            wrong = torch.tensor([bad, 0.1, 0.2], dtype=torch.float64)
+            others = moved([update, -2 * update, update, wrong])
+            expect(
+                _same(others, moved([update, -2 * update, update])),
+                rule,
+                f"an upload that holds {bad} must be left out, and the round be that of the others",
+            )
+            expect(
+                _same(moved([wrong] * 3), torch.zeros_like(update)),
+                rule,
+                "a round without a usable upload must not change the model",
+            )
+        _check_memory(rule, settings)
+        _check_type({"aggregation": rule} | settings)
+        check_federation(tolerance, **{"aggregation": rule} | settings)
 
 
 def _moved(rule: Aggregation, settings: dict[str, Any], deltas: list[Tensor]) -> Tensor:
@@ -144,6 +158,13 @@ def _moved(rule: Aggregation, settings: dict[str, Any], deltas: list[Tensor]) ->
 
 def _same(a: Tensor, b: Tensor) -> Comparison:
     return close(a, b, 1e-12)
+
+
+def _check_memory(rule: Aggregation, settings: dict[str, Any]) -> None:
+    world = small_federation(**{"aggregation": rule} | settings)
+    kinds = _kinds(rule.init(world.sampling, len(world.sizes)))
+    right = "release must keep the names, shapes and types of what init remembers"
+    expect(_kinds(after(world, 1).aggregation) == kinds, rule, right)
 
 
 def _check_type(settings: dict[str, Any]) -> None:

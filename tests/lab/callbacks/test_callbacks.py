@@ -205,7 +205,18 @@ class Clears(Callback):
         run.history.clear()
 
 
-@pytest.mark.parametrize(("callback", "line"), [(Counts(), "a resumed run"), (Clears(), "it must only observe")])
+class Pushes(Callback):
+    """Changes what the server remembers of the method."""
+
+    def evaluation(self, run: LiveRun, metrics: list[Metrics]) -> None:
+        for value in run.state.server_state.values():
+            value += 1
+
+
+@pytest.mark.parametrize(
+    ("callback", "line"),
+    [(Counts(), "a resumed run"), (Clears(), "it must only observe"), (Pushes(), "it must only observe")],
+)
 def test_one_that_forgets_or_interferes_is_found(callback: Callback, line: str) -> None:
     with pytest.raises(AssertionError, match=line):
         check_callback(callback)

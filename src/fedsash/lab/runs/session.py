@@ -32,6 +32,7 @@ from .result import Result
 from .running_sums import NEVER, Bookkeeper, RunningSums
 from .settings import Checkpoint
 from .summary import summary
+from .uncounted import uncounted
 from .unprotected import unprotected
 
 log = logging.getLogger("fedsash")
@@ -184,6 +185,8 @@ class Session:
         if state is not self.ledger.saved:
             self.ledger.save(state)
         state = self.federation.saved(state)
+        for line in uncounted(self.federation, state):
+            log.warning(line)
         left, history = state.round < self.rounds and not self.over, self.ledger.history
         numbers = summary(self.federation, state, history, self.chronicle, stopped if left else "")
         interrupted = left and not stopped

@@ -1,0 +1,44 @@
+"""An average that has observed rounds and counts none is named at the end: no table has a row for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from torch import Tensor
+
+from fedsash import Fork, Window
+from fedsash.averages import Pieces
+from fedsash.basics.arrays import Vectors
+from support.observing import go_on, start
+from support.own import PlainMean
+from support.worlds import federation
+
+
+@dataclass(frozen=True)
+class Uncounted(PlainMean):
+    """Forgets to count the models that it takes."""
+
+    def take(self, state: Vectors, w: Pieces, round: int, past: Mapping[int, Tensor]) -> None:
+        state["sum"] += w.whole()
+
+
+def test_a_run_says_which_average_has_no_model_after_rounds_that_it_observes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    averages = {"mine": Uncounted(start=2), "right": PlainMean(), "w": Window(2)}
+    start(federation(averages=averages), 1, tmp_path)
+    assert caplog.messages == ["averages.mine.start = 2: this run ends after 1 rounds, so it stays the model"]
+    caplog.clear()
+    go_on(federation(averages=averages), 3, tmp_path)
+    why = "no round gave a finite model, or `take` does not count it in `seen`"
+    assert caplog.messages == [f"averages.mine: no model is in it after round 3, so it stays the model: {why}"]
+
+
+def test_a_fork_says_nothing_of_rounds_before_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    start(federation(), 3, tmp_path / "source")
+    caplog.clear()
+    start(federation(averages={"w": Window(2, every=3)}), 5, tmp_path / "fork", fork=Fork(tmp_path / "source", 3))
+    assert caplog.messages == []

@@ -149,8 +149,8 @@ def test_the_pages_own_things_pass_the_checks_of_their_kinds(mine: Path) -> None
 
 def test_the_pages_experiment_file_trains_with_ones_own_things(mine: Path) -> None:
     experiment = config.load(mine / "mine.toml", own_code=True)
-    own = [experiment.method, experiment.sampling, experiment.partition, experiment.engine]
-    own += experiment.averages.values()
-    assert [type(one).__module__ for one in own] == ["mine"] * 5
+    own = [experiment.method, experiment.sampling, experiment.partition, experiment.engine, experiment.server]
+    own += [experiment.aggregation, experiment.local.schedule, *experiment.averages.values()]
+    assert [type(one).__module__ for one in own] == ["mine"] * 8
     state = after(experiment.federation(), 4)
     assert int(state.averages["late"]["seen"]) == 3 and not close(state.averages["late"]["sum"] / 3, state.w, 1e-6)
